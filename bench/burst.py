@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from dovetail.model.instancetype import InstanceType, Offering
-from dovetail.model.podrequests import requests
+from dovetail.model.instance_type import InstanceType, Offering
+from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
 from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement
 
@@ -21,9 +21,13 @@ CPU, MEMORY = (100, 250, 500, 1000, 1500), (100, 256, 512, 1024, 2048, 4096)
 KINDS = ("generic", "zone", "host", "affinity", "antiaffinity")
 #: Sums over the pods of a size that Karpenter's benchmark draws: milli-CPU, MiB, pods that refuse company.
 CHECKSUMS = {
-    500: (324400, 676592, 100), 1000: (663350, 1341084, 200), 2000: (1319500, 2769052, 400),
-    5000: (3309000, 6708012, 1000), 10000: (6628950, 13375332, 2000), 20000: (13399850, 26928028, 4000),
-}  # fmt: skip
+    500: (324400, 676592, 100),
+    1000: (663350, 1341084, 200),
+    2000: (1319500, 2769052, 400),
+    5000: (3309000, 6708012, 1000),
+    10000: (6628950, 13375332, 2000),
+    20000: (13399850, 26928028, 4000),
+}
 
 
 def fake_types() -> tuple[InstanceType, ...]:
@@ -48,7 +52,7 @@ def fake_types() -> tuple[InstanceType, ...]:
 
 def real_pool(region: str = "us-east-1", zones: tuple[str, ...] = ("us-east-1a", "us-east-1b", "us-east-1c")) -> Pool:
     """On-demand c, m and r machines of the packaged catalogue, in zones that offer all of them."""
-    from dovetail.cloud.catalogue import load
+    from dovetail.cloud.aws.catalog import load
 
     needs = (
         PoolRequirement(key="karpenter.k8s.aws/instance-category", operator="In", values=("c", "m", "r")),
@@ -62,10 +66,11 @@ def real_pool(region: str = "us-east-1", zones: tuple[str, ...] = ("us-east-1a",
 def body(name: str, cpu: int, memory: int, labels: dict[str, str], **spec: Any) -> dict[str, Any]:
     requests = {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
     return {
-        "apiVersion": "v1", "kind": "Pod",
+        "apiVersion": "v1",
+        "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels},
         "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}], **spec},
-    }  # fmt: skip
+    }
 
 
 def pods(bodies: list[dict[str, Any]]) -> tuple[Pod, ...]:
@@ -139,10 +144,12 @@ def fleet(bodies: list[dict[str, Any]], pool: Pool, cores: int, share: float, se
     category, waiting = "karpenter.k8s.aws/instance-category", [*reversed(bodies)]
     zones = next(need.values for need in pool.requirements if need.key == ZONE)
     types = [
-        each for each in pool.types
-        if each.labels.get(category, ("",))[0] in "cmr" and "amd64" in each.labels["kubernetes.io/arch"]
+        each
+        for each in pool.types
+        if each.labels.get(category, ("",))[0] in "cmr"
+        and "amd64" in each.labels["kubernetes.io/arch"]
         and 2000 <= each.capacity["cpu"] <= 1000 * cores
-    ]  # fmt: skip
+    ]
     found = []
     while waiting:
         kind, zone, held = rng.choice(types), rng.choice(zones), list[Pod]()
@@ -154,11 +161,25 @@ def fleet(bodies: list[dict[str, Any]], pool: Pool, cores: int, share: float, se
             held.append(msgspec.convert(waiting.pop(), Pod))
             for name, amount in requests(held[-1]).items():
                 room[name] -= amount
-        labels = {ZONE: zone, HOSTNAME: f"n{len(found)}", "node.kubernetes.io/instance-type": kind.name,
-                  "karpenter.sh/nodepool": pool.name, "karpenter.sh/capacity-type": "on-demand"}  # fmt: skip
+        labels = {
+            ZONE: zone,
+            HOSTNAME: f"n{len(found)}",
+            "node.kubernetes.io/instance-type": kind.name,
+            "karpenter.sh/nodepool": pool.name,
+            "karpenter.sh/capacity-type": "on-demand",
+        }
         labels |= {key: values[0] for key, values in kind.labels.items()}
-        found.append(NodeState(name=f"n{len(found)}", labels=labels, allocatable=kind.allocatable, price=price,
-                               capacity=kind.capacity, pods=tuple(held), pool=pool.name))  # fmt: skip
+        found.append(
+            NodeState(
+                name=f"n{len(found)}",
+                labels=labels,
+                allocatable=kind.allocatable,
+                price=price,
+                capacity=kind.capacity,
+                pods=tuple(held),
+                pool=pool.name,
+            )
+        )
     return tuple(found)
 
 
@@ -183,6 +204,4 @@ def machine(at: int, rng: random.Random) -> NodeState:
         held.append(msgspec.convert(made, Pod))
     room = {"cpu": 14000, "memory": 40 * 2**30, "pods": 100}
     labels = {ZONE: f"test-zone-{at % 3 + 1}", HOSTNAME: f"n{at}", "kubernetes.io/arch": "amd64"}
-    return NodeState(
-        name=f"n{at}", labels=labels, allocatable=room, capacity=room, pods=tuple(held), pool="default"
-    )
+    return NodeState(name=f"n{at}", labels=labels, allocatable=room, capacity=room, pods=tuple(held), pool="default")

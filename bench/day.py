@@ -19,12 +19,12 @@ from pathlib import Path
 import msgspec
 
 from bench.afresh import afresh
-from dovetail.cli.quiet import quiet_logs
+from dovetail.cli.terminal import quiet_logs
 from dovetail.clock import run_virtual
-from dovetail.lab.invariants import Broken
-from dovetail.lab.scenario.play import Outcome, Player
+from dovetail.lab.checks.invariants import Broken
+from dovetail.lab.durations import Seconds
+from dovetail.lab.scenario.runner import Outcome, Player
 from dovetail.lab.scenario.schema import Scenario, ScenarioError, read
-from dovetail.lab.seconds import Seconds
 from dovetail.planner.optimise.lower_bound import relaxed
 from dovetail.planner.problem.compile import Problem
 

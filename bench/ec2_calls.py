@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dovetail.cloud.aws.calls import EC2_MACHINES, Record, ec2_bucket
+from dovetail.cloud.aws.client import EC2_MACHINES, Record, ec2_bucket
 from dovetail.kube import resources as kinds
 from tests.controllers.aws_world import AwsWorld, account, tell
 

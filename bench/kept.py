@@ -104,8 +104,9 @@ def _required(pod: Object) -> list[Object]:
     """What a pod asks of nodes: the terms of its affinity, each with its node selector."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     terms = (affinity.get(_HARD) or {}).get("nodeSelectorTerms") or [{}]
-    chosen = [{"key": key, "operator": "In", "values": [value]}
-              for key, value in pod["spec"].get("nodeSelector", {}).items()]  # fmt: skip
+    chosen = [
+        {"key": key, "operator": "In", "values": [value]} for key, value in pod["spec"].get("nodeSelector", {}).items()
+    ]
     return [{"matchExpressions": [*term.get("matchExpressions", ()), *chosen]} for term in terms]
 
 

@@ -16,10 +16,10 @@ from decimal import Decimal
 from typing import Any
 
 from dovetail.model import quantity
-from dovetail.model.kinds.check import check
+from dovetail.model.kinds.admission import check
 from dovetail.model.kinds.crds import root_schema
 from dovetail.model.kinds.nodeclaim import NodeClaim
-from dovetail.model.requirement import requirement
+from dovetail.model.requirements import requirement
 
 CLAIM: dict[str, Any] = {
     "apiVersion": "karpenter.sh/v1",

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.scenarios import scenario
-from dovetail.cli import plan_input, plan_objects
+from dovetail.offline import objects as objects_module
+from dovetail.offline import snapshot as snapshot_module
 from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
@@ -50,8 +51,10 @@ class Line(NamedTuple):
     violations: int
 
     def __str__(self) -> str:
-        return (f"{self.seed} {self.tier} {self.digest} {self.price:.5f} {self.pending} {self.relaxed} {self.zones} "
-                f"{self.violations}")  # fmt: skip
+        return (
+            f"{self.seed} {self.tier} {self.digest} {self.price:.5f} {self.pending} {self.relaxed} {self.zones} "
+            f"{self.violations}"
+        )
 
 
 def snapshot_of(seed: int) -> Snapshot:
@@ -61,22 +64,33 @@ def snapshot_of(seed: int) -> Snapshot:
         objects, catalogue = Path(folder) / "objects.json", Path(folder) / "catalog.json"
         objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": problem["objects"]}))
         catalogue.write_text(json.dumps(problem["catalog"]))
-        types = plan_input.catalogue(str(catalogue))
-        return plan_input.snapshot(plan_objects.read([str(objects)]), types, any_type=True)
+        types = snapshot_module.catalogue(str(catalogue))
+        return snapshot_module.snapshot(objects_module.read([str(objects)]), types, any_type=True)
 
 
 def decisions(plan: Plan) -> object:
     """What the plan decides, without words and without seconds."""
     placements = {
-        pod: [placement.node, placement.machine, placement.unschedulable and placement.unschedulable.code,
-              len(placement.relaxed)]
+        pod: [
+            placement.node,
+            placement.machine,
+            placement.unschedulable and placement.unschedulable.code,
+            len(placement.relaxed),
+        ]
         for pod, placement in plan.placements.items()
-    }  # fmt: skip
+    }
     claims = [
-        [node.name, node.pool, [list(_fields(offering)) for offering in node.offerings], list(node.requirements),
-         dict(node.requests), sorted(node.pods), dict(node.labels)]
+        [
+            node.name,
+            node.pool,
+            [list(_fields(offering)) for offering in node.offerings],
+            list(node.requirements),
+            dict(node.requests),
+            sorted(node.pods),
+            dict(node.labels),
+        ]
         for node in plan.machines
-    ]  # fmt: skip
+    ]
     return [placements, claims, round(plan.cost.per_hour, 9)]
 
 
@@ -135,15 +149,19 @@ def compare(before: Path, after: Path) -> int:
     for key in differing:
         (_, price, pending, relaxed, zones, wrong), figures = old[key], new[key][1:]
         ratio = float(figures[0]) / (float(price) or 1.0)
-        print(f"seed {key[0]} tier {key[1]}: $/h {price} -> {figures[0]} ({ratio:.3f}), "
-              f"pending {pending} -> {figures[1]}, relaxed {relaxed} -> {figures[2]}, zones {zones} -> {figures[3]}, "
-              f"violations {wrong} -> {figures[4]}")  # fmt: skip
+        print(
+            f"seed {key[0]} tier {key[1]}: $/h {price} -> {figures[0]} ({ratio:.3f}), "
+            f"pending {pending} -> {figures[1]}, relaxed {relaxed} -> {figures[2]}, zones {zones} -> {figures[3]}, "
+            f"violations {wrong} -> {figures[4]}"
+        )
     both = len(old.keys() & new.keys())
     print(f"{both} plans compared, {len(differing)} differ, {len(missing)} are in one file only")
     for name, found in (("before", old), ("after", new)):
         values = [found[key] for key in old.keys() & new.keys()]
-        print(f"  {name}: $/h {sum(float(value[1]) for value in values):.3f}, pending {_sum(values, 2)}, "
-              f"relaxed {_sum(values, 3)}, zones {_sum(values, 4)}, violations {_sum(values, 5)}")  # fmt: skip
+        print(
+            f"  {name}: $/h {sum(float(value[1]) for value in values):.3f}, pending {_sum(values, 2)}, "
+            f"relaxed {_sum(values, 3)}, zones {_sum(values, 4)}, violations {_sum(values, 5)}"
+        )
     return len(differing) + len(missing)
 
 

@@ -35,7 +35,7 @@ from typing import Any
 import msgspec
 
 from bench import burst
-from dovetail.model.instancetype import InstanceType
+from dovetail.model.instance_type import InstanceType
 from dovetail.model.quantity import format_resources
 from dovetail.planner.cache import Memory
 from dovetail.planner.consolidate.search import consolidate
@@ -70,8 +70,10 @@ def best_of(runs: int, snapshot: Snapshot) -> tuple[float, float, Plan]:
 def speed(largest: int) -> None:
     types = burst.fake_types()
     pool = Pool(name="default", types=types, limits={"cpu": 10**10, "memory": 10**7 * 2**30})
-    print(f"{'pods':>6} {'classes':>8} {'first ms':>9} {'ms':>7} {'pods/s':>8} {'us/class':>9} {'machines':>9} "
-          f"{'$/h':>8}   Karpenter: pods/s, machines, $/h, times slower")  # fmt: skip
+    print(
+        f"{'pods':>6} {'classes':>8} {'first ms':>9} {'ms':>7} {'pods/s':>8} {'us/class':>9} {'machines':>9} "
+        f"{'$/h':>8}   Karpenter: pods/s, machines, $/h, times slower"
+    )
     for count in SIZES:
         bodies = burst.mix(count)
         snapshot = Snapshot(pools=(pool,), pending=burst.pods(bodies))
@@ -98,20 +100,27 @@ def growth() -> None:
         checking, _, wrong = timed(partial(verify, plan, snapshot))
         assert not wrong and not plan.unschedulable
         found, pods = len(Problem(snapshot).classes), len(snapshot.pending)
-        print(f"{pods:>7} {found:>8} {seconds * 1e3:>7.1f} {seconds / pods * 1e6:>7.1f} {seconds / found * 1e6:>9.1f} "
-              f"{checking * 1e3:>13.1f}", flush=True)  # fmt: skip
+        print(
+            f"{pods:>7} {found:>8} {seconds * 1e3:>7.1f} {seconds / pods * 1e6:>7.1f} {seconds / found * 1e6:>9.1f} "
+            f"{checking * 1e3:>13.1f}",
+            flush=True,
+        )
 
 
 def pools() -> None:
     """What NodePools cost that differ in one label, which no pod mentions, or which ten pods each select."""
     pool, bodies = burst.real_pool(), burst.mixed(100, 3)
     plain = burst.pods(bodies)
-    selecting = burst.pods([
-        {**each, "spec": {**each["spec"], "nodeSelector": {"team": f"t{number % 10}"}}}
-        for number, each in enumerate(bodies)
-    ])  # fmt: skip
-    print(f"{'NodePools':>9} {'ms':>8} {'times one':>9} {'$/h':>8} {'peak MB':>8}   ten labels selected: ms, $/h   "
-          "Karpenter: ms, $/h")  # fmt: skip
+    selecting = burst.pods(
+        [
+            {**each, "spec": {**each["spec"], "nodeSelector": {"team": f"t{number % 10}"}}}
+            for number, each in enumerate(bodies)
+        ]
+    )
+    print(
+        f"{'NodePools':>9} {'ms':>8} {'times one':>9} {'$/h':>8} {'peak MB':>8}   ten labels selected: ms, $/h   "
+        "Karpenter: ms, $/h"
+    )
     base = 0.0
     for count in (1, 10, 30, 100, 300, 1000):
         many = tuple(
@@ -140,19 +149,24 @@ def small() -> None:
     assert not plan.machines and not plan.unschedulable
     print(f"one pod onto a node with room: {seconds * 1e3:.2f} ms")
     for count in (1, 10, 50, 100, 200, 500):
-        bodies = burst.mix(count) if count in (1, 50, 100, 500) else burst.mix(500)[::500 // count]
+        bodies = burst.mix(count) if count in (1, 50, 100, 500) else burst.mix(500)[:: 500 // count]
         snapshot = Snapshot(pools=(pool,), pending=burst.pods(bodies))
         seconds, first, plan = best_of(5, snapshot)
         other = karpenter(bodies, types)
-        print(f"{count:>5} pods: {seconds * 1e3:.1f} ms (first {first * 1e3:.1f}), ${plan.cost.per_hour:.2f}/h; "
-              f"Karpenter {other['seconds'] * 1e3:.1f} ms, ${other['cost']:.2f}/h, "
-              f"{other['seconds'] / seconds:.1f}x", flush=True)  # fmt: skip
+        print(
+            f"{count:>5} pods: {seconds * 1e3:.1f} ms (first {first * 1e3:.1f}), ${plan.cost.per_hour:.2f}/h; "
+            f"Karpenter {other['seconds'] * 1e3:.1f} ms, ${other['cost']:.2f}/h, "
+            f"{other['seconds'] / seconds:.1f}x",
+            flush=True,
+        )
 
 
 def karpenter(
-    bodies: list[dict[str, Any]], types: tuple[InstanceType, ...], pools: int = 1,
+    bodies: list[dict[str, Any]],
+    types: tuple[InstanceType, ...],
+    pools: int = 1,
     requirements: tuple[PoolRequirement, ...] = (),
-) -> Any:  # fmt: skip
+) -> Any:
     """Karpenter's scheduler on the same pods; the seconds are those of its `Solve` alone."""
     from bench.versus_karpenter import oracle
 
@@ -170,11 +184,20 @@ def karpenter(
     needs = [{"key": each.key, "operator": each.operator, "values": list(each.values)} for each in requirements]
     limits = {"cpu": "10000000", "memory": "10000000Gi"}
     node_pools = [
-        {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": f"pool-{number:04}"},
-         "spec": {"limits": limits, "template": {"metadata": {"labels": {"team": f"t{number}"}},
-                                                 "spec": {"requirements": needs, "nodeClassRef": reference}}}}
+        {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            "metadata": {"name": f"pool-{number:04}"},
+            "spec": {
+                "limits": limits,
+                "template": {
+                    "metadata": {"labels": {"team": f"t{number}"}},
+                    "spec": {"requirements": needs, "nodeClassRef": reference},
+                },
+            },
+        }
         for number in range(pools)
-    ]  # fmt: skip
+    ]
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "problem.json"
         file.write_text(json.dumps({"name": "mix", "objects": [*bodies, *node_pools], "catalog": catalogue}))
@@ -191,8 +214,11 @@ def scratch() -> None:
         gc.collect()
         gc.freeze()
         cpu, wall, plan = _planned(snapshot)
-        print(f"100,000 pods from scratch, {name}: {cpu:.2f} s of processor ({wall:.2f} s), {len(plan.machines)} "
-              f"machines, {len(plan.unschedulable)} without a place", flush=True)  # fmt: skip
+        print(
+            f"100,000 pods from scratch, {name}: {cpu:.2f} s of processor ({wall:.2f} s), {len(plan.machines)} "
+            f"machines, {len(plan.unschedulable)} without a place",
+            flush=True,
+        )
         gc.unfreeze()
 
 
@@ -234,8 +260,8 @@ def cut() -> None:
 async def _cut() -> None:
     from dovetail.chance import Chance
     from dovetail.clock import Clock
-    from dovetail.cluster.mirror import Mirror
-    from dovetail.cluster.snapshots import Cutter
+    from dovetail.cluster.snapshot import Cutter
+    from dovetail.cluster.state import Mirror
     from dovetail.kube.client import Kube
     from dovetail.kube.inprocess import InProcess
     from dovetail.kube.transport import Request, Response
@@ -255,8 +281,11 @@ async def _cut() -> None:
         labels = {burst.ZONE: f"test-zone-{at % 3 + 1}", burst.HOSTNAME: f"node-{at}"}
         room = {"cpu": "16", "memory": "64Gi", "pods": "110"}
         meta = {"name": f"node-{at}", "uid": f"node-{at}", "resourceVersion": "1", "labels": labels}
-        made = {"metadata": meta, "spec": {"providerID": f"cloud:///{at}"},
-                "status": {"allocatable": room, "capacity": room}}  # fmt: skip
+        made = {
+            "metadata": meta,
+            "spec": {"providerID": f"cloud:///{at}"},
+            "status": {"allocatable": room, "capacity": room},
+        }
         mirror.nodes._put(f"node-{at}", msgspec.convert(made, Node))
     for number in range(100_000):
         mirror.pods._put(*_served(podstock.served(number), number % 5000, Pod))
@@ -274,8 +303,10 @@ async def _cut() -> None:
         seconds, _, _ = timed(lambda: cutter.cut((pool,), ()))
         times.append(seconds * 1e3)
     times.sort()
-    print(f"a snapshot after 100 of 100,000 pods changed: median {statistics.median(times):.2f} ms of processor, "
-          f"worst {times[-1]:.2f} ms")  # fmt: skip
+    print(
+        f"a snapshot after 100 of 100,000 pods changed: median {statistics.median(times):.2f} ms of processor, "
+        f"worst {times[-1]:.2f} ms"
+    )
     print(f"5,000 machines and 100,000 pods, mirrored and planned for: {peak()} MB, {peak() - before} MB above idle")
 
 
@@ -307,8 +338,11 @@ def _gap(name: str, pool: Pool, bodies: list[dict[str, Any]], deadline: float, g
         return
     for tier, plan in ((1, quickly), (2, best)):
         gaps[tier].append(plan.cost.per_hour / bound - 1)
-    print(f"{name}: bound ${bound:.3f}/h, quick {gaps[1][-1]:.2%} in {quickly.seconds:.2f} s, "
-          f"bettered {gaps[2][-1]:.2%} in {best.seconds:.2f} s, {len(best.machines)} machines", flush=True)  # fmt: skip
+    print(
+        f"{name}: bound ${bound:.3f}/h, quick {gaps[1][-1]:.2%} in {quickly.seconds:.2f} s, "
+        f"bettered {gaps[2][-1]:.2%} in {best.seconds:.2f} s, {len(best.machines)} machines",
+        flush=True,
+    )
 
 
 def fleet() -> None:
@@ -319,9 +353,11 @@ def fleet() -> None:
             used, _, plan = timed(partial(consolidate, Snapshot(pools=(pool,), nodes=nodes), deadline=5.0))
             before, after, bound = plan.cost.before or 0.0, plan.cost.per_hour, plan.cost.lower_bound
             above = f"{after / bound - 1:.2%} above the bound" if bound else "no bound"
-            print(f"{len(nodes)} machines of up to {cores} cores, seed {seed}: ${before:.2f}/h to ${after:.2f}/h, "
-                  f"{1 - after / before:.1%} saved, {above}, {plan.evictions} evictions, {used:.1f} s of processor",
-                  flush=True)  # fmt: skip
+            print(
+                f"{len(nodes)} machines of up to {cores} cores, seed {seed}: ${before:.2f}/h to ${after:.2f}/h, "
+                f"{1 - after / before:.1%} saved, {above}, {plan.evictions} evictions, {used:.1f} s of processor",
+                flush=True,
+            )
 
 
 def explain() -> None:
@@ -364,17 +400,27 @@ def _planned(snapshot: Snapshot) -> tuple[float, float, Plan]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=["speed", "growth", "scratch", "live", "cut", "cost", "explain",
-                                                      "pools", "small", "fleet"])  # fmt: skip
+    parser.add_argument(
+        "what",
+        nargs="?",
+        choices=["speed", "growth", "scratch", "live", "cut", "cost", "explain", "pools", "small", "fleet"],
+    )
     parser.add_argument("--largest", type=int, default=2000, help="up to how many pods Karpenter is asked as well")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--deadline", type=float, default=3.0)
     asked = parser.parse_args()
     ways = {
-        "speed": lambda: speed(asked.largest), "growth": growth, "scratch": scratch,
-        "live": lambda: live(asked.rounds), "cut": cut, "cost": lambda: cost(asked.deadline), "explain": explain,
-        "pools": pools, "small": small, "fleet": fleet,
-    }  # fmt: skip
+        "speed": lambda: speed(asked.largest),
+        "growth": growth,
+        "scratch": scratch,
+        "live": lambda: live(asked.rounds),
+        "cut": cut,
+        "cost": lambda: cost(asked.deadline),
+        "explain": explain,
+        "pools": pools,
+        "small": small,
+        "fleet": fleet,
+    }
     for way in (asked.what,) if asked.what else ways:
         ways[way]()
 

@@ -28,15 +28,15 @@ from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.config import load
 from dovetail.kube.inprocess import InProcess
-from dovetail.lab.aws import eks, world
+from dovetail.lab.apiserver_only import Bare
+from dovetail.lab.aws import account, eks
 from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import Endpoint
-from dovetail.lab.aws.market import Market
-from dovetail.lab.aws.trouble import Trouble, asked
-from dovetail.lab.aws.wire import Answer, Environ, body_of
-from dovetail.lab.bare import Bare
+from dovetail.lab.aws.http_forms import Answer, Environ, body_of
+from dovetail.lab.aws.injected_errors import Trouble, asked
+from dovetail.lab.aws.offerings import Market
 from dovetail.lab.cluster import Lab, Parts
-from dovetail.lab.kubelet.fleet import Pace
+from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.lab.server import LabServer
 from dovetail.model.kinds import crds
 from tests.controllers.aws_world import CLASS, CLUSTER, ON_DEMAND, REGION
@@ -73,7 +73,7 @@ async def _lab(folder: Path, nodes: int) -> None:
     assert isinstance(server, LabServer)
     endpoint = Endpoint(Market(REGION, FAMILIES))
     endpoint.front._trouble = Told()
-    made = world.build(endpoint, CLUSTER, version="1.34", api_url=url, ca=bare.identity.authority)
+    made = account.build(endpoint, CLUSTER, version="1.34", api_url=url, ca=bare.identity.authority)
     parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, faults=False, storage=False)
     transport = InProcess(server, {"authorization": "Bearer bench"})
     async with Lab(transport, clock, chance, parts, server=server) as lab:
@@ -170,10 +170,16 @@ class Stage:
         spec = {"containers": [container], "nodeSelector": {"karpenter.sh/nodepool": "default"}}
         await self.kube.create(
             kinds.DEPLOYMENTS,
-            {"metadata": {"name": name}, "spec": {"replicas": replicas, "selector": {"matchLabels": labels},
-             "template": {"metadata": {"labels": labels}, "spec": spec}}},
+            {
+                "metadata": {"name": name},
+                "spec": {
+                    "replicas": replicas,
+                    "selector": {"matchLabels": labels},
+                    "template": {"metadata": {"labels": labels}, "spec": spec},
+                },
+            },
             "default",
-        )  # fmt: skip
+        )
 
 
 async def _stage(folder: Path, nodes: int) -> Stage:
@@ -181,10 +187,18 @@ async def _stage(folder: Path, nodes: int) -> Stage:
     await _until(lambda: lab.said, lab)
     config = folder / "kubeconfig"
     ours = await _start(
-        str(Path(sys.executable).with_name("dovetail")), "run", f"--kubeconfig={config}", f"--cluster-name={CLUSTER}",
-        f"--region={REGION}", "--disable-leader-election=true", "--metrics-port=0", "--health-probe-port=0",
-        AWS_ENDPOINT_URL=lab.said[0]["aws"], AWS_ACCESS_KEY_ID="lab", AWS_SECRET_ACCESS_KEY="lab",
-    )  # fmt: skip
+        str(Path(sys.executable).with_name("dovetail")),
+        "run",
+        f"--kubeconfig={config}",
+        f"--cluster-name={CLUSTER}",
+        f"--region={REGION}",
+        "--disable-leader-election=true",
+        "--metrics-port=0",
+        "--health-probe-port=0",
+        AWS_ENDPOINT_URL=lab.said[0]["aws"],
+        AWS_ACCESS_KEY_ID="lab",
+        AWS_SECRET_ACCESS_KEY="lab",
+    )
     kube = Kube(load(str(config), None).transport(), Clock(asyncio.get_running_loop()), chance=Chance(2))
     await kube.create(kinds.EC2NODECLASSES, {"metadata": {"name": "default"}, "spec": CLASS})
     reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}

@@ -21,13 +21,13 @@ from prometheus_client import Counter, Histogram
 
 from bench.afresh import afresh
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.cloud import catalogue
-from dovetail.cloud.simulated.market import Market
+from dovetail.cloud.aws import catalog
+from dovetail.cloud.simulated.config import Market
 from dovetail.kube import resources as kinds
-from dovetail.lab.autoscaled import Asked, Autoscaled
 from dovetail.lab.cluster import Lab, Parts
-from dovetail.lab.kubelet.fleet import Pace
-from dovetail.model.instancetype import InstanceType
+from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
+from dovetail.model.instance_type import InstanceType
 from dovetail.planner.provision import provision
 
 SHAPES = (("100m", "128Mi"), ("250m", "512Mi"), ("500m", "1Gi"), ("1", "2Gi"), ("1500m", "6Gi"))
@@ -46,11 +46,12 @@ POOL = {
             }
         },
         "disruption": {
-            "consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized",
+            "consolidateAfter": "30s",
+            "consolidationPolicy": "WhenEmptyOrUnderutilized",
             "budgets": [{"nodes": "100%"}],
         },
     },
-}  # fmt: skip
+}
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,9 +166,9 @@ def _sum(family: Counter | Histogram, ending: str) -> float:
 def sold(types: str) -> tuple[InstanceType, ...]:
     """EC2's types, or those of Karpenter's kwok provider, under 32 vCPU."""
     if types == "ec2":
-        return tuple(kind for kind in catalogue.load("ap-northeast-2") if kind.capacity.get("cpu", 0) < 32000)
+        return tuple(kind for kind in catalog.load("ap-northeast-2") if kind.capacity.get("cpu", 0) < 32000)
     from bench.versus_kwok import shop
-    from dovetail.cloud.simulated.catalogue import parse
+    from dovetail.cloud.simulated.catalog_file import parse
 
     found = parse(json.dumps(shop.kwok().catalogue()).encode())
     return tuple(kind for kind in found if kind.capacity["cpu"] < 32000 and kind.name.endswith("-amd64-linux"))
@@ -198,11 +199,17 @@ async def measure(
             now = yard.counted()
             found.append(
                 Measured(
-                    rest=rest, evictions=yard.evictions - evicted, before=before, price=yard.price(),
-                    fresh=await yard.fresh(), machines=len(scaler.cloud.standing()) if scaler.cloud else 0,
-                    bought=scaler.totals["machines bought"] - bought, waves=now[0] - waves, planner=now[1] - planner,
+                    rest=rest,
+                    evictions=yard.evictions - evicted,
+                    before=before,
+                    price=yard.price(),
+                    fresh=await yard.fresh(),
+                    machines=len(scaler.cloud.standing()) if scaler.cloud else 0,
+                    bought=scaler.totals["machines bought"] - bought,
+                    waves=now[0] - waves,
+                    planner=now[1] - planner,
                 )
-            )  # fmt: skip
+            )
     return found
 
 

@@ -30,7 +30,7 @@ from dovetail.kube.resources import NAMESPACES, PODS
 from dovetail.kube.transport import Request, Transport
 from dovetail.lab.apiserver.http import HttpMount
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.kubernetes import RealControlPlane, binary
+from dovetail.lab.real_control_plane import RealControlPlane, binary
 
 CREATES, GETS, WATCHERS, EVENTS = 10_000, 10_000, 200, 200
 Make = Callable[[int, str], dict[str, Any]]
@@ -189,7 +189,7 @@ async def kubectl(count: int = 30_000) -> None:
     take it ten seconds, so the server answers such a Table whole. Beside the time: what either side computed, since
     kubectl's own share is the larger one.
     """
-    from dovetail.lab.bare import Bare
+    from dovetail.lab.apiserver_only import Bare
 
     program = Path(sys.executable).parent / "kubectl"
     if not program.exists():

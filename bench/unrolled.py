@@ -21,8 +21,13 @@ def _made(workload: Object) -> Iterator[Object]:
     for at in range(spec[_COUNTS[workload["kind"]]]):
         pod = copy.deepcopy(spec["template"])
         name = f"{meta['name']}-{at}"
-        owner = {"apiVersion": workload["apiVersion"], "kind": workload["kind"], "name": meta["name"],
-                 "uid": meta["uid"], "controller": True}  # fmt: skip
+        owner = {
+            "apiVersion": workload["apiVersion"],
+            "kind": workload["kind"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "controller": True,
+        }
         pod |= {"apiVersion": "v1", "kind": "Pod"}
         pod["metadata"] |= {"name": name, "namespace": meta["namespace"], "uid": name, "ownerReferences": [owner]}
         for template in spec.get("volumeClaimTemplates", ()):
@@ -30,6 +35,11 @@ def _made(workload: Object) -> Iterator[Object]:
             use = {"name": volume, "persistentVolumeClaim": {"claimName": f"{volume}-{name}"}}
             pod["spec"].setdefault("volumes", []).append(use)
             claim = {"name": f"{volume}-{name}", "namespace": meta["namespace"]}
-            yield {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim, "spec": template["spec"],
-                   "status": {"phase": "Pending"}}  # fmt: skip
+            yield {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": claim,
+                "spec": template["spec"],
+                "status": {"phase": "Pending"},
+            }
         yield pod

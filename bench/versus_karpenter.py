@@ -27,9 +27,10 @@ from typing import Any
 from bench.kept import ZONE, Scene, holds, kept
 from bench.scenarios import scenario
 from bench.unrolled import unrolled
-from dovetail.cli import plan_input, plan_objects
-from dovetail.cli.plan_output import as_json
+from dovetail.cli.plan_json import as_json
 from dovetail.model.fit.podinfo import pod_info
+from dovetail.offline import snapshot
+from dovetail.offline.objects import read
 from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.plan import Choice, Cost, Machine, Placement, Plan
 from dovetail.planner.provision import provision
@@ -82,18 +83,32 @@ class Problem:
         objects, catalogue = folder / "objects.json", folder / "catalog.json"
         objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": self.given["objects"]}))
         catalogue.write_text(json.dumps(self.given["catalog"]))
-        types = plan_input.catalogue(str(catalogue))
-        return plan_input.snapshot(plan_objects.read([str(objects)]), types, any_type=True)
+        types = snapshot.catalogue(str(catalogue))
+        return snapshot.snapshot(read([str(objects)]), types, any_type=True)
 
     def _broken(self) -> dict[str, str]:
         """The pods that Karpenter places against the rules, and why."""
         placements = {key: Placement(node=name) for key, name in self.theirs["existing"].items()}
         machines = []
         for at, each in enumerate(self.theirs["machines"] or ()):
-            choice = Choice(instance_type=each["instanceType"], zone=each["zone"], price=each["price"],
-                            capacity_type=each["capacityType"], reservation_id=each.get("reservationId"))  # fmt: skip
-            machines.append(Machine(name=f"k-{at}", pool=each["nodePool"], offerings=(choice,), requirements=(),
-                                    requests={}, pods=tuple(each["pods"]), labels=each["labels"]))  # fmt: skip
+            choice = Choice(
+                instance_type=each["instanceType"],
+                zone=each["zone"],
+                price=each["price"],
+                capacity_type=each["capacityType"],
+                reservation_id=each.get("reservationId"),
+            )
+            machines.append(
+                Machine(
+                    name=f"k-{at}",
+                    pool=each["nodePool"],
+                    offerings=(choice,),
+                    requirements=(),
+                    requests={},
+                    pods=tuple(each["pods"]),
+                    labels=each["labels"],
+                )
+            )
             placements |= dict.fromkeys(each["pods"], Placement(machine=f"k-{at}"))
         pods = {each.metadata.key: pod_info(each) for each in self.snapshot.pending}
         theirs = Plan(placements=placements, machines=tuple(machines), cost=Cost(per_hour=self.theirs["cost"]))
@@ -155,16 +170,25 @@ class Problem:
         ours = _by_workload(kept(self._our_scene(), set(places), open_to))
         theirs = _by_workload(kept(self._their_scene(), self.ours["pods"].keys() - self.theirs["errors"], open_to))
         both = {name: min(len(ours[name]), len(theirs[name])) for name in ours.keys() & theirs.keys()}
-        return (sum(sum(ours[name][:count]) for name, count in both.items()),
-                sum(sum(theirs[name][:count]) for name, count in both.items()))  # fmt: skip
+        return (
+            sum(sum(ours[name][:count]) for name, count in both.items()),
+            sum(sum(theirs[name][:count]) for name, count in both.items()),
+        )
 
     def _open_zones(self) -> set[str]:
         """The zones in which some pool may buy something."""
         described = {ZONE, _CAPACITY, _TYPE}.union(*(kind["labels"] for kind in self.given["catalog"]))
-        asked = [[need for need in pool["spec"]["template"]["spec"]["requirements"] if need["key"] in described]
-                 for pool in self.by_kind["NodePool"]]  # fmt: skip
-        return {offer["zone"] for kind in self.given["catalog"] for offer in kind["offerings"] for needs in asked
-                if offer["available"] and all(_met(need, kind, offer) for need in needs)}  # fmt: skip
+        asked = [
+            [need for need in pool["spec"]["template"]["spec"]["requirements"] if need["key"] in described]
+            for pool in self.by_kind["NodePool"]
+        ]
+        return {
+            offer["zone"]
+            for kind in self.given["catalog"]
+            for offer in kind["offerings"]
+            for needs in asked
+            if offer["available"] and all(_met(need, kind, offer) for need in needs)
+        }
 
     @property
     def zones(self) -> tuple[int, int]:
@@ -173,8 +197,10 @@ class Problem:
         return len({each["zone"] for each in self.ours["machines"]}), len({each["zone"] for each in kept})
 
     def _scene(self, machines: dict[str, tuple[Object, str]], places: dict[str, str]) -> Scene:
-        taints = {pool["metadata"]["name"]: pool["spec"]["template"]["spec"].get("taints", [])
-                  for pool in self.by_kind["NodePool"]}  # fmt: skip
+        taints = {
+            pool["metadata"]["name"]: pool["spec"]["template"]["spec"].get("taints", [])
+            for pool in self.by_kind["NodePool"]
+        }
         nodes = {name: (labels, taints[pool]) for name, (labels, pool) in machines.items()}
         for node in (*self.by_kind.get("NodeClaim", ()), *self.by_kind.get("Node", ())):
             nodes[node["metadata"]["name"]] = (node["metadata"]["labels"], node["spec"].get("taints", []))
@@ -188,15 +214,25 @@ class Problem:
 
     def _our_scene(self) -> Scene:
         known = {kind["name"]: kind for kind in self.given["catalog"]}
-        teams = {pool["metadata"]["name"]: pool["spec"]["template"].get("metadata", {}).get("labels", {})
-                 for pool in self.by_kind["NodePool"]}  # fmt: skip
+        teams = {
+            pool["metadata"]["name"]: pool["spec"]["template"].get("metadata", {}).get("labels", {})
+            for pool in self.by_kind["NodePool"]
+        }
         machines = {}
         for machine in self.ours["machines"]:
             labels = {key: values[0] for key, values in known[machine["instanceType"]]["labels"].items()}
-            labels |= {ZONE: machine["zone"], _CAPACITY: machine["capacityType"], _TYPE: machine["instanceType"],
-                       _LABELS: machine["nodePool"], **teams[machine["nodePool"]]}  # fmt: skip
-            labels |= {each["key"]: each["values"][0] for each in machine["requirements"]
-                       if each["operator"] == "In" and each["key"] not in labels}  # fmt: skip
+            labels |= {
+                ZONE: machine["zone"],
+                _CAPACITY: machine["capacityType"],
+                _TYPE: machine["instanceType"],
+                _LABELS: machine["nodePool"],
+                **teams[machine["nodePool"]],
+            }
+            labels |= {
+                each["key"]: each["values"][0]
+                for each in machine["requirements"]
+                if each["operator"] == "In" and each["key"] not in labels
+            }
             machines[machine["name"]] = (labels, machine["nodePool"])
         places = {pod: place.get("node") or place.get("machine") for pod, place in self.ours["pods"].items()}
         return self._scene(machines, {pod: place for pod, place in places.items() if place})
@@ -245,14 +281,19 @@ def main(count: int, first: int, deadline: float | None) -> None:
         ratios += [ratio] if ratio is not None else []
         shown = "-" if ratio is None else f"{ratio:.3f}"
         left = f"{len(problem.plan.unschedulable)}/{len(problem.theirs['errors'])} ({len(problem.broken)} broken)"
-        print(f"{problem.given['name']:9} {len(problem.ours['pods']):4} pods  ours ${cost['perHour']:8.3f} "
-              f"bound {cost['lowerBound'] or 0:8.3f} karpenter ${problem.theirs['cost']:8.3f}  ratio {shown:5}  "
-              f"left {left}  wishes {problem.wishes} "
-              f"zones {problem.zones} {problem.plan.seconds:.1f}s  {'; '.join(wrong)}", flush=True)  # fmt: skip
+        print(
+            f"{problem.given['name']:9} {len(problem.ours['pods']):4} pods  ours ${cost['perHour']:8.3f} "
+            f"bound {cost['lowerBound'] or 0:8.3f} karpenter ${problem.theirs['cost']:8.3f}  ratio {shown:5}  "
+            f"left {left}  wishes {problem.wishes} "
+            f"zones {problem.zones} {problem.plan.seconds:.1f}s  {'; '.join(wrong)}",
+            flush=True,
+        )
     spread = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios
     quartiles = [round(each, 3) for each in spread]
-    print(f"{len(ratios)} of {count} place the same pods: cost ratio, quartiles {quartiles}, "
-          f"worst {max(ratios, default=0.0):.3f}; {faults} with something wrong")  # fmt: skip
+    print(
+        f"{len(ratios)} of {count} place the same pods: cost ratio, quartiles {quartiles}, "
+        f"worst {max(ratios, default=0.0):.3f}; {faults} with something wrong"
+    )
 
 
 if __name__ == "__main__":

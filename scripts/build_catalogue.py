@@ -30,7 +30,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud.aws.spec import Limits, Spec, from_ec2
+from dovetail.cloud.aws.instance_type_info import Limits, Spec, from_ec2
 
 HERE = Path(__file__).resolve().parent.parent
 TARGET = HERE / "src/dovetail/cloud/data"
@@ -48,8 +48,21 @@ FAMILY = re.compile(r"([a-z]+)-?(\d+)?(.*)")
 def wheel(requirement: str, folder: Path) -> zipfile.ZipFile:
     target = folder / requirement.replace("==", "-")
     subprocess.run(
-        [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:",
-         "--python-version", "3.12", "-d", target, requirement], check=True,
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--python-version",
+            "3.12",
+            "-d",
+            target,
+            requirement,
+        ],
+        check=True,
     )
     return zipfile.ZipFile(next(target.glob("*.whl")))
 

@@ -1,7 +1,7 @@
 """Write the parts of the charts that have their source in the code: custom resource definitions and RBAC rules.
 
-    python scripts/build_charts.py           writes charts/
-    python scripts/build_charts.py --check   says what differs, and fails if anything does
+python scripts/build_charts.py           writes charts/
+python scripts/build_charts.py --check   says what differs, and fails if anything does
 """
 
 from __future__ import annotations

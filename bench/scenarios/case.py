@@ -16,13 +16,26 @@ ARCH, TYPE = "kubernetes.io/arch", "node.kubernetes.io/instance-type"
 FAMILY, CATEGORY = "karpenter.k8s.aws/instance-family", "karpenter.k8s.aws/instance-category"
 CPU = "karpenter.k8s.aws/instance-cpu"
 _POOL = "karpenter.sh/nodepool"
-_SIZES = (("100m", "128Mi"), ("250m", "512Mi"), ("500m", "1Gi"), ("1", "1Gi"), ("1", "4Gi"), ("2", "2Gi"),
-          ("2", "12Gi"), ("4", "8Gi"))  # fmt: skip
+_SIZES = (
+    ("100m", "128Mi"),
+    ("250m", "512Mi"),
+    ("500m", "1Gi"),
+    ("1", "1Gi"),
+    ("1", "4Gi"),
+    ("2", "2Gi"),
+    ("2", "12Gi"),
+    ("4", "8Gi"),
+)
 
 
 def spread(app: str, key: str, **more: Any) -> Object:
-    return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": {"app": app}}, **more}  # fmt: skip
+    return {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": app}},
+        **more,
+    }
 
 
 def near(app: str, key: str, soft: bool = False) -> Object:
@@ -68,13 +81,25 @@ class Case:
 
     # -- machines ---------------------------------------------------------------------------------------------------
 
-    def pool(self, name: str = "default", *, needs: list[Object] | None = None, capacity: list[str] | None = None,
-             taints: list[Object] | None = None, startup: list[Object] | None = None, weight: int | None = None,
-             limits: Object | None = None, labels: Object | None = None) -> None:  # fmt: skip
+    def pool(
+        self,
+        name: str = "default",
+        *,
+        needs: list[Object] | None = None,
+        capacity: list[str] | None = None,
+        taints: list[Object] | None = None,
+        startup: list[Object] | None = None,
+        weight: int | None = None,
+        limits: Object | None = None,
+        labels: Object | None = None,
+    ) -> None:
         kinds = capacity or self.chance.choice((["on-demand"], ["on-demand", "spot"]))
-        template: Object = {"requirements": [self.need(CAPACITY, "In", *kinds), *(needs or [])],
-                            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-                            "taints": taints or [], "startupTaints": startup or []}  # fmt: skip
+        template: Object = {
+            "requirements": [self.need(CAPACITY, "In", *kinds), *(needs or [])],
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "taints": taints or [],
+            "startupTaints": startup or [],
+        }
         spec: Object = {"template": {"metadata": {"labels": labels or {}}, "spec": template}}
         spec |= {"weight": weight} if weight is not None else {}
         spec |= {"limits": limits} if limits is not None else {}
@@ -82,9 +107,17 @@ class Case:
             {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": spec}
         )
 
-    def node(self, zone: str, *, running: list[tuple[str, Object]] | None = None, state: str = "up",
-             taints: list[Object] | None = None, startup: list[Object] | None = None, attach: int | None = None,
-             labels: Object | None = None) -> None:  # fmt: skip
+    def node(
+        self,
+        zone: str,
+        *,
+        running: list[tuple[str, Object]] | None = None,
+        state: str = "up",
+        taints: list[Object] | None = None,
+        startup: list[Object] | None = None,
+        attach: int | None = None,
+        labels: Object | None = None,
+    ) -> None:
         """A machine of the first pool with pods on it (`labels` are theirs)."""
         if not self.pools:
             self.pool()
@@ -100,8 +133,14 @@ class Case:
         self._objects.append(node(name, own, kind, template, zone, state))
         if attach is not None:
             drivers = [{"name": EBS, "nodeID": name, "topologyKeys": [], "allocatable": {"count": attach}}]
-            self._objects.append({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name},
-                                  "spec": {"drivers": drivers}})  # fmt: skip
+            self._objects.append(
+                {
+                    "apiVersion": "storage.k8s.io/v1",
+                    "kind": "CSINode",
+                    "metadata": {"name": name},
+                    "spec": {"drivers": drivers},
+                }
+            )
         for app, spec in running if running and state != "joining" else ():
             self._running(name, app, spec, labels or {})
 
@@ -109,41 +148,77 @@ class Case:
         name = self._unique(f"{app}-on-{where}")
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": app, "controller": True}
         box = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "400m", "memory": "512Mi"}}}
-        self._objects.append({
-            "apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running"},
-            "spec": {"nodeName": where, "containers": [box], **spec},
-            "metadata": {"name": name, "namespace": "default", "uid": name, "ownerReferences": [owner],
-                         "labels": {"app": app, **labels}},
-        })  # fmt: skip
+        self._objects.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "status": {"phase": "Running"},
+                "spec": {"nodeName": where, "containers": [box], **spec},
+                "metadata": {
+                    "name": name,
+                    "namespace": "default",
+                    "uid": name,
+                    "ownerReferences": [owner],
+                    "labels": {"app": app, **labels},
+                },
+            }
+        )
 
     def daemon(
         self, name: str, *, cpu: str = "100m", memory: str = "128Mi", ports: list[Object] | None = None, **spec: Any
     ) -> None:
-        box = {"name": "c", "image": "i", "ports": ports or [],
-               "resources": {"requests": {"cpu": cpu, "memory": memory}}}  # fmt: skip
-        template = {"metadata": {"labels": {"daemon": name}},
-                    "spec": {"tolerations": [{"operator": "Exists"}], "containers": [box], **spec}}  # fmt: skip
-        self._objects.append({
-            "apiVersion": "apps/v1", "kind": "DaemonSet",
-            "metadata": {"name": name, "namespace": "kube-system", "uid": f"ds-{name}"},
-            "spec": {"selector": {"matchLabels": {"daemon": name}}, "template": template},
-        })  # fmt: skip
+        box = {
+            "name": "c",
+            "image": "i",
+            "ports": ports or [],
+            "resources": {"requests": {"cpu": cpu, "memory": memory}},
+        }
+        template = {
+            "metadata": {"labels": {"daemon": name}},
+            "spec": {"tolerations": [{"operator": "Exists"}], "containers": [box], **spec},
+        }
+        self._objects.append(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "DaemonSet",
+                "metadata": {"name": name, "namespace": "kube-system", "uid": f"ds-{name}"},
+                "spec": {"selector": {"matchLabels": {"daemon": name}}, "template": template},
+            }
+        )
 
     def overlay(self, needs: list[Object], **effect: Any) -> None:
-        self._objects.append({"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay",
-                              "metadata": {"name": self._unique("overlay")},
-                              "spec": {"requirements": needs, **effect}})  # fmt: skip
+        self._objects.append(
+            {
+                "apiVersion": "karpenter.sh/v1alpha1",
+                "kind": "NodeOverlay",
+                "metadata": {"name": self._unique("overlay")},
+                "spec": {"requirements": needs, **effect},
+            }
+        )
 
     def reserve(self, kind: str, zone: str, count: int) -> None:
         found = next(each for each in self.types if each["name"] == kind)
-        found["offerings"].append({"zone": zone, "capacityType": "reserved", "available": True, "price": 0.0,
-                                   "reservationId": self._unique("cr"), "reservationCapacity": count})  # fmt: skip
+        found["offerings"].append(
+            {
+                "zone": zone,
+                "capacityType": "reserved",
+                "available": True,
+                "price": 0.0,
+                "reservationId": self._unique("cr"),
+                "reservationCapacity": count,
+            }
+        )
 
     # -- volumes ----------------------------------------------------------------------------------------------------
 
     def storage_class(self, name: str, zones: list[str]) -> None:
-        made: Object = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
-                        "provisioner": EBS, "volumeBindingMode": "WaitForFirstConsumer"}  # fmt: skip
+        made: Object = {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": name},
+            "provisioner": EBS,
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }
         if zones:
             made["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": zones}]}]
         self._objects.append(made)
@@ -155,28 +230,55 @@ class Case:
     def bound_claim(self, name: str, zone: str) -> str:
         """A volume claim whose volume lies in a zone."""
         where = {"nodeSelectorTerms": [self.term(ZONE, "In", zone)]}
-        self._objects.append({
-            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"},
-            "spec": {"csi": {"driver": EBS, "volumeHandle": f"vol-{name}"}, "accessModes": ["ReadWriteOnce"],
-                     "capacity": {"storage": "1Gi"}, "nodeAffinity": {"required": where}},
-        })  # fmt: skip
-        return self.claim(name, {"volumeName": f"pv-{name}", "storageClassName": ""}, {"phase": "Bound"},
-                          {"pv.kubernetes.io/bind-completed": "yes"})  # fmt: skip
+        self._objects.append(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": f"pv-{name}"},
+                "spec": {
+                    "csi": {"driver": EBS, "volumeHandle": f"vol-{name}"},
+                    "accessModes": ["ReadWriteOnce"],
+                    "capacity": {"storage": "1Gi"},
+                    "nodeAffinity": {"required": where},
+                },
+            }
+        )
+        return self.claim(
+            name,
+            {"volumeName": f"pv-{name}", "storageClassName": ""},
+            {"phase": "Bound"},
+            {"pv.kubernetes.io/bind-completed": "yes"},
+        )
 
     def claim(self, name: str, spec: Object, status: Object, annotations: Object) -> str:
         """A volume claim in any state."""
-        self.add({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "status": status,
-            "metadata": {"name": name, "namespace": "default", "annotations": annotations},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec},
-        })  # fmt: skip
+        self.add(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "status": status,
+                "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec},
+            }
+        )
         return name
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
-    def pods(self, app: str, count: int | None = None, *, cpu: str | None = None, memory: str | None = None,
-             more: Object | None = None, ports: list[Object] | None = None, claims: list[str] | None = None,
-             labels: Object | None = None, name: str | None = None, **spec: Any) -> None:  # fmt: skip
+    def pods(
+        self,
+        app: str,
+        count: int | None = None,
+        *,
+        cpu: str | None = None,
+        memory: str | None = None,
+        more: Object | None = None,
+        ports: list[Object] | None = None,
+        claims: list[str] | None = None,
+        labels: Object | None = None,
+        name: str | None = None,
+        **spec: Any,
+    ) -> None:
         """A workload; what is not said about its size is drawn."""
         some_cpu, some_memory = self.chance.choice(_SIZES)
         requests = {"cpu": cpu or some_cpu, "memory": memory or some_memory, **(more or {})}
@@ -184,8 +286,16 @@ class Case:
         volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims or ()]
         for _ in range(count or self.chance.choice((5, 12, 30, 60, 120, 250))):
             own = self._unique(name or app)
-            self._objects.append({
-                "apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": own, "namespace": "default", "uid": own, "labels": {"app": app, **(labels or {})}},
-                "spec": {"containers": [box], "affinity": {}, "volumes": volumes, **copy.deepcopy(spec)},
-            })  # fmt: skip
+            self._objects.append(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {
+                        "name": own,
+                        "namespace": "default",
+                        "uid": own,
+                        "labels": {"app": app, **(labels or {})},
+                    },
+                    "spec": {"containers": [box], "affinity": {}, "volumes": volumes, **copy.deepcopy(spec)},
+                }
+            )

@@ -25,11 +25,13 @@ def node_pool(name: str, chance: random.Random, taint: Object | None) -> Object:
     if chance.random() < 0.15:
         requirements.append({"key": "topology.kubernetes.io/zone", "operator": "In", "values": chance.sample(ZONES, 2)})
     if chance.random() < 0.15:
-        requirements.append({"key": "node.kubernetes.io/instance-type", "operator": "Exists",
-                             "minValues": chance.choice((3, 8))})  # fmt: skip
+        requirements.append(
+            {"key": "node.kubernetes.io/instance-type", "operator": "Exists", "minValues": chance.choice((3, 8))}
+        )
     if chance.random() < 0.15:
-        requirements.append({"key": "karpenter.k8s.aws/instance-family", "operator": "Exists",
-                             "minValues": chance.choice((2, 3))})  # fmt: skip
+        requirements.append(
+            {"key": "karpenter.k8s.aws/instance-family", "operator": "Exists", "minValues": chance.choice((2, 3))}
+        )
     template: Object = {"requirements": requirements, "nodeClassRef": _CLASS}
     if taint is not None:
         template["taints"] = [taint]
@@ -39,8 +41,9 @@ def node_pool(name: str, chance: random.Random, taint: Object | None) -> Object:
     if chance.random() < 0.4:
         spec["weight"] = chance.choice((1, 10, 50))
     if chance.random() < 0.25:
-        spec["limits"] = chance.choice(({"cpu": "32"}, {"cpu": "100"}, {"memory": "200Gi"}, {"nodes": "6"},
-                                        {"cpu": "64", "nodes": "10"}))  # fmt: skip
+        spec["limits"] = chance.choice(
+            ({"cpu": "32"}, {"cpu": "100"}, {"memory": "200Gi"}, {"nodes": "6"}, {"cpu": "64", "nodes": "10"})
+        )
     return {"apiVersion": _GROUP, "kind": "NodePool", "metadata": {"name": name}, "spec": spec}
 
 
@@ -59,17 +62,32 @@ def overlays(chance: random.Random) -> list[Object]:
 def daemonset(name: str, chance: random.Random) -> Object:
     spec: Object = {
         "tolerations": [{"operator": "Exists"}] if chance.random() < 0.7 else [],
-        "containers": [{"name": "c", "image": "i", "resources": {"requests": {
-            "cpu": f"{chance.choice((50, 100, 300))}m", "memory": f"{chance.choice((64, 200, 512))}Mi"}}}],
-    }  # fmt: skip
+        "containers": [
+            {
+                "name": "c",
+                "image": "i",
+                "resources": {
+                    "requests": {
+                        "cpu": f"{chance.choice((50, 100, 300))}m",
+                        "memory": f"{chance.choice((64, 200, 512))}Mi",
+                    }
+                },
+            }
+        ],
+    }
     if chance.random() < 0.3:
         spec["nodeSelector"] = {"kubernetes.io/arch": "amd64"}
     if chance.random() < 0.2:
         spec["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8000 + chance.randrange(6)}]
-    return {"apiVersion": "apps/v1", "kind": "DaemonSet",
-            "metadata": {"name": name, "namespace": "kube-system", "uid": f"ds-{name}"},
-            "spec": {"selector": {"matchLabels": {"daemon": name}},
-                     "template": {"metadata": {"labels": {"daemon": name}}, "spec": spec}}}  # fmt: skip
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": "kube-system", "uid": f"ds-{name}"},
+        "spec": {
+            "selector": {"matchLabels": {"daemon": name}},
+            "template": {"metadata": {"labels": {"daemon": name}}, "spec": spec},
+        },
+    }
 
 
 class Fleet:
@@ -88,19 +106,35 @@ class Fleet:
         pool, kind, zone = chance.choice(self.pools), chance.choice(self.types), chance.choice(ZONES)
         name = f"node-{at}"
         labels = {key: values[0] for key, values in kind["labels"].items()} | {
-            "topology.kubernetes.io/zone": zone, "karpenter.sh/nodepool": pool["metadata"]["name"],
-            "karpenter.sh/capacity-type": "on-demand", "node.kubernetes.io/instance-type": kind["name"],
+            "topology.kubernetes.io/zone": zone,
+            "karpenter.sh/nodepool": pool["metadata"]["name"],
+            "karpenter.sh/capacity-type": "on-demand",
+            "node.kubernetes.io/instance-type": kind["name"],
             "team": pool["metadata"]["name"],
-        }  # fmt: skip
+        }
         template = pool["spec"]["template"]["spec"]
         found = [claim(name, labels, kind, template, zone, state)]
         if state == "claimed":
             return found
         found.append(node(name, labels, kind, template, zone, state))
         if chance.random() < 0.5:
-            found.append({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name},
-                          "spec": {"drivers": [{"name": EBS, "nodeID": name, "topologyKeys": [],
-                                                "allocatable": {"count": chance.choice((3, 26))}}]}})  # fmt: skip
+            found.append(
+                {
+                    "apiVersion": "storage.k8s.io/v1",
+                    "kind": "CSINode",
+                    "metadata": {"name": name},
+                    "spec": {
+                        "drivers": [
+                            {
+                                "name": EBS,
+                                "nodeID": name,
+                                "topologyKeys": [],
+                                "allocatable": {"count": chance.choice((3, 26))},
+                            }
+                        ]
+                    },
+                }
+            )
         count = chance.randint(0, 4) if state != "joining" else 0
         return found + [self._running(name, number) for number in range(count)]
 
@@ -108,8 +142,21 @@ class Fleet:
         chance = self.chance
         app = f"run{chance.randrange(4)}"
         self.names.append(app)
-        spec: Object = {"nodeName": node, "containers": [{"name": "c", "image": "i", "resources": {"requests": {
-            "cpu": f"{chance.choice((100, 250, 500))}m", "memory": f"{chance.choice((128, 512))}Mi"}}}]}  # fmt: skip
+        spec: Object = {
+            "nodeName": node,
+            "containers": [
+                {
+                    "name": "c",
+                    "image": "i",
+                    "resources": {
+                        "requests": {
+                            "cpu": f"{chance.choice((100, 250, 500))}m",
+                            "memory": f"{chance.choice((128, 512))}Mi",
+                        }
+                    },
+                }
+            ],
+        }
         if app == "run3":
             term = {"labelSelector": {"matchLabels": {"tier": "back"}}, "topologyKey": "kubernetes.io/hostname"}
             spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -117,16 +164,28 @@ class Fleet:
             spec["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8000 + chance.randrange(6)}]
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": app, "controller": True}
         name = f"{node}-{number}"
-        return {"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running"}, "spec": spec,
-                "metadata": {"name": name, "namespace": "default", "uid": name, "ownerReferences": [owner],
-                             "labels": {"app": app, "tier": "front"}}}  # fmt: skip
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "status": {"phase": "Running"},
+            "spec": spec,
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": name,
+                "ownerReferences": [owner],
+                "labels": {"app": app, "tier": "front"},
+            },
+        }
 
 
 def claim(name: str, labels: Object, kind: Object, template: Object, zone: str, state: str) -> Object:
     """The NodeClaim of a machine that is "up", "joining", merely "claimed", or "going"."""
     done = {"up": 3, "going": 3, "joining": 2, "claimed": 1}[state]
-    conditions = [{"type": each, "status": "True", "reason": each, "lastTransitionTime": _LONG_AGO}
-                  for each in ("Launched", "Registered", "Initialized")[:done]]  # fmt: skip
+    conditions = [
+        {"type": each, "status": "True", "reason": each, "lastTransitionTime": _LONG_AGO}
+        for each in ("Launched", "Registered", "Initialized")[:done]
+    ]
     meta: Object = {"name": f"claim-{name}", "labels": labels, "creationTimestamp": _LONG_AGO}
     if state == "going":
         meta |= {"deletionTimestamp": _LONG_AGO, "finalizers": ["karpenter.sh/termination"]}
@@ -136,8 +195,12 @@ def claim(name: str, labels: Object, kind: Object, template: Object, zone: str, 
         "taints": template.get("taints", []),
         "startupTaints": template.get("startupTaints", []),
     }
-    status: Object = {"providerID": f"aws:///{zone}/{name}", "capacity": kind["capacity"],
-                      "allocatable": allocatable(kind), "conditions": conditions}  # fmt: skip
+    status: Object = {
+        "providerID": f"aws:///{zone}/{name}",
+        "capacity": kind["capacity"],
+        "allocatable": allocatable(kind),
+        "conditions": conditions,
+    }
     if state != "claimed":
         status["nodeName"] = name
     return {"apiVersion": _GROUP, "kind": "NodeClaim", "metadata": meta, "spec": spec, "status": status}
@@ -153,10 +216,17 @@ def node(name: str, labels: Object, kind: Object, template: Object, zone: str, s
     else:
         own["karpenter.sh/initialized"] = "true"
     ready = "False" if state == "joining" else "True"
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": own},
-            "spec": {"providerID": f"aws:///{zone}/{name}", "taints": taints},
-            "status": {"capacity": kind["capacity"], "allocatable": allocatable(kind),
-                       "conditions": [{"type": "Ready", "status": ready}]}}  # fmt: skip
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": own},
+        "spec": {"providerID": f"aws:///{zone}/{name}", "taints": taints},
+        "status": {
+            "capacity": kind["capacity"],
+            "allocatable": allocatable(kind),
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
 
 
 def allocatable(kind: Object) -> Object:

@@ -15,7 +15,7 @@ from bench.kept import ZONE, holds
 from bench.scenarios.catalogue import EBS
 from bench.scenarios.cluster import claim, node
 from bench.scenarios.markets import as_written
-from dovetail.cloud.catalogue import load
+from dovetail.cloud.aws.catalog import load
 
 Object = dict[str, Any]
 
@@ -32,8 +32,12 @@ _HARD, _SOFT = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDurin
 
 
 def need(key: str, operator: str, *values: str, least: int | None = None) -> Object:
-    return {"key": key, "operator": operator, **({"values": list(values)} if values else {}),
-            **({"minValues": least} if least else {})}  # fmt: skip
+    return {
+        "key": key,
+        "operator": operator,
+        **({"values": list(values)} if values else {}),
+        **({"minValues": least} if least else {}),
+    }
 
 
 def required(*alternatives: list[Object]) -> Object:
@@ -51,8 +55,13 @@ def company_of(app: str, key: str, weight: int | None = None, **where: Any) -> O
 
 
 def spread(app: str, key: str, soft: bool = False, **more: Any) -> Object:
-    return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway" if soft else "DoNotSchedule",
-            "labelSelector": {"matchLabels": {"app": app}}, **more}  # fmt: skip
+    return {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "ScheduleAnyway" if soft else "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": app}},
+        **more,
+    }
 
 
 def box(cpu: int, memory: int, name: str = "main", **more: Any) -> Object:
@@ -123,25 +132,44 @@ class Company:
                 kind["labels"][OS] = ["linux", "windows"]
         for at, kind in enumerate(chance.sample(kinds, 3) if self.some(0.3) else ()):
             offer = chance.choice([each for each in kind["offerings"] if each["capacityType"] == "on-demand"])
-            kind["offerings"].append({**offer, "capacityType": "reserved", "price": offer["price"] / 10_000_000,
-                                      "reservationId": f"cr-{at}", "reservationCapacity": chance.randint(1, 3),
-                                      "available": True})  # fmt: skip
+            kind["offerings"].append(
+                {
+                    **offer,
+                    "capacityType": "reserved",
+                    "price": offer["price"] / 10_000_000,
+                    "reservationId": f"cr-{at}",
+                    "reservationCapacity": chance.randint(1, 3),
+                    "available": True,
+                }
+            )
         return kinds
 
     def _platform(self) -> None:
         chance = self.chance
         general = [need(f"{AWS}category", "In", "c", "m", "r"), need(f"{AWS}generation", "Gt", "4")]
-        narrow = chance.choice(([need(ARCH, "In", "amd64")], [need(f"{AWS}memory", "Gte", "8192")],
-                                [need(f"{AWS}cpu", "Lte", "16"), need(f"{AWS}size", "NotIn", "metal")],
-                                [need(f"{AWS}hypervisor", "In", "nitro"), need(TYPE, "Exists", least=5)],
-                                [need(f"{AWS}family", "Exists", least=2)], []))  # fmt: skip
+        narrow = chance.choice(
+            (
+                [need(ARCH, "In", "amd64")],
+                [need(f"{AWS}memory", "Gte", "8192")],
+                [need(f"{AWS}cpu", "Lte", "16"), need(f"{AWS}size", "NotIn", "metal")],
+                [need(f"{AWS}hypervisor", "In", "nitro"), need(TYPE, "Exists", least=5)],
+                [need(f"{AWS}family", "Exists", least=2)],
+                [],
+            )
+        )
         ways = chance.choice((["on-demand"], ["spot", "on-demand"], ["reserved", "on-demand"]))
         self._pool("general", ways, general + narrow, startup=self.some(0.3))
         if self.some(0.4):
             least = chance.choice((None, 3, 15))
             taint = chance.choice((None, "PreferNoSchedule", "NoSchedule"))
-            self._pool("spot", ["spot"], [*general, need(TYPE, "Exists", least=least)], weight=chance.choice((0, 50)),
-                       taint=taint, limits=self._limits())  # fmt: skip
+            self._pool(
+                "spot",
+                ["spot"],
+                [*general, need(TYPE, "Exists", least=least)],
+                weight=chance.choice((0, 50)),
+                taint=taint,
+                limits=self._limits(),
+            )
         if self.some(0.3):
             self._pool("reserved", ["reserved"], [], weight=100)
         if self.some(0.5):
@@ -149,8 +177,13 @@ class Company:
             needs = [need(f"{AWS}gpu-count", "Gt", "0"), need(f"{AWS}gpu-manufacturer", "In", "nvidia")]
             self._pool("gpu", ["on-demand", "spot"], needs, taint="NoSchedule", limits=cap, startup=True)
         if self.some(0.3):
-            self._pool("tenants", ["on-demand"], [*general, need(TENANT, "In", "red", "blue")], taint="NoSchedule",
-                       limits=self._limits())  # fmt: skip
+            self._pool(
+                "tenants",
+                ["on-demand"],
+                [*general, need(TENANT, "In", "red", "blue")],
+                taint="NoSchedule",
+                limits=self._limits(),
+            )
         if self.some(0.2):
             self._pool("windows", ["on-demand"], [need(OS, "In", "windows")], taint="NoSchedule")
         everywhere = [{"operator": "Exists"}]
@@ -159,24 +192,43 @@ class Company:
             ports = [{"containerPort": 9100, "hostPort": 9100}]
             self._daemon("exporter", box(100, 180, ports=ports), nodeSelector={OS: "linux"}, tolerations=everywhere)
         if self.some(0.4):
-            self._daemon("device-plugin", box(100, 256), tolerations=everywhere, affinity={
-                "nodeAffinity": required([need(f"{AWS}gpu-count", "Exists")],
-                                          [need(f"{AWS}accelerator-count", "Exists")])})  # fmt: skip
+            self._daemon(
+                "device-plugin",
+                box(100, 256),
+                tolerations=everywhere,
+                affinity={
+                    "nodeAffinity": required(
+                        [need(f"{AWS}gpu-count", "Exists")], [need(f"{AWS}accelerator-count", "Exists")]
+                    )
+                },
+            )
         if self.some(0.3):
             self._daemon("logs", box(chance.choice((200, 500)), 512))
         if self.some(0.25):
             turn = chance.choice(("-20%", "+15%"))
             self._overlay([need(f"{AWS}category", "In", "m")], weight=10, priceAdjustment=turn)
-            self._overlay([need(f"{AWS}generation", "Lte", "6"), need(CAPACITY, "In", "on-demand")], weight=5,
-                          priceAdjustment="+0.03")  # fmt: skip
+            self._overlay(
+                [need(f"{AWS}generation", "Lte", "6"), need(CAPACITY, "In", "on-demand")],
+                weight=5,
+                priceAdjustment="+0.03",
+            )
             self._overlay([need(f"{AWS}cpu", "Gte", "8")], capacity={"example.com/fuse": "10"})
 
     def _limits(self) -> Object:
         small, large = ({"cpu": "24"}, {"memory": "96Gi"}, {"nodes": "4"}), ({"cpu": "96", "nodes": "40"}, {}, {})
         return self.chance.choice((*small, *large))
 
-    def _pool(self, name: str, ways: list[str], needs: list[Object], *, weight: int | None = None,
-              taint: str | None = None, limits: Object | None = None, startup: bool = False) -> None:  # fmt: skip
+    def _pool(
+        self,
+        name: str,
+        ways: list[str],
+        needs: list[Object],
+        *,
+        weight: int | None = None,
+        taint: str | None = None,
+        limits: Object | None = None,
+        startup: bool = False,
+    ) -> None:
         template: Object = {
             "requirements": [need(CAPACITY, "In", *ways), *needs],
             "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
@@ -190,13 +242,23 @@ class Company:
 
     def _daemon(self, name: str, box: Object, **spec: Any) -> None:
         template = {"metadata": {"labels": {"daemon": name}}, "spec": {"containers": [box], **spec}}
-        self.objects.append(_object("apps/v1", "DaemonSet", name, namespace="kube-system", spec={
-            "selector": {"matchLabels": {"daemon": name}}, "template": template}))  # fmt: skip
+        self.objects.append(
+            _object(
+                "apps/v1",
+                "DaemonSet",
+                name,
+                namespace="kube-system",
+                spec={"selector": {"matchLabels": {"daemon": name}}, "template": template},
+            )
+        )
 
     def _overlay(self, needs: list[Object], **effect: Any) -> None:
         name = f"overlay-{sum(each['kind'] == 'NodeOverlay' for each in self.objects)}"
-        self.objects.append(_object("karpenter.sh/v1alpha1", "NodeOverlay", name, namespace=None,
-                                    spec={"requirements": needs, **effect}))  # fmt: skip
+        self.objects.append(
+            _object(
+                "karpenter.sh/v1alpha1", "NodeOverlay", name, namespace=None, spec={"requirements": needs, **effect}
+            )
+        )
 
     # -- what is there ----------------------------------------------------------------------------------------------
 
@@ -205,19 +267,31 @@ class Company:
         for at in range(count):
             pool = self.chance.choice(self.pools)
             template = pool["spec"]["template"]["spec"]
-            kinds = [kind for kind in self.types if kind["labels"][f"{AWS}cpu"][0] in ("4", "8", "16")
-                     and all(holds(need, (kind["labels"].get(need["key"]) or [None])[0])
-                             for need in template["requirements"] if need["key"].startswith(AWS))]  # fmt: skip
+            kinds = [
+                kind
+                for kind in self.types
+                if kind["labels"][f"{AWS}cpu"][0] in ("4", "8", "16")
+                and all(
+                    holds(need, (kind["labels"].get(need["key"]) or [None])[0])
+                    for need in template["requirements"]
+                    if need["key"].startswith(AWS)
+                )
+            ]
             if kinds:
                 self._machine(f"ip-10-0-0-{at}", pool, self.chance.choice(kinds))
 
     def _machine(self, name: str, pool: Object, kind: Object) -> None:
         template, zone = pool["spec"]["template"], self.chance.choice(kind["offerings"])["zone"]
         labels = {key: values[0] for key, values in kind["labels"].items()} | template["metadata"]["labels"]
-        labels |= {ZONE: zone, "karpenter.sh/nodepool": pool["metadata"]["name"], TYPE: kind["name"],
-                   CAPACITY: next(iter(template["spec"]["requirements"][0]["values"]))}  # fmt: skip
-        labels |= {each["key"]: each["values"][0] for each in template["spec"]["requirements"]
-                   if each["key"] in (TENANT, OS)}  # fmt: skip
+        labels |= {
+            ZONE: zone,
+            "karpenter.sh/nodepool": pool["metadata"]["name"],
+            TYPE: kind["name"],
+            CAPACITY: next(iter(template["spec"]["requirements"][0]["values"])),
+        }
+        labels |= {
+            each["key"]: each["values"][0] for each in template["spec"]["requirements"] if each["key"] in (TENANT, OS)
+        }
         state = self.chance.choice(("up", "up", "up", "joining", "claimed", "going"))
         self.objects.append(claim(name, labels, kind, template["spec"], zone, state))
         if state == "claimed":
@@ -227,15 +301,31 @@ class Company:
             return
         for app, tags, spec in self.chance.sample(self.apps, min(len(self.apps), self.chance.randint(0, 4))):
             owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{app}-old", "uid": app}
-            running = _object("v1", "Pod", f"{app}-old-{name}", tags["ns"], tags,
-                              spec={**spec, "nodeName": name}, status={"phase": "Running"})  # fmt: skip
+            running = _object(
+                "v1",
+                "Pod",
+                f"{app}-old-{name}",
+                tags["ns"],
+                tags,
+                spec={**spec, "nodeName": name},
+                status={"phase": "Running"},
+            )
             running["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
             self.objects.append(running)
 
     # -- what waits -------------------------------------------------------------------------------------------------
 
-    def app(self, name: str, count: int, boxes: list[Object], *, kind: str = "Deployment", namespace: str = "default",
-            claims: list[Object] | None = None, **spec: Any) -> None:  # fmt: skip
+    def app(
+        self,
+        name: str,
+        count: int,
+        boxes: list[Object],
+        *,
+        kind: str = "Deployment",
+        namespace: str = "default",
+        claims: list[Object] | None = None,
+        **spec: Any,
+    ) -> None:
         """A workload as a manifest, or as the pods that its controller has made, some of which may run."""
         tags = {"app": name.partition("-")[0], "ns": namespace}
         spec = {"containers": boxes, **spec}
@@ -261,8 +351,14 @@ class Company:
 
     def bearing(self, pool: str) -> list[Object]:
         """What pods say that may run in a pool which others are kept off."""
-        return [self.chance.choice(({"key": f"for/{pool}", "operator": "Exists"},
-                                    {"key": f"for/{pool}", "value": "yes", "effect": "NoSchedule"}))]  # fmt: skip
+        return [
+            self.chance.choice(
+                (
+                    {"key": f"for/{pool}", "operator": "Exists"},
+                    {"key": f"for/{pool}", "value": "yes", "effect": "NoSchedule"},
+                )
+            )
+        ]
 
     # -- disks ------------------------------------------------------------------------------------------------------
 
@@ -270,8 +366,17 @@ class Company:
         if any(each["kind"] == "StorageClass" for each in self.objects):
             return
         where = [{"matchLabelExpressions": [{"key": ZONE, "values": zones}]}] if zones else []
-        self.objects.append(_object("storage.k8s.io/v1", "StorageClass", name, None, provisioner=EBS,
-                                    volumeBindingMode="WaitForFirstConsumer", allowedTopologies=where))  # fmt: skip
+        self.objects.append(
+            _object(
+                "storage.k8s.io/v1",
+                "StorageClass",
+                name,
+                None,
+                provisioner=EBS,
+                volumeBindingMode="WaitForFirstConsumer",
+                allowedTopologies=where,
+            )
+        )
 
     def claim_template(self, name: str, storage_class: str) -> Object:
         spec = {"accessModes": _ONE, "storageClassName": storage_class, "resources": {"requests": _SIZE}}
@@ -280,19 +385,42 @@ class Company:
     def bound(self, name: str, zone: str, namespace: str) -> str:
         """A claim whose volume lies in a zone."""
         where = {"required": {"nodeSelectorTerms": [{"matchExpressions": [need(ZONE, "In", zone)]}]}}
-        self.objects.append(_object("v1", "PersistentVolume", f"pv-{name}", None, spec={
-            "csi": {"driver": EBS, "volumeHandle": f"vol-{name}"}, "accessModes": _ONE, "capacity": _SIZE,
-            "nodeAffinity": where, "claimRef": {"name": name, "namespace": namespace}}))  # fmt: skip
-        made = _object("v1", "PersistentVolumeClaim", name, namespace, status={"phase": "Bound"}, spec={
-            "accessModes": _ONE, "storageClassName": "", "volumeName": f"pv-{name}",
-            "resources": {"requests": _SIZE}})  # fmt: skip
+        self.objects.append(
+            _object(
+                "v1",
+                "PersistentVolume",
+                f"pv-{name}",
+                None,
+                spec={
+                    "csi": {"driver": EBS, "volumeHandle": f"vol-{name}"},
+                    "accessModes": _ONE,
+                    "capacity": _SIZE,
+                    "nodeAffinity": where,
+                    "claimRef": {"name": name, "namespace": namespace},
+                },
+            )
+        )
+        made = _object(
+            "v1",
+            "PersistentVolumeClaim",
+            name,
+            namespace,
+            status={"phase": "Bound"},
+            spec={
+                "accessModes": _ONE,
+                "storageClassName": "",
+                "volumeName": f"pv-{name}",
+                "resources": {"requests": _SIZE},
+            },
+        )
         made["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
         self.objects.append(made)
         return name
 
 
-def _object(group: str, kind: str, name: str, namespace: str | None = "default", labels: Object | None = None,
-            **rest: Any) -> Object:  # fmt: skip
+def _object(
+    group: str, kind: str, name: str, namespace: str | None = "default", labels: Object | None = None, **rest: Any
+) -> Object:
     meta: Object = {"name": name, "uid": f"{kind}/{name}", "labels": labels or {}}
     meta |= {"namespace": namespace} if namespace else {}
     return {"apiVersion": group, "kind": kind, "metadata": meta, **copy.deepcopy(rest)}

@@ -19,25 +19,51 @@ from bench.scenarios.twists import of, shared, some
 Object = dict[str, Any]
 
 _ZONE, _HOST, _CAPACITY = "topology.kubernetes.io/zone", "kubernetes.io/hostname", "karpenter.sh/capacity-type"
-_FAMILY, _CPU, _TYPE = ("karpenter.k8s.aws/instance-family", "karpenter.k8s.aws/instance-cpu",
-                        "node.kubernetes.io/instance-type")  # fmt: skip
+_FAMILY, _CPU, _TYPE = (
+    "karpenter.k8s.aws/instance-family",
+    "karpenter.k8s.aws/instance-cpu",
+    "node.kubernetes.io/instance-type",
+)
 _ROW = "example.com/row"
 _DONGLE = "example.com/dongle"
 
 
 def cornered(problem: Object, chance: random.Random) -> Object:
     """The problem driven into a few corners; its pods keep their names."""
-    ways = (_own_spread, _many_domains, _policies, _revisions, _chain, _volume_choices, _unbound, _attached, _starting,
-            _unlaunched, _used_up, _devices, _limits, _bystanders, _ports, _daemons, _wholes, _systems, _choosers,
-            _bounds)  # fmt: skip
+    ways = (
+        _own_spread,
+        _many_domains,
+        _policies,
+        _revisions,
+        _chain,
+        _volume_choices,
+        _unbound,
+        _attached,
+        _starting,
+        _unlaunched,
+        _used_up,
+        _devices,
+        _limits,
+        _bystanders,
+        _ports,
+        _daemons,
+        _wholes,
+        _systems,
+        _choosers,
+        _bounds,
+    )
     for way in chance.sample(ways, chance.choice((2, 3, 4))):
         way(problem, chance)
     return problem
 
 
 def _spread(pods: list[Object], **rule: Any) -> None:
-    made = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": {"app": pods[0]["metadata"]["labels"]["app"]}}, **rule}  # fmt: skip
+    made = {
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": pods[0]["metadata"]["labels"]["app"]}},
+        **rule,
+    }
     for pod in pods:
         pod["spec"]["topologySpreadConstraints"] = [*pod["spec"].get("topologySpreadConstraints", []), made]
 
@@ -55,8 +81,12 @@ def _own_spread(problem: Object, chance: random.Random) -> None:
 
 def _many_domains(problem: Object, chance: random.Random) -> None:
     for pods in some(problem, chance, 0.3):
-        _spread(pods, topologyKey=chance.choice((_ZONE, _ZONE, _CAPACITY)), minDomains=chance.choice((3, 4, 5)),
-                maxSkew=chance.choice((1, 2, 4)))  # fmt: skip
+        _spread(
+            pods,
+            topologyKey=chance.choice((_ZONE, _ZONE, _CAPACITY)),
+            minDomains=chance.choice((3, 4, 5)),
+            maxSkew=chance.choice((1, 2, 4)),
+        )
 
 
 def _policies(problem: Object, chance: random.Random) -> None:
@@ -66,12 +96,17 @@ def _policies(problem: Object, chance: random.Random) -> None:
             zones = {"key": _ZONE, "operator": "In", "values": sorted(chance.sample(ZONES, 2))}
             node = pods[0]["spec"]["affinity"].setdefault("nodeAffinity", {})
             node["requiredDuringSchedulingIgnoredDuringExecution"] = {
-                "nodeSelectorTerms": [{"matchExpressions": [zones]}]}  # fmt: skip
+                "nodeSelectorTerms": [{"matchExpressions": [zones]}]
+            }
             shared(pods)
-        _spread(pods, topologyKey=chance.choice((_ZONE, _ZONE, _HOST)), maxSkew=chance.choice((1, 2)),
-                whenUnsatisfiable=chance.choice(("DoNotSchedule", "ScheduleAnyway")),
-                nodeAffinityPolicy=chance.choice(("Honor", "Ignore")),
-                nodeTaintsPolicy=chance.choice(("Honor", "Ignore")))  # fmt: skip
+        _spread(
+            pods,
+            topologyKey=chance.choice((_ZONE, _ZONE, _HOST)),
+            maxSkew=chance.choice((1, 2)),
+            whenUnsatisfiable=chance.choice(("DoNotSchedule", "ScheduleAnyway")),
+            nodeAffinityPolicy=chance.choice(("Honor", "Ignore")),
+            nodeTaintsPolicy=chance.choice(("Honor", "Ignore")),
+        )
 
 
 def _revisions(problem: Object, chance: random.Random) -> None:
@@ -80,22 +115,34 @@ def _revisions(problem: Object, chance: random.Random) -> None:
         for at, pod in enumerate(pods):
             revision = f"{pod['metadata']['labels']['app']}-{'new' if at % 3 else 'old'}"
             pod["metadata"]["labels"] = pod["metadata"]["labels"] | {"pod-template-hash": revision}
-        _spread(pods, topologyKey=chance.choice((_ZONE, _HOST)), matchLabelKeys=["pod-template-hash"],
-                maxSkew=chance.choice((1, 2)))  # fmt: skip
+        _spread(
+            pods,
+            topologyKey=chance.choice((_ZONE, _HOST)),
+            matchLabelKeys=["pod-template-hash"],
+            maxSkew=chance.choice((1, 2)),
+        )
 
 
 def _chain(problem: Object, chance: random.Random) -> None:
     """Each workload leans on the one before it, across namespaces that are chosen by label."""
-    problem["objects"].append({"apiVersion": "v1", "kind": "Namespace", "metadata": {
-        "name": "prod", "labels": {"env": "prod", "kubernetes.io/metadata.name": "prod"}}})  # fmt: skip
+    problem["objects"].append(
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": "prod", "labels": {"env": "prod", "kubernetes.io/metadata.name": "prod"}},
+        }
+    )
     groups = [pods for pods in some(problem, chance, 0.5) if not pods[0]["spec"].get("volumes")][:4]
     for pods in groups[::2]:
         for pod in pods:
             pod["metadata"]["namespace"] = "prod"
     where: Object = {"namespaceSelector": {"matchLabels": {"env": "prod"}}, "namespaces": ["default"]}
     for one, other in pairwise(groups):
-        term = {"labelSelector": {"matchLabels": {"app": one[0]["metadata"]["labels"]["app"]}},
-                "topologyKey": _ZONE, **where}  # fmt: skip
+        term = {
+            "labelSelector": {"matchLabels": {"app": one[0]["metadata"]["labels"]["app"]}},
+            "topologyKey": _ZONE,
+            **where,
+        }
         part = other[0]["spec"]["affinity"].setdefault("podAffinity", {})
         if chance.random() < 0.5:
             part["requiredDuringSchedulingIgnoredDuringExecution"] = [term]
@@ -107,29 +154,46 @@ def _chain(problem: Object, chance: random.Random) -> None:
 def _volume_choices(problem: Object, chance: random.Random) -> None:
     """Volumes that can be reached in either of two ways, and volumes that live as long as their pod."""
     for each in of(problem, "PersistentVolume"):
-        terms = [{"matchExpressions": [{"key": _ZONE, "operator": "In", "values": [zone]}]}
-                 for zone in chance.sample(ZONES, 2)]  # fmt: skip
+        terms = [
+            {"matchExpressions": [{"key": _ZONE, "operator": "In", "values": [zone]}]}
+            for zone in chance.sample(ZONES, 2)
+        ]
         each["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
     for each in of(problem, "StorageClass"):
         if chance.random() < 0.6:
-            each["allowedTopologies"] = [{"matchLabelExpressions": [{"key": _ZONE, "values": [zone]}]}
-                                         for zone in chance.sample(ZONES, 2)]  # fmt: skip
-    problem["objects"].append({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": EBS,
-                               "metadata": {"name": "scratch"}, "volumeBindingMode": "WaitForFirstConsumer",
-                               "allowedTopologies": [{"matchLabelExpressions": [
-                                   {"key": _ZONE, "values": chance.sample(ZONES, 2)}]}]})  # fmt: skip
-    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "scratch",
-            "resources": {"requests": {"storage": "1Gi"}}}  # fmt: skip
+            each["allowedTopologies"] = [
+                {"matchLabelExpressions": [{"key": _ZONE, "values": [zone]}]} for zone in chance.sample(ZONES, 2)
+            ]
+    problem["objects"].append(
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "provisioner": EBS,
+            "metadata": {"name": "scratch"},
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "allowedTopologies": [{"matchLabelExpressions": [{"key": _ZONE, "values": chance.sample(ZONES, 2)}]}],
+        }
+    )
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "scratch",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
     for pods in some(problem, chance, 0.3):
         for pod in pods:
             made = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
             pod["spec"]["volumes"] = [*pod["spec"].get("volumes", []), made]
             name, meta = pod["metadata"]["name"], pod["metadata"]
             owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": meta["uid"], "controller": True}
-            problem["objects"].append({
-                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": spec, "status": {"phase": "Pending"},
-                "metadata": {"name": f"{name}-scratch", "namespace": meta["namespace"], "ownerReferences": [owner]},
-            })  # fmt: skip
+            problem["objects"].append(
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "spec": spec,
+                    "status": {"phase": "Pending"},
+                    "metadata": {"name": f"{name}-scratch", "namespace": meta["namespace"], "ownerReferences": [owner]},
+                }
+            )
 
 
 def _unbound(problem: Object, chance: random.Random) -> None:
@@ -171,11 +235,14 @@ def _starting(problem: Object, chance: random.Random) -> None:
     for node in of(problem, "Node"):
         if "karpenter.sh/initialized" not in node["metadata"]["labels"]:
             node["spec"]["taints"] += taints[: chance.choice((1, 2))]
-            node["spec"]["taints"] += chance.sample((
-                {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"},
-                {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
-                {"key": "example.com/broken", "effect": "NoSchedule"},
-            ), 1)  # fmt: skip
+            node["spec"]["taints"] += chance.sample(
+                (
+                    {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"},
+                    {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"},
+                    {"key": "example.com/broken", "effect": "NoSchedule"},
+                ),
+                1,
+            )
         elif chance.random() < 0.3:
             node["spec"]["taints"].append(taints[0])
 
@@ -195,10 +262,16 @@ def _unlaunched(problem: Object, chance: random.Random) -> None:
 def _used_up(problem: Object, chance: random.Random) -> None:
     """Reservations with nothing left, a pool of reserved machines alone, and pods that want nothing else."""
     for number, kind in enumerate(chance.sample(problem["catalog"], 4)):
-        kind["offerings"].append({
-            "zone": chance.choice(ZONES), "capacityType": "reserved", "available": chance.random() < 0.8, "price": 0.0,
-            "reservationId": f"cr-used-{number}", "reservationCapacity": chance.choice((0, 0, 1, 3)),
-        })  # fmt: skip
+        kind["offerings"].append(
+            {
+                "zone": chance.choice(ZONES),
+                "capacityType": "reserved",
+                "available": chance.random() < 0.8,
+                "price": 0.0,
+                "reservationId": f"cr-used-{number}",
+                "reservationCapacity": chance.choice((0, 0, 1, 3)),
+            }
+        )
     pools = of(problem, "NodePool")
     for need in pools[-1]["spec"]["template"]["spec"]["requirements"]:
         if need["key"] == _CAPACITY:
@@ -212,15 +285,27 @@ def _devices(problem: Object, chance: random.Random) -> None:
     """Overlays that bring devices, and two of one weight that contradict each other."""
     wanted = [
         {"requirements": [{"key": _CPU, "operator": "Gt", "values": ["7"]}], "weight": 3, "capacity": {_DONGLE: "4"}},
-        {"requirements": [{"key": _FAMILY, "operator": "In", "values": ["m5", "r5"]}], "weight": 7,
-         "capacity": {_DONGLE: "1", "hugepages-2Mi": "1Gi"}},
+        {
+            "requirements": [{"key": _FAMILY, "operator": "In", "values": ["m5", "r5"]}],
+            "weight": 7,
+            "capacity": {_DONGLE: "1", "hugepages-2Mi": "1Gi"},
+        },
         {"requirements": [{"key": _FAMILY, "operator": "In", "values": ["c5"]}], "weight": 9, "price": "0.5"},
-        {"requirements": [{"key": _FAMILY, "operator": "In", "values": ["c5", "c6i"]}], "weight": 9,
-         "priceAdjustment": "-5%"},
-    ]  # fmt: skip
+        {
+            "requirements": [{"key": _FAMILY, "operator": "In", "values": ["c5", "c6i"]}],
+            "weight": 9,
+            "priceAdjustment": "-5%",
+        },
+    ]
     for at, spec in enumerate(chance.sample(wanted, 3)):
-        problem["objects"].append({"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay",
-                                   "metadata": {"name": f"corner-{at}"}, "spec": spec})  # fmt: skip
+        problem["objects"].append(
+            {
+                "apiVersion": "karpenter.sh/v1alpha1",
+                "kind": "NodeOverlay",
+                "metadata": {"name": f"corner-{at}"},
+                "spec": spec,
+            }
+        )
     for pods in some(problem, chance, 0.2):
         for pod in pods:
             _ask(pod, {_DONGLE: chance.choice(("1", "1", "2"))} if pod is pods[0] else _asked(pods[0], _DONGLE))
@@ -237,10 +322,17 @@ def _ask(pod: Object, more: Object) -> None:
 
 def _limits(problem: Object, chance: random.Random) -> None:
     for pool in of(problem, "NodePool"):
-        pool["spec"]["limits"] = chance.choice((
-            {"nvidia.com/gpu": "1"}, {"cpu": "12"}, {"memory": "64Gi", "cpu": "40"}, {"cpu": "0"}, {"pods": "100"},
-            {"cpu": "200", "memory": "100Gi"}, {"nvidia.com/gpu": "0", "cpu": "150"},
-        ))  # fmt: skip
+        pool["spec"]["limits"] = chance.choice(
+            (
+                {"nvidia.com/gpu": "1"},
+                {"cpu": "12"},
+                {"memory": "64Gi", "cpu": "40"},
+                {"cpu": "0"},
+                {"pods": "100"},
+                {"cpu": "200", "memory": "100Gi"},
+                {"nvidia.com/gpu": "0", "cpu": "150"},
+            )
+        )
 
 
 def _bystanders(problem: Object, chance: random.Random) -> None:
@@ -260,9 +352,11 @@ def _bystanders(problem: Object, chance: random.Random) -> None:
 def _ports(problem: Object, chance: random.Random) -> None:
     """The same port over both protocols, on one address or on all."""
     for pods in some(problem, chance, 0.3):
-        ports = [{"containerPort": 53, "hostPort": 53, "protocol": each, **address}
-                 for each in chance.choice((("TCP",), ("UDP",), ("TCP", "UDP")))
-                 for address in chance.choice(([{}], [{"hostIP": "10.0.0.1"}], [{"hostIP": "0.0.0.0"}]))]  # fmt: skip
+        ports = [
+            {"containerPort": 53, "hostPort": 53, "protocol": each, **address}
+            for each in chance.choice((("TCP",), ("UDP",), ("TCP", "UDP")))
+            for address in chance.choice(([{}], [{"hostIP": "10.0.0.1"}], [{"hostIP": "0.0.0.0"}]))
+        ]
         for pod in pods:
             pod["spec"]["containers"][0]["ports"] = ports
 
@@ -273,21 +367,30 @@ def _daemons(problem: Object, chance: random.Random) -> None:
     either = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     pool = chance.choice(of(problem, "NodePool"))["metadata"]["name"]
     specs: list[Object] = [
-        {"affinity": either}, {"nodeSelector": {"karpenter.sh/nodepool": pool}}, {"nodeSelector": {"team": pool}},
-    ]  # fmt: skip
+        {"affinity": either},
+        {"nodeSelector": {"karpenter.sh/nodepool": pool}},
+        {"nodeSelector": {"team": pool}},
+    ]
     for at, spec in enumerate(chance.sample(specs, 2)):
         amounts = {"cpu": chance.choice(("200m", "700m")), "memory": chance.choice(("100Mi", "1Gi"))}
         container: Object = {"name": "c", "image": "i", "resources": {chance.choice(("requests", "limits")): amounts}}
         if chance.random() < 0.4:
             container["ports"] = [{"containerPort": 53, "hostPort": 53, "protocol": chance.choice(("TCP", "UDP"))}]
         name = f"corner-{at}"
-        problem["objects"].append({
-            "apiVersion": "apps/v1", "kind": "DaemonSet",
-            "metadata": {"name": name, "namespace": "kube-system", "uid": f"ds-{name}"},
-            "spec": {"selector": {"matchLabels": {"daemon": name}}, "template": {
-                "metadata": {"labels": {"daemon": name}},
-                "spec": {"tolerations": [{"operator": "Exists"}], "containers": [container], **spec}}},
-        })  # fmt: skip
+        problem["objects"].append(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "DaemonSet",
+                "metadata": {"name": name, "namespace": "kube-system", "uid": f"ds-{name}"},
+                "spec": {
+                    "selector": {"matchLabels": {"daemon": name}},
+                    "template": {
+                        "metadata": {"labels": {"daemon": name}},
+                        "spec": {"tolerations": [{"operator": "Exists"}], "containers": [container], **spec},
+                    },
+                },
+            }
+        )
 
 
 def _wholes(problem: Object, chance: random.Random) -> None:
@@ -302,10 +405,15 @@ def _wholes(problem: Object, chance: random.Random) -> None:
                 spec["overhead"] = {"cpu": "120m", "memory": "100Mi"}
             else:
                 asked = spec["containers"][0]["resources"]["requests"]
-                beside = {"name": "beside", "image": "i", "resources": {"limits": {"cpu": "300m"}, "requests": {
-                    "cpu": "300m", "memory": "64Mi"}}}  # fmt: skip
-                spec["containers"] = [{**spec["containers"][0], "resources": {"limits": asked, "requests": asked}},
-                                      beside]  # fmt: skip
+                beside = {
+                    "name": "beside",
+                    "image": "i",
+                    "resources": {"limits": {"cpu": "300m"}, "requests": {"cpu": "300m", "memory": "64Mi"}},
+                }
+                spec["containers"] = [
+                    {**spec["containers"][0], "resources": {"limits": asked, "requests": asked}},
+                    beside,
+                ]
 
 
 def _systems(problem: Object, chance: random.Random) -> None:
@@ -325,11 +433,16 @@ def _choosers(problem: Object, chance: random.Random) -> None:
     names = [pool["metadata"]["name"] for pool in of(problem, "NodePool")]
     nodes = [node["metadata"]["name"] for node in of(problem, "Node")]
     for pods in some(problem, chance, 0.35):
-        chosen = chance.choice((
-            {"karpenter.sh/nodepool": chance.choice(names)}, {"team": chance.choice(names)},
-            {_TYPE: chance.choice(("m5.xlarge", "c6i.4xlarge"))}, {_FAMILY: "r5", _CAPACITY: "on-demand"},
-            {_HOST: chance.choice(nodes)} if nodes else {_CPU: "8"}, {_CPU: "16"},
-        ))  # fmt: skip
+        chosen = chance.choice(
+            (
+                {"karpenter.sh/nodepool": chance.choice(names)},
+                {"team": chance.choice(names)},
+                {_TYPE: chance.choice(("m5.xlarge", "c6i.4xlarge"))},
+                {_FAMILY: "r5", _CAPACITY: "on-demand"},
+                {_HOST: chance.choice(nodes)} if nodes else {_CPU: "8"},
+                {_CPU: "16"},
+            )
+        )
         for pod in pods:
             pod["spec"]["nodeSelector"] = {**pod["spec"].get("nodeSelector", {}), **chosen}
 
@@ -338,8 +451,19 @@ def _bounds(problem: Object, chance: random.Random) -> None:
     """Pools with bounds that include themselves, and variety over sizes and categories."""
     for pool in of(problem, "NodePool"):
         needs = pool["spec"]["template"]["spec"]["requirements"]
-        needs += copy.deepcopy(chance.sample((
-            {"key": _CPU, "operator": "Gte", "values": ["4"]}, {"key": _CPU, "operator": "Lte", "values": ["16"]},
-            {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"], "minValues": 2},
-            {"key": _CPU, "operator": "Exists", "minValues": 3},
-        ), 2))  # fmt: skip
+        needs += copy.deepcopy(
+            chance.sample(
+                (
+                    {"key": _CPU, "operator": "Gte", "values": ["4"]},
+                    {"key": _CPU, "operator": "Lte", "values": ["16"]},
+                    {
+                        "key": "karpenter.k8s.aws/instance-category",
+                        "operator": "In",
+                        "values": ["c", "m", "r"],
+                        "minValues": 2,
+                    },
+                    {"key": _CPU, "operator": "Exists", "minValues": 3},
+                ),
+                2,
+            )
+        )

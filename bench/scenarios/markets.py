@@ -13,8 +13,8 @@ from typing import Any
 
 from bench.scenarios.catalogue import EBS, ZONES
 from bench.scenarios.twists import some, waiting
-from dovetail.cloud.catalogue import load
-from dovetail.model.instancetype import InstanceType
+from dovetail.cloud.aws.catalog import load
+from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 
 Object = dict[str, Any]
@@ -42,11 +42,20 @@ def _region(problem: Object, chance: random.Random) -> None:
 
 
 def as_written(kind: InstanceType) -> Object:
-    offers = [{"zone": each.zone, "capacityType": each.capacity_type, "available": each.available, "price": each.price}
-              for each in kind.offerings if each.price is not None]  # fmt: skip
+    offers = [
+        {"zone": each.zone, "capacityType": each.capacity_type, "available": each.available, "price": each.price}
+        for each in kind.offerings
+        if each.price is not None
+    ]
     labels = {key: list(values) for key, values in kind.labels.items() if key not in _FOLLOWING}
-    return {"name": kind.name, "capacity": _amounts(kind.capacity), "overhead": _amounts(kind.overhead),
-            "labels": labels, "offerings": offers, "attachLimits": dict(kind.attach_limits)}  # fmt: skip
+    return {
+        "name": kind.name,
+        "capacity": _amounts(kind.capacity),
+        "overhead": _amounts(kind.overhead),
+        "labels": labels,
+        "offerings": offers,
+        "attachLimits": dict(kind.attach_limits),
+    }
 
 
 def _amounts(given: Any) -> Object:
@@ -69,21 +78,39 @@ def _line(problem: Object, chance: random.Random) -> None:
     most = chance.choice((20, 50, 100))
     kinds = [_sold(f"line-{cpus}", "m", "amd64", cpus, 2 * cpus, 0.31475 * cpus, 1.0) for cpus in range(1, most + 1)]
     for kind in kinds:
-        kind["offerings"] = [each for each in kind["offerings"] if (each["capacityType"], each["zone"]) !=
-                             ("spot", ZONES[2])]  # fmt: skip
+        kind["offerings"] = [
+            each for each in kind["offerings"] if (each["capacityType"], each["zone"]) != ("spot", ZONES[2])
+        ]
     problem["catalog"] = kinds
 
 
 def _sold(name: str, family: str, arch: str, cpus: int, memory: int, price: float, spot: float) -> Object:
-    labels = {"karpenter.k8s.aws/instance-family": [family], "karpenter.k8s.aws/instance-category": [family],
-              "karpenter.k8s.aws/instance-generation": ["1"], "kubernetes.io/arch": [arch],
-              "kubernetes.io/os": ["linux"], "karpenter.k8s.aws/instance-cpu": [str(cpus)]}  # fmt: skip
-    offers = [{"zone": zone, "capacityType": way, "price": round(price * part, 5), "available": True}
-              for zone in ZONES for way, part in (("on-demand", 1.0), ("spot", spot))]  # fmt: skip
-    return {"name": name, "labels": labels, "offerings": offers, "attachLimits": {EBS: 26},
-            "capacity": {"cpu": str(cpus), "memory": f"{memory}Gi", "pods": str(min(10 * cpus, 110)),
-                         "ephemeral-storage": "20Gi"},
-            "overhead": {"cpu": "100m", "memory": "10Mi"}}  # fmt: skip
+    labels = {
+        "karpenter.k8s.aws/instance-family": [family],
+        "karpenter.k8s.aws/instance-category": [family],
+        "karpenter.k8s.aws/instance-generation": ["1"],
+        "kubernetes.io/arch": [arch],
+        "kubernetes.io/os": ["linux"],
+        "karpenter.k8s.aws/instance-cpu": [str(cpus)],
+    }
+    offers = [
+        {"zone": zone, "capacityType": way, "price": round(price * part, 5), "available": True}
+        for zone in ZONES
+        for way, part in (("on-demand", 1.0), ("spot", spot))
+    ]
+    return {
+        "name": name,
+        "labels": labels,
+        "offerings": offers,
+        "attachLimits": {EBS: 26},
+        "capacity": {
+            "cpu": str(cpus),
+            "memory": f"{memory}Gi",
+            "pods": str(min(10 * cpus, 110)),
+            "ephemeral-storage": "20Gi",
+        },
+        "overhead": {"cpu": "100m", "memory": "10Mi"},
+    }
 
 
 def _few(problem: Object, chance: random.Random) -> None:
@@ -107,10 +134,14 @@ def _only(problem: Object, zones: list[str]) -> None:
 
 def _six_zones(problem: Object, chance: random.Random) -> None:
     for kind in problem["catalog"]:
-        more = [{**each, "zone": each["zone"][:-1] + chr(ord(each["zone"][-1]) + 3)} for each in kind["offerings"]
-                if each["capacityType"] != "reserved"]  # fmt: skip
-        kind["offerings"] += [{**each, "price": round(each["price"] * chance.choice((1, 1, 1.05, 0.9)), 5)}
-                              for each in more]  # fmt: skip
+        more = [
+            {**each, "zone": each["zone"][:-1] + chr(ord(each["zone"][-1]) + 3)}
+            for each in kind["offerings"]
+            if each["capacityType"] != "reserved"
+        ]
+        kind["offerings"] += [
+            {**each, "price": round(each["price"] * chance.choice((1, 1, 1.05, 0.9)), 5)} for each in more
+        ]
 
 
 # -- how large pods are --------------------------------------------------------------------------------------------

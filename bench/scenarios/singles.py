@@ -37,8 +37,13 @@ def _requests(case: Case) -> None:
 
 
 def _selector(case: Case) -> None:
-    for name, key, value in (("zonal", ZONE, ZONES[1]), ("arm", ARCH, "arm64"), ("family", FAMILY, "r5"),
-                             ("size", CPU, "8"), ("type", TYPE, "c5.2xlarge")):  # fmt: skip
+    for name, key, value in (
+        ("zonal", ZONE, ZONES[1]),
+        ("arm", ARCH, "arm64"),
+        ("family", FAMILY, "r5"),
+        ("size", CPU, "8"),
+        ("type", TYPE, "c5.2xlarge"),
+    ):
         if case.chance.random() < 0.5:
             case.pods(name, nodeSelector={key: value})
     case.pods("any", 5)
@@ -46,8 +51,14 @@ def _selector(case: Case) -> None:
 
 def _terms(case: Case) -> None:
     """Required terms of which any will do."""
-    terms = [case.term(ZONE, "In", ZONES[0]), case.term(CATEGORY, "NotIn", "c"), case.term(CPU, "Gt", "15"),
-             case.term(CPU, "Lt", "9"), case.term(CAPACITY, "In", "spot"), case.term(FAMILY, "Exists")]  # fmt: skip
+    terms = [
+        case.term(ZONE, "In", ZONES[0]),
+        case.term(CATEGORY, "NotIn", "c"),
+        case.term(CPU, "Gt", "15"),
+        case.term(CPU, "Lt", "9"),
+        case.term(CAPACITY, "In", "spot"),
+        case.term(FAMILY, "Exists"),
+    ]
     for name in ("one", "other"):
         chosen = case.chance.sample(terms, case.chance.choice((1, 2, 3)))
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": chosen}}
@@ -55,8 +66,13 @@ def _terms(case: Case) -> None:
 
 
 def _preferred(case: Case) -> None:
-    terms = [case.term(ZONE, "In", ZONES[2]), case.term(CATEGORY, "In", "r"), case.term(CPU, "Gt", "7"),
-             case.term(CAPACITY, "In", "on-demand"), case.term(ARCH, "In", "arm64")]  # fmt: skip
+    terms = [
+        case.term(ZONE, "In", ZONES[2]),
+        case.term(CATEGORY, "In", "r"),
+        case.term(CPU, "Gt", "7"),
+        case.term(CAPACITY, "In", "on-demand"),
+        case.term(ARCH, "In", "arm64"),
+    ]
     for name in ("one", "other"):
         chosen = case.chance.sample(terms, case.chance.choice((1, 2, 3)))
         wishes = [{"weight": case.chance.choice((1, 50, 100)), "preference": each} for each in chosen]
@@ -67,8 +83,10 @@ def _preferred(case: Case) -> None:
 def _no_room_for_a_wish(case: Case) -> None:
     """A wish that the pool cannot grant."""
     case.pool(needs=[case.need(ZONE, "In", *ZONES[:2])])
-    soft = [{"weight": 100, "preference": case.term(ZONE, "In", ZONES[2])},
-            {"weight": 10, "preference": case.term(ZONE, "In", ZONES[1])}]  # fmt: skip
+    soft = [
+        {"weight": 100, "preference": case.term(ZONE, "In", ZONES[2])},
+        {"weight": 10, "preference": case.term(ZONE, "In", ZONES[1])},
+    ]
     case.pods("web", affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": soft}})
 
 
@@ -102,15 +120,23 @@ def _together(case: Case) -> None:
 def _beside(case: Case) -> None:
     """Near another workload of the batch, which asks for nothing or is pinned to a zone."""
     case.pods("db", 3, nodeSelector=case.chance.choice(({}, {ZONE: ZONES[0]})))
-    case.pods("web", affinity=near("db", case.chance.choice((ZONE, HOST)), soft=case.chance.random() < 0.4),
-              cpu="250m", memory="256Mi")  # fmt: skip
+    case.pods(
+        "web",
+        affinity=near("db", case.chance.choice((ZONE, HOST)), soft=case.chance.random() < 0.4),
+        cpu="250m",
+        memory="256Mi",
+    )
 
 
 def _beside_running(case: Case) -> None:
     for at in range(case.chance.choice((1, 2, 3))):
         case.node(zone=ZONES[at], running=[("db", {})])
-    case.pods("web", affinity=near("db", case.chance.choice((ZONE, HOST)), soft=case.chance.random() < 0.3),
-              cpu="250m", memory="256Mi")  # fmt: skip
+    case.pods(
+        "web",
+        affinity=near("db", case.chance.choice((ZONE, HOST)), soft=case.chance.random() < 0.3),
+        cpu="250m",
+        memory="256Mi",
+    )
 
 
 def _apart(case: Case) -> None:
@@ -154,8 +180,10 @@ def _spread_hosts(case: Case) -> None:
 
 
 def _spread_anyway(case: Case) -> None:
-    rules = [spread("web", key, whenUnsatisfiable="ScheduleAnyway", maxSkew=case.chance.choice((1, 2)))
-             for key in case.chance.choice(((ZONE,), (HOST,), (ZONE, HOST)))]  # fmt: skip
+    rules = [
+        spread("web", key, whenUnsatisfiable="ScheduleAnyway", maxSkew=case.chance.choice((1, 2)))
+        for key in case.chance.choice(((ZONE,), (HOST,), (ZONE, HOST)))
+    ]
     if case.chance.random() < 0.4:
         case.pool(needs=[case.need(ZONE, "In", *ZONES[:2])])
     case.pods("web", case.chance.choice((5, 12, 40)), topologySpreadConstraints=rules)
@@ -171,25 +199,33 @@ def _spread_kinds(case: Case) -> None:
 
 
 def _both_spreads(case: Case) -> None:
-    case.pods("web", case.chance.choice((5, 12, 40)), topologySpreadConstraints=[
-        spread("web", ZONE), spread("web", HOST, maxSkew=case.chance.choice((1, 3)))])  # fmt: skip
+    case.pods(
+        "web",
+        case.chance.choice((5, 12, 40)),
+        topologySpreadConstraints=[spread("web", ZONE), spread("web", HOST, maxSkew=case.chance.choice((1, 3)))],
+    )
 
 
 def _min_domains(case: Case) -> None:
     least = case.chance.choice((2, 3, 5))
     if case.chance.random() < 0.4:
         case.pool(needs=[case.need(ZONE, "In", *ZONES[:2])])
-    case.pods("web", topologySpreadConstraints=[
-        spread("web", ZONE, minDomains=least, maxSkew=case.chance.choice((1, 3)))])  # fmt: skip
+    case.pods(
+        "web", topologySpreadConstraints=[spread("web", ZONE, minDomains=least, maxSkew=case.chance.choice((1, 3)))]
+    )
 
 
 def _affinity_policy(case: Case) -> None:
     """Pods that may use two zones only, and a spread that counts all zones or these."""
     policy = case.chance.choice(("Honor", "Ignore"))
-    zones = {"requiredDuringSchedulingIgnoredDuringExecution": {
-        "nodeSelectorTerms": [case.term(ZONE, "In", *ZONES[:2])]}}  # fmt: skip
-    case.pods("web", affinity={"nodeAffinity": zones}, topologySpreadConstraints=[
-        spread("web", ZONE, nodeAffinityPolicy=policy, maxSkew=case.chance.choice((1, 5)))])  # fmt: skip
+    zones = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [case.term(ZONE, "In", *ZONES[:2])]}
+    }
+    case.pods(
+        "web",
+        affinity={"nodeAffinity": zones},
+        topologySpreadConstraints=[spread("web", ZONE, nodeAffinityPolicy=policy, maxSkew=case.chance.choice((1, 5)))],
+    )
 
 
 def _taints_policy(case: Case) -> None:
@@ -201,8 +237,10 @@ def _taints_policy(case: Case) -> None:
     else:
         case.node(zone=ZONES[2], taints=taints)
     policy = case.chance.choice(("Honor", "Ignore"))
-    case.pods("web", topologySpreadConstraints=[
-        spread("web", ZONE, nodeTaintsPolicy=policy, maxSkew=case.chance.choice((1, 4)))])  # fmt: skip
+    case.pods(
+        "web",
+        topologySpreadConstraints=[spread("web", ZONE, nodeTaintsPolicy=policy, maxSkew=case.chance.choice((1, 4)))],
+    )
 
 
 def _rollout(case: Case) -> None:
@@ -211,8 +249,13 @@ def _rollout(case: Case) -> None:
     for at in range(case.chance.choice((0, 2, 3))):
         case.node(zone=ZONES[at], running=[("web", {})] * 2, labels={"pod-template-hash": "old"})
     for revision, count in (("old", 4), ("new", case.chance.choice((5, 12, 40)))):
-        case.pods("web", count, topologySpreadConstraints=[rule], labels={"pod-template-hash": revision},
-                  name=f"web-{revision}")  # fmt: skip
+        case.pods(
+            "web",
+            count,
+            topologySpreadConstraints=[rule],
+            labels={"pod-template-hash": revision},
+            name=f"web-{revision}",
+        )
 
 
 # -- pods: what they take ------------------------------------------------------------------------------------------
@@ -236,8 +279,9 @@ def _waiting_volumes(case: Case) -> None:
     case.storage_class("gp3", zones)
     for at in range(case.chance.choice((5, 12, 30))):
         rules = [spread("db", ZONE)] if case.chance.random() < 0.5 and len(zones) != 1 else []
-        case.pods("db", 1, claims=[case.open_claim(f"data-{at}", "gp3")], name=f"db-{at}",
-                  topologySpreadConstraints=rules)  # fmt: skip
+        case.pods(
+            "db", 1, claims=[case.open_claim(f"data-{at}", "gp3")], name=f"db-{at}", topologySpreadConstraints=rules
+        )
 
 
 def _attach_limits(case: Case) -> None:
@@ -268,8 +312,12 @@ def _priority(case: Case) -> None:
 
 def _init_containers(case: Case) -> None:
     first = {"name": "first", "image": "i", "resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}
-    beside = {"name": "beside", "image": "i", "restartPolicy": "Always",
-              "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}  # fmt: skip
+    beside = {
+        "name": "beside",
+        "image": "i",
+        "restartPolicy": "Always",
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+    }
     case.pods("web", initContainers=case.chance.choice(([first], [beside], [beside, first])))
 
 
@@ -282,8 +330,11 @@ def _disks(case: Case) -> None:
 
 def _standing(case: Case) -> None:
     for _ in range(case.chance.choice((1, 3, 6))):
-        case.node(zone=case.chance.choice(ZONES), running=[("old", {})] * case.chance.choice((0, 2)),
-                  state=case.chance.choice(("up", "up", "joining", "claimed", "going")))  # fmt: skip
+        case.node(
+            zone=case.chance.choice(ZONES),
+            running=[("old", {})] * case.chance.choice((0, 2)),
+            state=case.chance.choice(("up", "up", "joining", "claimed", "going")),
+        )
     case.pods("web")
 
 
@@ -304,8 +355,11 @@ def _weights(case: Case) -> None:
 
 
 def _limits(case: Case) -> None:
-    case.pool(limits=case.chance.choice(({"cpu": "16"}, {"cpu": "100"}, {"memory": "64Gi"}, {"nodes": "3"},
-                                         {"nodes": "1"}, {"cpu": "0"})))  # fmt: skip
+    case.pool(
+        limits=case.chance.choice(
+            ({"cpu": "16"}, {"cpu": "100"}, {"memory": "64Gi"}, {"nodes": "3"}, {"nodes": "1"}, {"cpu": "0"})
+        )
+    )
     case.pods("web")
 
 
@@ -335,8 +389,10 @@ def _reserved(case: Case) -> None:
 def _min_values(case: Case) -> None:
     key = case.chance.choice((TYPE, FAMILY, CATEGORY, CPU))
     least = case.chance.choice((2, 3)) if key != TYPE else case.chance.choice((5, 10, 20))
-    case.pool(needs=[{**case.need(key, "Exists"), "minValues": least}],
-              limits=case.chance.choice((None, None, {"cpu": "100"})))  # fmt: skip
+    case.pool(
+        needs=[{**case.need(key, "Exists"), "minValues": least}],
+        limits=case.chance.choice((None, None, {"cpu": "100"})),
+    )
     case.pods("web")
 
 
@@ -355,10 +411,14 @@ def _overlay_devices(case: Case) -> None:
 
 def _sold_out(case: Case) -> None:
     """Much cannot be had: whole families, a zone, or all spot."""
-    gone = case.chance.choice((lambda kind, offer: kind["name"].startswith(("c", "m6")),
-                               lambda kind, offer: offer["zone"] == ZONES[0],
-                               lambda kind, offer: offer["capacityType"] == "spot",
-                               lambda kind, offer: case.chance.random() < 0.6))  # fmt: skip
+    gone = case.chance.choice(
+        (
+            lambda kind, offer: kind["name"].startswith(("c", "m6")),
+            lambda kind, offer: offer["zone"] == ZONES[0],
+            lambda kind, offer: offer["capacityType"] == "spot",
+            lambda kind, offer: case.chance.random() < 0.6,
+        )
+    )
     for kind in case.types:
         for offer in kind["offerings"]:
             offer["available"] = not gone(kind, offer)
@@ -381,8 +441,11 @@ def _shop(case: Case) -> None:
     case.pool("spot", capacity=["spot"], taints=[{"key": "spot", "effect": "NoSchedule"}])
     case.storage_class("gp3", [])
     case.daemon("agent")
-    case.pods("front", case.chance.choice((6, 30)), topologySpreadConstraints=[
-        spread("front", ZONE), spread("front", HOST, whenUnsatisfiable="ScheduleAnyway")])  # fmt: skip
+    case.pods(
+        "front",
+        case.chance.choice((6, 30)),
+        topologySpreadConstraints=[spread("front", ZONE), spread("front", HOST, whenUnsatisfiable="ScheduleAnyway")],
+    )
     case.pods("cache", 3, affinity=apart("cache", HOST), memory="4Gi")
     for at in range(3):
         case.pods("db", 1, claims=[case.open_claim(f"data-{at}", "gp3")], name=f"db-{at}", affinity=apart("db", ZONE))
@@ -390,10 +453,49 @@ def _shop(case: Case) -> None:
 
 
 _KINDS: tuple[Callable[[Case], None], ...] = (
-    _requests, _selector, _terms, _preferred, _no_room_for_a_wish, _tolerations, _disliked, _together, _beside,
-    _beside_running, _apart, _apart_by_zone, _apart_from_each_other, _feared_by_running, _spread_zones,
-    _spread_beside_running, _spread_hosts, _spread_anyway, _spread_kinds, _both_spreads, _min_domains, _affinity_policy,
-    _taints_policy, _rollout, _ports, _bound_volumes, _waiting_volumes, _attach_limits, _devices, _priority,
-    _init_containers, _disks, _standing, _daemons, _weights, _limits, _startup_taints, _spot, _reserved, _min_values,
-    _overlay_prices, _overlay_devices, _sold_out, _zone_prices, _shop,
-)  # fmt: skip
+    _requests,
+    _selector,
+    _terms,
+    _preferred,
+    _no_room_for_a_wish,
+    _tolerations,
+    _disliked,
+    _together,
+    _beside,
+    _beside_running,
+    _apart,
+    _apart_by_zone,
+    _apart_from_each_other,
+    _feared_by_running,
+    _spread_zones,
+    _spread_beside_running,
+    _spread_hosts,
+    _spread_anyway,
+    _spread_kinds,
+    _both_spreads,
+    _min_domains,
+    _affinity_policy,
+    _taints_policy,
+    _rollout,
+    _ports,
+    _bound_volumes,
+    _waiting_volumes,
+    _attach_limits,
+    _devices,
+    _priority,
+    _init_containers,
+    _disks,
+    _standing,
+    _daemons,
+    _weights,
+    _limits,
+    _startup_taints,
+    _spot,
+    _reserved,
+    _min_values,
+    _overlay_prices,
+    _overlay_devices,
+    _sold_out,
+    _zone_prices,
+    _shop,
+)

@@ -67,8 +67,14 @@ def _web(it: Company, count: int) -> None:
             rules.append(spread(name, HOSTNAME, maxSkew=chance.choice((2, 3))))
         case "rather-level":
             rules.append(spread(name, HOSTNAME, soft=True))
-    it.app(name, count, [box(*chance.choice(((250, 512), (500, 512), (1000, 1536))))], namespace="shop",
-           topologySpreadConstraints=rules, affinity=affinity)  # fmt: skip
+    it.app(
+        name,
+        count,
+        [box(*chance.choice(((250, 512), (500, 512), (1000, 1536))))],
+        namespace="shop",
+        topologySpreadConstraints=rules,
+        affinity=affinity,
+    )
 
 
 def _mesh(it: Company, count: int) -> None:
@@ -77,25 +83,49 @@ def _mesh(it: Company, count: int) -> None:
     proxy = box(100, 128, "proxy", restartPolicy="Always")
     first = box(*it.chance.choice(((2000, 256), (100, 4096))), name="migrate")
     extra: Object = {"overhead": {"cpu": "250m", "memory": "160Mi"}} if it.some(0.4) else {}
-    it.app(name, count, [box(400, 700)], namespace="shop", initContainers=[proxy, first],
-           topologySpreadConstraints=[spread(name, ZONE, soft=True, maxSkew=2)], **extra)  # fmt: skip
+    it.app(
+        name,
+        count,
+        [box(400, 700)],
+        namespace="shop",
+        initContainers=[proxy, first],
+        topologySpreadConstraints=[spread(name, ZONE, soft=True, maxSkew=2)],
+        **extra,
+    )
 
 
 def _ingress(it: Company, count: int) -> None:
     """On ports of the machine, so never two of them on one."""
     name, ip = it.name("ingress"), it.chance.choice(({}, {"hostIP": "10.1.1.1"}))
     ports = [{"containerPort": port, "hostPort": port, **ip} for port in (80, 443)]
-    it.app(name, min(count, 8), [box(900, 900, ports=ports)], priorityClassName="urgent", priority=10_000,
-           topologySpreadConstraints=[spread(name, ZONE, soft=it.some(0.5))])  # fmt: skip
+    it.app(
+        name,
+        min(count, 8),
+        [box(900, 900, ports=ports)],
+        priorityClassName="urgent",
+        priority=10_000,
+        topologySpreadConstraints=[spread(name, ZONE, soft=it.some(0.5))],
+    )
 
 
 def _cheap_web(it: Company, count: int) -> None:
     """Would like Arm and spot, new machines most of all, and takes what there is."""
-    wishes = [(100, need(ARCH, "In", "arm64")), (60, need(CAPACITY, "In", "spot")), (5, need(ZONE, "In", it.zones[0])),
-              (30, need(f"{AWS}generation", "Gt", "6")), (10, need(f"{AWS}category", "NotIn", "t", "r"))]  # fmt: skip
+    wishes = [
+        (100, need(ARCH, "In", "arm64")),
+        (60, need(CAPACITY, "In", "spot")),
+        (5, need(ZONE, "In", it.zones[0])),
+        (30, need(f"{AWS}generation", "Gt", "6")),
+        (10, need(f"{AWS}category", "NotIn", "t", "r")),
+    ]
     chosen = it.chance.sample(wishes, it.chance.choice((1, 2, 3)))
-    it.app(it.name("front"), count, [box(300, 600)], namespace="shop", affinity={"nodeAffinity": preferred(*chosen)},
-           tolerations=it.bearing("spot"))  # fmt: skip
+    it.app(
+        it.name("front"),
+        count,
+        [box(300, 600)],
+        namespace="shop",
+        affinity={"nodeAffinity": preferred(*chosen)},
+        tolerations=it.bearing("spot"),
+    )
 
 
 def _controller(it: Company, count: int) -> None:
@@ -103,7 +133,8 @@ def _controller(it: Company, count: int) -> None:
     name = it.name("operator")
     apart = company_of(name, HOSTNAME, 80)
     apart["preferredDuringSchedulingIgnoredDuringExecution"] += company_of(name, ZONE, 100)[
-        "preferredDuringSchedulingIgnoredDuringExecution"]  # fmt: skip
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
     it.app(name, min(count, 3), [box(100, 256)], affinity={"podAntiAffinity": apart}, priority=10_000)
 
 
@@ -115,8 +146,12 @@ def _sidekick(it: Company, count: int) -> None:
     shop = {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}
     where = it.chance.choice(({"namespaceSelector": {}}, {"namespaces": ["shop", "data"]}, {"namespaceSelector": shop}))
     weight = it.chance.choice((None, 50, 100))
-    it.app(it.name("helper"), min(count, 10), [box(100, 128)], affinity={
-        "podAffinity": company_of(other, key, weight, **where)})  # fmt: skip
+    it.app(
+        it.name("helper"),
+        min(count, 10),
+        [box(100, 128)],
+        affinity={"podAffinity": company_of(other, key, weight, **where)},
+    )
     return None
 
 
@@ -125,8 +160,12 @@ def _shy(it: Company, count: int) -> None:
     name = it.name("noisy")
     other = it.chance.choice(it.names) if it.names and it.some(0.7) else name
     key = ZONE if other == name and it.some(0.3) else HOSTNAME
-    it.app(name, min(count, len(it.zones) if key == ZONE else 15), [box(1500, 1024)], affinity={
-        "podAntiAffinity": company_of(other, key, namespaceSelector={})})  # fmt: skip
+    it.app(
+        name,
+        min(count, len(it.zones) if key == ZONE else 15),
+        [box(1500, 1024)],
+        affinity={"podAntiAffinity": company_of(other, key, namespaceSelector={})},
+    )
 
 
 # -- state ---------------------------------------------------------------------------------------------------------
@@ -137,9 +176,16 @@ def _queue(it: Company, count: int) -> None:
     name = it.name("kafka")
     it.storage_class("gp3", it.zones[:3] if it.some(0.5) else [])
     claims = [it.claim_template("data", "gp3"), *([it.claim_template("logs", "gp3")] if it.some(0.3) else [])]
-    it.app(name, min(count, 9), [box(*it.chance.choice(((1000, 4096), (2000, 8192))))], kind="StatefulSet",
-           namespace="data", claims=claims, affinity={"podAntiAffinity": company_of(name, HOSTNAME)},
-           topologySpreadConstraints=[spread(name, ZONE, minDomains=min(3, len(it.zones)))])  # fmt: skip
+    it.app(
+        name,
+        min(count, 9),
+        [box(*it.chance.choice(((1000, 4096), (2000, 8192))))],
+        kind="StatefulSet",
+        namespace="data",
+        claims=claims,
+        affinity={"podAntiAffinity": company_of(name, HOSTNAME)},
+        topologySpreadConstraints=[spread(name, ZONE, minDomains=min(3, len(it.zones)))],
+    )
 
 
 def _cache(it: Company, count: int) -> None:
@@ -148,10 +194,17 @@ def _cache(it: Company, count: int) -> None:
     memory = need(f"{AWS}category", "In", "r", "x")
     for at in range(min(count, 6)):
         disk = it.bound(f"data-{name}-{at}", it.zones[at % min(3, len(it.zones))], "data")
-        it.app(f"{name}-{at}", 1, [box(500, it.chance.choice((3072, 6144)))], namespace="data",
-               affinity={"podAntiAffinity": company_of(name, HOSTNAME, it.chance.choice((None, 100))),
-                         "nodeAffinity": preferred((70, memory))},
-               volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": disk}}])  # fmt: skip
+        it.app(
+            f"{name}-{at}",
+            1,
+            [box(500, it.chance.choice((3072, 6144)))],
+            namespace="data",
+            affinity={
+                "podAntiAffinity": company_of(name, HOSTNAME, it.chance.choice((None, 100))),
+                "nodeAffinity": preferred((70, memory)),
+            },
+            volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": disk}}],
+        )
 
 
 def _database(it: Company, count: int) -> None:
@@ -159,19 +212,34 @@ def _database(it: Company, count: int) -> None:
     fast = [need(f"{AWS}local-nvme", "Gt", "200"), need(CAPACITY, "In", "on-demand", "reserved")]
     large = [need(f"{AWS}memory", "Gt", "30000"), need(f"{AWS}cpu", "Lt", "33"), need(CAPACITY, "NotIn", "spot")]
     name, key = it.name("postgres"), it.chance.choice((HOSTNAME, ZONE))
-    it.app(name, min(count, 4), [box(3000, 14_000)], namespace="data", affinity={
-        "nodeAffinity": required(*it.chance.choice(([large], [fast, large]))),
-        "podAntiAffinity": company_of(name, key, it.chance.choice((None, 100)))})  # fmt: skip
+    it.app(
+        name,
+        min(count, 4),
+        [box(3000, 14_000)],
+        namespace="data",
+        affinity={
+            "nodeAffinity": required(*it.chance.choice(([large], [fast, large]))),
+            "podAntiAffinity": company_of(name, key, it.chance.choice((None, 100))),
+        },
+    )
 
 
 def _search(it: Company, count: int) -> None:
     """Over zones and over kinds of capacity, with disks that are made where the pod goes."""
     name = it.name("search")
     it.storage_class("gp3", [])
-    it.app(name, min(count, 20), [box(800, 3000)], kind="StatefulSet", claims=[it.claim_template("index", "gp3")],
-           namespace="data", topologySpreadConstraints=[
-               spread(name, ZONE, nodeAffinityPolicy="Honor", nodeTaintsPolicy="Honor"),
-               spread(name, CAPACITY, soft=True)])  # fmt: skip
+    it.app(
+        name,
+        min(count, 20),
+        [box(800, 3000)],
+        kind="StatefulSet",
+        claims=[it.claim_template("index", "gp3")],
+        namespace="data",
+        topologySpreadConstraints=[
+            spread(name, ZONE, nodeAffinityPolicy="Honor", nodeTaintsPolicy="Honor"),
+            spread(name, CAPACITY, soft=True),
+        ],
+    )
 
 
 # -- batches -------------------------------------------------------------------------------------------------------
@@ -180,19 +248,36 @@ def _search(it: Company, count: int) -> None:
 def _cron(it: Company, count: int) -> None:
     """Many small jobs that can wait."""
     for size in it.chance.sample(((50, 64), (200, 1024), (700, 256), (1200, 2500)), 2):
-        it.app(it.name("job"), max(1, count // 2), [box(*size)], kind="Job", namespace="batch",
-               priorityClassName="idle", priority=-100, tolerations=it.bearing("spot"))  # fmt: skip
+        it.app(
+            it.name("job"),
+            max(1, count // 2),
+            [box(*size)],
+            kind="Job",
+            namespace="batch",
+            priorityClassName="idle",
+            priority=-100,
+            tolerations=it.bearing("spot"),
+        )
 
 
 def _builders(it: Company, count: int) -> None:
     """Whole cores on large machines that are not Graviton and have no accelerator."""
-    needs = [need(f"{AWS}cpu", "Gt", "7"), need(f"{AWS}cpu-manufacturer", "NotIn", "aws"),
-             need(f"{AWS}gpu-count", "DoesNotExist")]  # fmt: skip
+    needs = [
+        need(f"{AWS}cpu", "Gt", "7"),
+        need(f"{AWS}cpu-manufacturer", "NotIn", "aws"),
+        need(f"{AWS}gpu-count", "DoesNotExist"),
+    ]
     disk: Object = {"ephemeral-storage": "4Gi"} if it.some(0.4) else {}
     made = box(it.chance.choice((2000, 3500, 7000)), 4096)
     made["resources"]["requests"] |= disk
-    it.app(it.name("build"), count, [made], namespace="batch", affinity={"nodeAffinity": required(needs)},
-           tolerations=it.bearing("spot"))  # fmt: skip
+    it.app(
+        it.name("build"),
+        count,
+        [made],
+        namespace="batch",
+        affinity={"nodeAffinity": required(needs)},
+        tolerations=it.bearing("spot"),
+    )
 
 
 def _training(it: Company, count: int) -> None:
@@ -215,30 +300,69 @@ def _secured(it: Company, count: int) -> None:
 def _tenant(it: Company, count: int) -> None:
     """On machines of one's own, over whatever zones those have."""
     name, colour = it.name("tenant"), it.chance.choice(("red", "blue"))
-    it.app(name, count, [box(600, 900)], nodeSelector={TENANT: colour}, tolerations=it.bearing("tenants"),
-           topologySpreadConstraints=[spread(name, it.chance.choice((ZONE, HOSTNAME)), nodeTaintsPolicy="Honor",
-                                             maxSkew=it.chance.choice((1, 4)))])  # fmt: skip
+    it.app(
+        name,
+        count,
+        [box(600, 900)],
+        nodeSelector={TENANT: colour},
+        tolerations=it.bearing("tenants"),
+        topologySpreadConstraints=[
+            spread(name, it.chance.choice((ZONE, HOSTNAME)), nodeTaintsPolicy="Honor", maxSkew=it.chance.choice((1, 4)))
+        ],
+    )
 
 
 def _windows(it: Company, count: int) -> None:
-    it.app(it.name("legacy"), min(count, 6), [box(1000, 3000)], nodeSelector={OS: "windows"},
-           tolerations=it.bearing("windows"))  # fmt: skip
+    it.app(
+        it.name("legacy"),
+        min(count, 6),
+        [box(1000, 3000)],
+        nodeSelector={OS: "windows"},
+        tolerations=it.bearing("windows"),
+    )
 
 
 def _picky(it: Company, count: int) -> None:
     """A type that was measured once, or a family, or anything but."""
     kind = it.chance.choice(it.types)
     family = kind["labels"][f"{AWS}family"][0]
-    chosen = it.chance.choice((
-        need(TYPE, "In", kind["name"]), need(f"{AWS}family", "NotIn", family), need(ZONE, "NotIn", it.zones[-1]),
-        need(f"{AWS}size", "In", "xlarge", "2xlarge"), need(f"{AWS}network-bandwidth", "Gt", "5000"),
-        need(f"{AWS}ebs-bandwidth", "Lt", "5000"),
-    ))  # fmt: skip
+    chosen = it.chance.choice(
+        (
+            need(TYPE, "In", kind["name"]),
+            need(f"{AWS}family", "NotIn", family),
+            need(ZONE, "NotIn", it.zones[-1]),
+            need(f"{AWS}size", "In", "xlarge", "2xlarge"),
+            need(f"{AWS}network-bandwidth", "Gt", "5000"),
+            need(f"{AWS}ebs-bandwidth", "Lt", "5000"),
+        )
+    )
     made = box(it.chance.choice((150, 900)), 1100)
     it.app(it.name("tuned"), count, [made], affinity={"nodeAffinity": required([chosen])})
 
 
-_APPS = (_web, _web, _web, _mesh, _ingress, _cheap_web, _cheap_web, _controller, _sidekick, _shy, _queue, _cache,
-         _database, _search, _cron, _cron, _builders, _training, _secured, _tenant, _windows, _picky)  # fmt: skip
+_APPS = (
+    _web,
+    _web,
+    _web,
+    _mesh,
+    _ingress,
+    _cheap_web,
+    _cheap_web,
+    _controller,
+    _sidekick,
+    _shy,
+    _queue,
+    _cache,
+    _database,
+    _search,
+    _cron,
+    _cron,
+    _builders,
+    _training,
+    _secured,
+    _tenant,
+    _windows,
+    _picky,
+)
 #: Those that need a pool of their own; here and there somebody deploys them where there is none.
 _WHERE = {_training: "gpu", _tenant: "tenants", _windows: "windows"}

@@ -22,8 +22,23 @@ _FAMILY, _CPU = "karpenter.k8s.aws/instance-family", "karpenter.k8s.aws/instance
 
 def turned(problem: Object, chance: random.Random) -> Object:
     """The problem with a few turns; its pods stay those it had."""
-    ways = (_selectors, _any_key, _apart_by_key, _open_volumes, _running_volumes, _tolerations, _cordoned, _served,
-            _choosy_overlays, _reserved, _unwanted, _preferred, _lonely, _priorities, _near_namespaces)  # fmt: skip
+    ways = (
+        _selectors,
+        _any_key,
+        _apart_by_key,
+        _open_volumes,
+        _running_volumes,
+        _tolerations,
+        _cordoned,
+        _served,
+        _choosy_overlays,
+        _reserved,
+        _unwanted,
+        _preferred,
+        _lonely,
+        _priorities,
+        _near_namespaces,
+    )
     for way in chance.sample(ways, chance.choice((2, 3, 4, 5))):
         way(problem, chance)
     return problem
@@ -39,16 +54,25 @@ def _selectors(problem: Object, chance: random.Random) -> None:
     """Spreads whose selectors are expressions, take everybody, or nobody."""
     for pods in some(problem, chance, 0.3):
         app = pods[0]["metadata"]["labels"]["app"]
-        selector = chance.choice((
-            {"matchExpressions": [{"key": "app", "operator": "In", "values": [app, "nobody"]}]},
-            {"matchLabels": {"app": app}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]},
-            {"matchExpressions": [{"key": "app", "operator": "Exists"}, {"key": "app", "operator": "In",
-                                                                       "values": [app]}]},
-            {"matchLabels": {"app": "nobody"}},
-        ))  # fmt: skip
-        rule = {"maxSkew": chance.choice((1, 2)), "topologyKey": chance.choice((_ZONE, _HOST)),
-                "whenUnsatisfiable": chance.choice(("DoNotSchedule", "ScheduleAnyway")),
-                "labelSelector": selector}  # fmt: skip
+        selector = chance.choice(
+            (
+                {"matchExpressions": [{"key": "app", "operator": "In", "values": [app, "nobody"]}]},
+                {"matchLabels": {"app": app}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]},
+                {
+                    "matchExpressions": [
+                        {"key": "app", "operator": "Exists"},
+                        {"key": "app", "operator": "In", "values": [app]},
+                    ]
+                },
+                {"matchLabels": {"app": "nobody"}},
+            )
+        )
+        rule = {
+            "maxSkew": chance.choice((1, 2)),
+            "topologyKey": chance.choice((_ZONE, _HOST)),
+            "whenUnsatisfiable": chance.choice(("DoNotSchedule", "ScheduleAnyway")),
+            "labelSelector": selector,
+        }
         for pod in pods:
             pod["spec"].setdefault("topologySpreadConstraints", []).append(rule)
 
@@ -57,9 +81,12 @@ def _any_key(problem: Object, chance: random.Random) -> None:
     """Spreads over architectures, families, sizes and pools."""
     key = chance.choice(("kubernetes.io/arch", _FAMILY, _CPU, "karpenter.sh/nodepool", "team"))
     for pods in some(problem, chance, 0.25):
-        rule = {"maxSkew": chance.choice((1, 3)), "topologyKey": key,
-                "whenUnsatisfiable": chance.choice(("DoNotSchedule", "ScheduleAnyway", "ScheduleAnyway")),
-                "labelSelector": {"matchLabels": {"app": pods[0]["metadata"]["labels"]["app"]}}}  # fmt: skip
+        rule = {
+            "maxSkew": chance.choice((1, 3)),
+            "topologyKey": key,
+            "whenUnsatisfiable": chance.choice(("DoNotSchedule", "ScheduleAnyway", "ScheduleAnyway")),
+            "labelSelector": {"matchLabels": {"app": pods[0]["metadata"]["labels"]["app"]}},
+        }
         for pod in pods:
             pod["spec"].setdefault("topologySpreadConstraints", []).append(rule)
 
@@ -75,15 +102,21 @@ def _apart_by_key(problem: Object, chance: random.Random) -> None:
 
 def _near_namespaces(problem: Object, chance: random.Random) -> None:
     """Terms that name namespaces, or choose them by label."""
-    problem["objects"].append({"apiVersion": "v1", "kind": "Namespace",
-                               "metadata": {"name": "stage", "labels": {_NAME: "stage"}}})  # fmt: skip
+    problem["objects"].append(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "stage", "labels": {_NAME: "stage"}}}
+    )
     for pods in some(problem, chance, 0.25):
         if not pods[0]["spec"].get("volumes"):
             for pod in pods:
                 pod["metadata"]["namespace"] = "stage"
     for pods in some(problem, chance, 0.25):
-        chosen: Object = chance.choice(({"namespaces": ["stage"]}, {"namespaces": ["default", "stage"]},
-                                        {"namespaceSelector": {"matchLabels": {_NAME: "stage"}}}))  # fmt: skip
+        chosen: Object = chance.choice(
+            (
+                {"namespaces": ["stage"]},
+                {"namespaces": ["default", "stage"]},
+                {"namespaceSelector": {"matchLabels": {_NAME: "stage"}}},
+            )
+        )
         tier, key = chance.choice(("front", "back")), chance.choice((_ZONE, _HOST))
         term = {"labelSelector": {"matchLabels": {"tier": tier}}, "topologyKey": key, **chosen}
         part = pods[0]["spec"]["affinity"].setdefault("podAntiAffinity", {})
@@ -110,32 +143,59 @@ def _running_volumes(problem: Object, chance: random.Random) -> None:
         if "nodeName" in pod["spec"] and chance.random() < 0.5:
             name = f"held-{pod['metadata']['name']}"
             pod["spec"]["volumes"] = [{"name": "held", "persistentVolumeClaim": {"claimName": name}}]
-            made.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
-                         "metadata": {"name": name, "namespace": "default",
-                                      "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
-                         "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": f"pv-{name}", "storageClassName": "",
-                                  "resources": {"requests": {"storage": "1Gi"}}},
-                         "status": {"phase": "Bound"}})  # fmt: skip
-            made.append({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"},
-                         "spec": {"csi": {"driver": EBS, "volumeHandle": f"vol-{name}"},
-                                  "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}})  # fmt: skip
+            made.append(
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "metadata": {
+                        "name": name,
+                        "namespace": "default",
+                        "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+                    },
+                    "spec": {
+                        "accessModes": ["ReadWriteOnce"],
+                        "volumeName": f"pv-{name}",
+                        "storageClassName": "",
+                        "resources": {"requests": {"storage": "1Gi"}},
+                    },
+                    "status": {"phase": "Bound"},
+                }
+            )
+            made.append(
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolume",
+                    "metadata": {"name": f"pv-{name}"},
+                    "spec": {
+                        "csi": {"driver": EBS, "volumeHandle": f"vol-{name}"},
+                        "accessModes": ["ReadWriteOnce"],
+                        "capacity": {"storage": "1Gi"},
+                    },
+                }
+            )
     problem["objects"] += made
 
 
 def _tolerations(problem: Object, chance: random.Random) -> None:
     """A pool with taints of two effects, and pods that tolerate one, both, or everything."""
-    taints = [{"key": "dedicated", "value": "batch", "effect": "NoSchedule"},
-              {"key": "dedicated", "value": "batch", "effect": "NoExecute"}]  # fmt: skip
+    taints = [
+        {"key": "dedicated", "value": "batch", "effect": "NoSchedule"},
+        {"key": "dedicated", "value": "batch", "effect": "NoExecute"},
+    ]
     pool = chance.choice(of(problem, "NodePool"))["spec"]["template"]["spec"]
     pool["taints"] = [*pool.get("taints", []), *taints[: chance.choice((1, 2))]]
     for pods in some(problem, chance, 0.6):
-        borne = chance.choice((
-            [{"operator": "Exists"}],
-            [{"key": "dedicated", "operator": "Equal", "value": "batch"}],
-            [{"key": "dedicated", "operator": "Equal", "value": "batch", "effect": "NoSchedule"}],
-            [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"},
-             {"key": "dedicated", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}],
-        ))  # fmt: skip
+        borne = chance.choice(
+            (
+                [{"operator": "Exists"}],
+                [{"key": "dedicated", "operator": "Equal", "value": "batch"}],
+                [{"key": "dedicated", "operator": "Equal", "value": "batch", "effect": "NoSchedule"}],
+                [
+                    {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"},
+                    {"key": "dedicated", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60},
+                ],
+            )
+        )
         for pod in pods:
             pod["spec"]["tolerations"] = [*pod["spec"].get("tolerations", []), *borne]
 
@@ -155,13 +215,23 @@ def _served(problem: Object, chance: random.Random) -> None:
     """Daemons that run already on the nodes they belong on; another one that nobody runs yet."""
     for daemon in of(problem, "DaemonSet"):
         name, spec = daemon["metadata"]["name"], daemon["spec"]["template"]["spec"]
-        owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "uid": daemon["metadata"]["uid"],
-                 "controller": True}  # fmt: skip
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "name": name,
+            "uid": daemon["metadata"]["uid"],
+            "controller": True,
+        }
         for node in of(problem, "Node"):
             if chance.random() < 0.7:
                 where = node["metadata"]["name"]
-                meta = {"name": f"{name}-{where}", "namespace": "kube-system", "uid": f"{name}-{where}",
-                        "labels": {"daemon": name, "app": name}, "ownerReferences": [owner]}  # fmt: skip
+                meta = {
+                    "name": f"{name}-{where}",
+                    "namespace": "kube-system",
+                    "uid": f"{name}-{where}",
+                    "labels": {"daemon": name, "app": name},
+                    "ownerReferences": [owner],
+                }
                 running = {"spec": {**spec, "nodeName": where}, "status": {"phase": "Running"}}
                 problem["objects"].append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, **running})
 
@@ -177,17 +247,29 @@ def _choosy_overlays(problem: Object, chance: random.Random) -> None:
     ]
     for at, (need, price) in enumerate(chance.sample(wanted, 2)):
         spec = {"requirements": [need], "weight": 20 + at, **price}
-        problem["objects"].append({"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay",
-                                   "metadata": {"name": f"choosy-{at}"}, "spec": spec})  # fmt: skip
+        problem["objects"].append(
+            {
+                "apiVersion": "karpenter.sh/v1alpha1",
+                "kind": "NodeOverlay",
+                "metadata": {"name": f"choosy-{at}"},
+                "spec": spec,
+            }
+        )
 
 
 def _reserved(problem: Object, chance: random.Random) -> None:
     """Reservations of one machine each, and some that are used up, for everybody who may have reserved machines."""
     for number, kind in enumerate(chance.sample(problem["catalog"], 3)):
-        kind["offerings"].append({
-            "zone": chance.choice(ZONES), "capacityType": "reserved", "available": True, "price": 0.0,
-            "reservationId": f"cr-more-{number}", "reservationCapacity": chance.choice((0, 1, 1, 2)),
-        })  # fmt: skip
+        kind["offerings"].append(
+            {
+                "zone": chance.choice(ZONES),
+                "capacityType": "reserved",
+                "available": True,
+                "price": 0.0,
+                "reservationId": f"cr-more-{number}",
+                "reservationCapacity": chance.choice((0, 1, 1, 2)),
+            }
+        )
     for pool in of(problem, "NodePool"):
         for need in pool["spec"]["template"]["spec"]["requirements"]:
             if need["key"] == _CAPACITY:
@@ -203,13 +285,16 @@ def _reserved(problem: Object, chance: random.Random) -> None:
 def _unwanted(problem: Object, chance: random.Random) -> None:
     """Pools that say what they do not want."""
     for pool in of(problem, "NodePool"):
-        pool["spec"]["template"]["spec"]["requirements"] += chance.sample((
-            {"key": _FAMILY, "operator": "NotIn", "values": chance.sample(("c5", "m5", "r5", "m6a"), 2)},
-            {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["4"]},
-            {"key": _CPU, "operator": "Gt", "values": ["3"]},
-            {"key": _ZONE, "operator": "NotIn", "values": [chance.choice(ZONES)]},
-            {"key": "example.com/spare", "operator": "DoesNotExist"},
-        ), 2)  # fmt: skip
+        pool["spec"]["template"]["spec"]["requirements"] += chance.sample(
+            (
+                {"key": _FAMILY, "operator": "NotIn", "values": chance.sample(("c5", "m5", "r5", "m6a"), 2)},
+                {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["4"]},
+                {"key": _CPU, "operator": "Gt", "values": ["3"]},
+                {"key": _ZONE, "operator": "NotIn", "values": [chance.choice(ZONES)]},
+                {"key": "example.com/spare", "operator": "DoesNotExist"},
+            ),
+            2,
+        )
 
 
 def _preferred(problem: Object, chance: random.Random) -> None:
@@ -217,14 +302,17 @@ def _preferred(problem: Object, chance: random.Random) -> None:
     for pods in some(problem, chance, 0.35):
         node = pods[0]["spec"]["affinity"].setdefault("nodeAffinity", {})
         wishes = (
-            [{"key": _FAMILY, "operator": "In", "values": ["m5", "m6a"]}, {"key": _ZONE, "operator": "In",
-                                                                          "values": chance.sample(ZONES, 2)}],
+            [
+                {"key": _FAMILY, "operator": "In", "values": ["m5", "m6a"]},
+                {"key": _ZONE, "operator": "In", "values": chance.sample(ZONES, 2)},
+            ],
             [{"key": _CPU, "operator": "Lt", "values": ["9"]}],
             [{"key": "example.com/disk", "operator": "In", "values": ["fast"]}],
             [{"key": _CAPACITY, "operator": "NotIn", "values": ["spot"]}],
-        )  # fmt: skip
+        )
         node["preferredDuringSchedulingIgnoredDuringExecution"] = [
-            {"weight": 30, "preference": {"matchExpressions": each}} for each in chance.sample(wishes, 2)]  # fmt: skip
+            {"weight": 30, "preference": {"matchExpressions": each}} for each in chance.sample(wishes, 2)
+        ]
         shared(pods)
 
 

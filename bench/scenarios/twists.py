@@ -21,8 +21,20 @@ _OWN = "example.com/tier"
 
 def twisted(problem: Object, chance: random.Random) -> Object:
     """The problem with a few twists; its pods stay those it had."""
-    ways = (_own_labels, _other_namespace, _containers, _disks, _zone_prices, _spreads, _apart, _alternatives,
-            _stranger, _choosy_daemons, _wishes, _plain)  # fmt: skip
+    ways = (
+        _own_labels,
+        _other_namespace,
+        _containers,
+        _disks,
+        _zone_prices,
+        _spreads,
+        _apart,
+        _alternatives,
+        _stranger,
+        _choosy_daemons,
+        _wishes,
+        _plain,
+    )
     for way in chance.sample(ways, chance.choice((1, 2, 3, 4))):
         way(problem, chance)
     return problem
@@ -64,8 +76,9 @@ def _own_labels(problem: Object, chance: random.Random) -> None:
                 spec["nodeSelector"] = {**spec.get("nodeSelector", {}), _OWN: value}
                 continue
             node = spec["affinity"].setdefault("nodeAffinity", {})
-            term = {"matchExpressions": [{"key": _OWN, "operator": "NotIn" if part == "avoid" else "In",
-                                          "values": [value]}]}  # fmt: skip
+            term = {
+                "matchExpressions": [{"key": _OWN, "operator": "NotIn" if part == "avoid" else "In", "values": [value]}]
+            }
             if part == "avoid":
                 node.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": [term]})
             else:
@@ -94,8 +107,12 @@ def _containers(problem: Object, chance: random.Random) -> None:
     for pods in some(problem, chance):
         cpu = chance.choice(("700m", "2500m"))
         first = {"name": "first", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "600Mi"}}}
-        beside = {"name": "beside", "image": "i", "restartPolicy": "Always",
-                  "resources": {"requests": {"cpu": "150m", "memory": "200Mi"}}}  # fmt: skip
+        beside = {
+            "name": "beside",
+            "image": "i",
+            "restartPolicy": "Always",
+            "resources": {"requests": {"cpu": "150m", "memory": "200Mi"}},
+        }
         more = chance.choice(([first], [beside], [beside, first]))
         for pod in pods:
             pod["spec"]["initContainers"] = more
@@ -124,9 +141,12 @@ def _spreads(problem: Object, chance: random.Random) -> None:
     for pods in some(problem, chance, 0.35):
         labels = pods[0]["metadata"]["labels"]
         key = chance.choice((_CAPACITY, "team", _HOST, _ZONE))
-        made: Object = {"maxSkew": chance.choice((1, 2, 5)), "topologyKey": key,
-                        "whenUnsatisfiable": chance.choice(("DoNotSchedule", "ScheduleAnyway")),
-                        "labelSelector": {"matchLabels": {"app": labels["app"]}}}  # fmt: skip
+        made: Object = {
+            "maxSkew": chance.choice((1, 2, 5)),
+            "topologyKey": key,
+            "whenUnsatisfiable": chance.choice(("DoNotSchedule", "ScheduleAnyway")),
+            "labelSelector": {"matchLabels": {"app": labels["app"]}},
+        }
         for pod in pods:
             pod["spec"]["topologySpreadConstraints"] = [*pod["spec"].get("topologySpreadConstraints", []), made]
 
@@ -147,12 +167,23 @@ def _alternatives(problem: Object, chance: random.Random) -> None:
     for pods in some(problem, chance, 0.3):
         node = pods[0]["spec"]["affinity"].setdefault("nodeAffinity", {})
         terms = [
-            {"matchExpressions": [{"key": "karpenter.k8s.aws/instance-family", "operator": "In",
-                                   "values": [chance.choice(("m5", "c5", "r5"))]}]},
-            {"matchExpressions": [{"key": _CAPACITY, "operator": "In", "values": ["spot"]},
-                                  {"key": _ZONE, "operator": "In", "values": [chance.choice(ZONES)]}]},
+            {
+                "matchExpressions": [
+                    {
+                        "key": "karpenter.k8s.aws/instance-family",
+                        "operator": "In",
+                        "values": [chance.choice(("m5", "c5", "r5"))],
+                    }
+                ]
+            },
+            {
+                "matchExpressions": [
+                    {"key": _CAPACITY, "operator": "In", "values": ["spot"]},
+                    {"key": _ZONE, "operator": "In", "values": [chance.choice(ZONES)]},
+                ]
+            },
             {"matchExpressions": [{"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["5"]}]},
-        ]  # fmt: skip
+        ]
         chance.shuffle(terms)
         node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms[: chance.choice((2, 3))]}
         shared(pods)
@@ -162,13 +193,23 @@ def _stranger(problem: Object, chance: random.Random) -> None:
     """A node that no pool knows."""
     kind, zone = chance.choice(problem["catalog"]), chance.choice(ZONES)
     labels = {key: values[0] for key, values in kind["labels"].items()} | {
-        _ZONE: zone, _HOST: "stranger", "node.kubernetes.io/instance-type": kind["name"]}  # fmt: skip
-    problem["objects"].append({
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "stranger", "labels": labels},
-        "spec": {"providerID": "aws:///x/stranger", "taints": []},
-        "status": {"capacity": kind["capacity"], "allocatable": allocatable(kind),
-                   "conditions": [{"type": "Ready", "status": "True"}]},
-    })  # fmt: skip
+        _ZONE: zone,
+        _HOST: "stranger",
+        "node.kubernetes.io/instance-type": kind["name"],
+    }
+    problem["objects"].append(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "stranger", "labels": labels},
+            "spec": {"providerID": "aws:///x/stranger", "taints": []},
+            "status": {
+                "capacity": kind["capacity"],
+                "allocatable": allocatable(kind),
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+    )
 
 
 def _choosy_daemons(problem: Object, chance: random.Random) -> None:
@@ -176,7 +217,8 @@ def _choosy_daemons(problem: Object, chance: random.Random) -> None:
         where = {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": [chance.choice("cmr")]}
         term = {"nodeSelectorTerms": [{"matchExpressions": [where]}]}
         daemon["spec"]["template"]["spec"]["affinity"] = {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}  # fmt: skip
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}
+        }
 
 
 def _wishes(problem: Object, chance: random.Random) -> None:
@@ -185,12 +227,18 @@ def _wishes(problem: Object, chance: random.Random) -> None:
         app = pods[0]["metadata"]["labels"]["app"]
         node = pods[0]["spec"]["affinity"].setdefault("nodeAffinity", {})
         node["preferredDuringSchedulingIgnoredDuringExecution"] = [
-            {"weight": weight, "preference": {"matchExpressions": [
-                {"key": _ZONE, "operator": "In", "values": [zone]}]}}
+            {"weight": weight, "preference": {"matchExpressions": [{"key": _ZONE, "operator": "In", "values": [zone]}]}}
             for weight, zone in zip((100, 50, 50), ZONES, strict=True)
-        ]  # fmt: skip
-        soft = [{"weight": 10, "podAffinityTerm": {"topologyKey": chance.choice((_HOST, _ZONE)),
-                                                   "labelSelector": {"matchLabels": {"app": app}}}}]  # fmt: skip
+        ]
+        soft = [
+            {
+                "weight": 10,
+                "podAffinityTerm": {
+                    "topologyKey": chance.choice((_HOST, _ZONE)),
+                    "labelSelector": {"matchLabels": {"app": app}},
+                },
+            }
+        ]
         way = chance.choice(("podAffinity", "podAntiAffinity"))
         part = pods[0]["spec"]["affinity"].setdefault(way, {})
         part["preferredDuringSchedulingIgnoredDuringExecution"] = soft

@@ -57,8 +57,14 @@ class _Shop:
     def storage_class(self, name: str, provisioner: str = EBS, **more: Any) -> str:
         if name not in self._classes:
             self._classes.add(name)
-            made = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
-                    "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer", **more}  # fmt: skip
+            made = {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": {"name": name},
+                "provisioner": provisioner,
+                "volumeBindingMode": "WaitForFirstConsumer",
+                **more,
+            }
             self.case.add(made)
         return name
 
@@ -66,8 +72,15 @@ class _Shop:
         affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}
         spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": storage_class}
         kind = source or {"csi": {"driver": EBS, "volumeHandle": f"vol-{name}"}}
-        self.case.add({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"},
-                       "spec": {**spec, **affinity, **kind}, "status": {"phase": "Available"}})  # fmt: skip
+        self.case.add(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": f"pv-{name}"},
+                "spec": {**spec, **affinity, **kind},
+                "status": {"phase": "Available"},
+            }
+        )
         return f"pv-{name}"
 
     def users(self, name: str, claim: Callable[[str], str], **spec: Any) -> None:
@@ -137,13 +150,15 @@ def _chosen(shop: _Shop, name: str) -> None:
 
 def _troubled(shop: _Shop, name: str) -> None:
     """Claims that nobody can use."""
-    spec, status = shop.chance.choice((
-        ({"storageClassName": "none"}, {"phase": "Pending"}),
-        ({"storageClassName": ""}, {"phase": "Pending"}),
-        ({"volumeName": "none", "storageClassName": ""}, {"phase": "Lost"}),
-        ({"volumeName": "none", "storageClassName": ""}, {"phase": "Bound"}),
-        ({"storageClassName": shop.storage_class("hasty", volumeBindingMode="Immediate")}, {"phase": "Pending"}),
-    ))  # fmt: skip
+    spec, status = shop.chance.choice(
+        (
+            ({"storageClassName": "none"}, {"phase": "Pending"}),
+            ({"storageClassName": ""}, {"phase": "Pending"}),
+            ({"volumeName": "none", "storageClassName": ""}, {"phase": "Lost"}),
+            ({"volumeName": "none", "storageClassName": ""}, {"phase": "Bound"}),
+            ({"storageClassName": shop.storage_class("hasty", volumeBindingMode="Immediate")}, {"phase": "Pending"}),
+        )
+    )
     shop.users(name, lambda own: shop.case.claim(own, spec, status, _DONE if "volumeName" in spec else {}))
 
 

@@ -30,8 +30,19 @@ class Workloads:
         count = max(1, min(budget, int(chance.paretovariate(1.1) * 3)))
         spec: Object = {"affinity": {}}
         labels = {"app": name, "tier": chance.choice(("front", "back"))}
-        makers = (self._spread, self._spread, self._near, self._near, self._node, self._node, self._volume,
-                  self._tolerate, self._port, self._device, self._priority)  # fmt: skip
+        makers = (
+            self._spread,
+            self._spread,
+            self._near,
+            self._near,
+            self._node,
+            self._node,
+            self._volume,
+            self._tolerate,
+            self._port,
+            self._device,
+            self._priority,
+        )
         for make in chance.sample(makers, chance.choice((0, 0, 1, 1, 1, 2, 3))):
             make(name, spec, labels)
         if self.taints and chance.random() < 0.3:
@@ -55,9 +66,12 @@ class Workloads:
             own["volumes"] = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in names]
             for each in names:
                 self._claim(each, claim)
-        return {"apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": f"{name}-{at}", "namespace": "default", "uid": f"{name}-{at}", "labels": labels},
-                "spec": {"containers": [container], **spec, **own}}  # fmt: skip
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{name}-{at}", "namespace": "default", "uid": f"{name}-{at}", "labels": labels},
+            "spec": {"containers": [container], **spec, **own},
+        }
 
     # -- constraints --------------------------------------------------------------------------------------------
 
@@ -65,9 +79,12 @@ class Workloads:
         chance = self.chance
         key = chance.choice((_ZONE, _ZONE, _HOST, _CAPACITY))
         hard = key == _CAPACITY or chance.random() < 0.65
-        made: Object = {"maxSkew": chance.choice((1, 1, 2, 3)), "topologyKey": key,
-                        "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
-                        "labelSelector": _selector(chance.choice((name, name, name, "")), labels)}  # fmt: skip
+        made: Object = {
+            "maxSkew": chance.choice((1, 1, 2, 3)),
+            "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
+            "labelSelector": _selector(chance.choice((name, name, name, "")), labels),
+        }
         if key == _CAPACITY:
             made |= {"whenUnsatisfiable": "ScheduleAnyway"}
         elif hard and key == _ZONE and chance.random() < 0.3:
@@ -148,16 +165,24 @@ class Workloads:
         zones = self.chance.sample(ZONES, 2)
         spec["claims"] = {"style": style, "count": self.chance.choice((1, 1, 2, 4)), "zones": zones}
         if style != "bound":
-            made: Object = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
-                            "provisioner": EBS, "volumeBindingMode": "WaitForFirstConsumer"}  # fmt: skip
+            made: Object = {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": {"name": name},
+                "provisioner": EBS,
+                "volumeBindingMode": "WaitForFirstConsumer",
+            }
             if style == "topology":
                 made["allowedTopologies"] = [{"matchLabelExpressions": [{"key": _ZONE, "values": zones}]}]
             self.objects.append(made)
 
     def _claim(self, name: str, claim: Object) -> None:
         meta: Object = {"name": name, "namespace": "default"}
-        spec: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
-                        "storageClassName": name.split("-")[0]}  # fmt: skip
+        spec: Object = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": name.split("-")[0],
+        }
         status = {"phase": "Pending"}
         if claim["style"] == "bound":
             meta["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
@@ -165,14 +190,23 @@ class Workloads:
             status = {"phase": "Bound"}
             zone = claim["zones"][0]
             where = {"key": _ZONE, "operator": "In", "values": [zone]}
-            self.objects.append({
-                "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"},
-                "spec": {"csi": {"driver": EBS, "volumeHandle": f"vol-{name}"}, "accessModes": ["ReadWriteOnce"],
-                         "capacity": {"storage": "1Gi"}, "storageClassName": spec["storageClassName"],
-                         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}}},
-            })  # fmt: skip
-        self.objects.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec,
-                             "status": status})  # fmt: skip
+            self.objects.append(
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolume",
+                    "metadata": {"name": f"pv-{name}"},
+                    "spec": {
+                        "csi": {"driver": EBS, "volumeHandle": f"vol-{name}"},
+                        "accessModes": ["ReadWriteOnce"],
+                        "capacity": {"storage": "1Gi"},
+                        "storageClassName": spec["storageClassName"],
+                        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}},
+                    },
+                }
+            )
+        self.objects.append(
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec, "status": status}
+        )
 
 
 def _selector(name: str, labels: Object) -> Object:

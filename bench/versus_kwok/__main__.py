@@ -33,7 +33,7 @@ from bench.versus_kwok.workloads import Work
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import CRDS, DEPLOYMENTS, NODEPOOLS, PDBS, Resource
-from dovetail.lab.kubernetes import RealControlPlane
+from dovetail.lab.real_control_plane import RealControlPlane
 
 NODE_CLASSES = Resource("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", "KWOKNodeClass", namespaced=False)
 LONGEST = 900.0
@@ -145,9 +145,7 @@ async def _install(kube: Kube, asked: Asked) -> None:
         await kube.create(CRDS, body)
     await asyncio.sleep(3.0)
     await kube.create(NODE_CLASSES, workloads.NODE_CLASS)
-    pool = workloads.pool(
-        consolidate_after=asked.consolidate_after, budget=asked.budget, most_cpu=asked.most_cpu
-    )  # fmt: skip
+    pool = workloads.pool(consolidate_after=asked.consolidate_after, budget=asked.budget, most_cpu=asked.most_cpu)
     await kube.create(NODEPOOLS, pool)
 
 
@@ -185,12 +183,25 @@ async def _step(
     running, machines, price, cpu = placed or (LONGEST, observer.machines(), observer.price(), side.cpu() - spent)
     claims = [each - began for each in observer.claims]
     return Seen(
-        side=side.name, pods=wanted, first_claim=min(claims, default=None), last_claim=max(claims, default=None),
-        running=running, waves=observer.waves(), machines=machines, price=price,
-        rest=observer.changed - began, machines_at_rest=observer.machines(), price_at_rest=observer.price(),
-        evictions=len(observer.evictions), moved_twice=observer.moved_twice, missing=observer.missing(wanted),
-        cpu=cpu, cpu_at_rest=side.cpu() - spent, memory=side.memory(), used=observer.used(),
-    )  # fmt: skip
+        side=side.name,
+        pods=wanted,
+        first_claim=min(claims, default=None),
+        last_claim=max(claims, default=None),
+        running=running,
+        waves=observer.waves(),
+        machines=machines,
+        price=price,
+        rest=observer.changed - began,
+        machines_at_rest=observer.machines(),
+        price_at_rest=observer.price(),
+        evictions=len(observer.evictions),
+        moved_twice=observer.moved_twice,
+        missing=observer.missing(wanted),
+        cpu=cpu,
+        cpu_at_rest=side.cpu() - spent,
+        memory=side.memory(),
+        used=observer.used(),
+    )
 
 
 async def _watch(side: Side, seconds: float) -> None:
@@ -216,8 +227,20 @@ def planned(asked: Asked, works: Sequence[Work]) -> float:
             item["metadata"]["namespace"] = "default"
         objects = Path(scratch, "objects.json")
         objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-        command = [sys.executable, "-m", "dovetail.cli", "plan", "-f", str(objects), "--catalog", str(catalogue),
-                   "--deadline", "5", "-o", "json"]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "dovetail.cli",
+            "plan",
+            "-f",
+            str(objects),
+            "--catalog",
+            str(catalogue),
+            "--deadline",
+            "5",
+            "-o",
+            "json",
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(done.stderr)
@@ -252,18 +275,42 @@ def _steps(scenario: str, sizes: tuple[tuple[str, str], ...], pods: int | None, 
 @click.option("--hurry", default=0.0, help="Go on so many seconds after all first pods run, without waiting for rest.")
 @click.option("--watch", default=0.0, help="Seconds to look on at the end, while nothing happens.")
 @click.option("--keep", help="A folder for the autoscaler's log.")
-def main(scenario: str, side: str, catalog: str, mix: str, pods: int | None, to: tuple[int, ...], budget: str,
-         after: str, gates: tuple[str, ...], quiet: float, guarded: bool, rolling: bool, slow: bool,
-         hurry: float, watch: float, keep: str | None) -> None:
+def main(
+    scenario: str,
+    side: str,
+    catalog: str,
+    mix: str,
+    pods: int | None,
+    to: tuple[int, ...],
+    budget: str,
+    after: str,
+    gates: tuple[str, ...],
+    quiet: float,
+    guarded: bool,
+    rolling: bool,
+    slow: bool,
+    hurry: float,
+    watch: float,
+    keep: str | None,
+) -> None:
     """Head to head with Karpenter's kwok provider."""
     sizes = workloads.MIX if mix == "even" else workloads.ODD
     asked = Asked(
-        scenario=scenario, sold=shop.kwok() if catalog == "kwok" else shop.ec2(), budget=budget,
+        scenario=scenario,
+        sold=shop.kwok() if catalog == "kwok" else shop.ec2(),
+        budget=budget,
         steps=tuple(tuple(works) for works in _steps(scenario, sizes, pods, to)),
         most_cpu=3 if scenario == "idle" else 32,
-        consolidate_after=after, gates=gates, quiet=quiet, guarded=guarded, rolling=rolling, keep=keep, fast=not slow,
-        hurry=hurry, watch=watch,
-    )  # fmt: skip
+        consolidate_after=after,
+        gates=gates,
+        quiet=quiet,
+        guarded=guarded,
+        rolling=rolling,
+        keep=keep,
+        fast=not slow,
+        hurry=hurry,
+        watch=watch,
+    )
     for each in ("karpenter", "dovetail") if side == "both" else (side,):
         run(drive(each, asked))
 

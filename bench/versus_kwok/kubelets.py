@@ -1,6 +1,6 @@
 """Kubelets for Karpenter's nodes: what the kwok controller does there. A process of its own, so that it is not billed.
 
-    python -m bench.versus_kwok.kubelets KUBECONFIG
+python -m bench.versus_kwok.kubelets KUBECONFIG
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_scaled
-from dovetail.cloud.simulated import status
+from dovetail.cloud.simulated import node_status
 from dovetail.kube.client import Kube
 from dovetail.kube.config import load
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from dovetail.kube.queue import WorkQueue
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.resources import LEASES, NODES, PODS
+from dovetail.kube.workqueue import WorkQueue
 from dovetail.model.pods import Pod
 
 BEAT = 15.0
@@ -59,8 +59,8 @@ class Kubelets:
         print("kubelet:", *task, problem, file=sys.stderr)
 
     async def _join(self, name: str) -> None:
-        await self._kube.patch(NODES, name, status.ready(self._clock.now()), subresource="status")
-        body = {"metadata": {"name": name}, "spec": status.lease(name, self._clock.now())}
+        await self._kube.patch(NODES, name, node_status.ready(self._clock.now()), subresource="status")
+        body = {"metadata": {"name": name}, "spec": node_status.lease(name, self._clock.now())}
         await self._kube.create(LEASES, body, "kube-node-lease")
 
     async def _pod(self, key: str) -> None:
@@ -72,7 +72,7 @@ class Kubelets:
             await self._kube.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=0)
         elif pod.status.phase in ("", "Pending"):
             self._addresses += 1
-            body = status.running(pod, self._clock.now(), self._addresses)
+            body = node_status.running(pod, self._clock.now(), self._addresses)
             await self._kube.patch(PODS, meta.name, body, meta.namespace, subresource="status")
 
     async def _beat(self) -> None:
@@ -80,7 +80,7 @@ class Kubelets:
             names = [each["metadata"]["name"] for each in self._nodes.store.all()]
             for name in names:
                 try:
-                    body = {"spec": status.lease(name, self._clock.now())}
+                    body = {"spec": node_status.lease(name, self._clock.now())}
                     await self._kube.patch(LEASES, name, body, "kube-node-lease")
                 except KubeError:
                     continue  # not there yet, or gone: the next round sees

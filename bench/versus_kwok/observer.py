@@ -99,7 +99,7 @@ class Observer:
 
     def used(self) -> tuple[float, ...]:
         """Shares of CPU and memory that pods ask for."""
-        from dovetail.model.podrequests import requests
+        from dovetail.model.pod_resources import requests
         from dovetail.model.quantity import resources
 
         have = [resources(node["status"].get("allocatable") or {}) for node in self._nodes.store.all()]
@@ -113,9 +113,10 @@ class Observer:
 def _place(node: dict[str, Any]) -> tuple[str, str, str]:
     labels = node["metadata"].get("labels") or {}
     return (
-        labels.get("node.kubernetes.io/instance-type", ""), labels.get("topology.kubernetes.io/zone", ""),
+        labels.get("node.kubernetes.io/instance-type", ""),
+        labels.get("topology.kubernetes.io/zone", ""),
         labels.get("karpenter.sh/capacity-type", ""),
-    )  # fmt: skip
+    )
 
 
 def _schedulable(node: dict[str, Any] | None) -> Any:

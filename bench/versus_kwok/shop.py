@@ -28,9 +28,7 @@ class Shop(msgspec.Struct, frozen=True):
 
     def prices(self) -> dict[tuple[str, str, str], float]:
         return {
-            (kind["name"], *_where(offering)): offering["Price"]
-            for kind in self.kwok
-            for offering in kind["offerings"]
+            (kind["name"], *_where(offering)): offering["Price"] for kind in self.kwok for offering in kind["offerings"]
         }
 
     def catalogue(self) -> list[dict[str, Any]]:
@@ -70,16 +68,18 @@ def kwok() -> Shop:
 
 def ec2(region: str = "ap-northeast-2") -> Shop:
     """The packaged EC2 types with their real memory, pods and prices, c, m and r families."""
-    from dovetail.cloud import catalogue
+    from dovetail.cloud.aws import catalog
 
     found = []
-    for kind in catalogue.load(region):
+    for kind in catalog.load(region):
         if kind.labels.get("karpenter.k8s.aws/instance-category", ("",))[0] not in ("c", "m", "r"):
             continue
         resources = {
-            "cpu": str(kind.capacity["cpu"] // 1000), "memory": str(kind.allocatable["memory"] + (10 << 20)),
-            "pods": str(kind.allocatable["pods"]), "ephemeral-storage": "20Gi",
-        }  # fmt: skip
+            "cpu": str(kind.capacity["cpu"] // 1000),
+            "memory": str(kind.allocatable["memory"] + (10 << 20)),
+            "pods": str(kind.allocatable["pods"]),
+            "ephemeral-storage": "20Gi",
+        }
         offerings = [
             {"Price": each.price, "Available": True, "Requirements": _needs(each.zone, each.capacity_type)}
             for each in kind.offerings
@@ -87,16 +87,19 @@ def ec2(region: str = "ap-northeast-2") -> Shop:
         ]
         if offerings:
             found.append(
-                {"name": kind.name, "offerings": offerings, "resources": resources, "operatingSystems": ["linux"],
-                 "architecture": kind.labels.get("kubernetes.io/arch", ("amd64",))[0]}
-            )  # fmt: skip
+                {
+                    "name": kind.name,
+                    "offerings": offerings,
+                    "resources": resources,
+                    "operatingSystems": ["linux"],
+                    "architecture": kind.labels.get("kubernetes.io/arch", ("amd64",))[0],
+                }
+            )
     return Shop(found)
 
 
 def _needs(zone: str, capacity: str) -> list[dict[str, Any]]:
-    return [
-        {"key": key, "operator": "In", "values": [value]} for key, value in ((CAPACITY, capacity), (ZONE, zone))
-    ]
+    return [{"key": key, "operator": "In", "values": [value]} for key, value in ((CAPACITY, capacity), (ZONE, zone))]
 
 
 def _where(offering: dict[str, Any]) -> tuple[str, str]:

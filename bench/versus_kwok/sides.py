@@ -42,19 +42,38 @@ def start(name: str, kubeconfig: Path, shop: Shop, folder: Path, gates: Sequence
         log = stack.enter_context((folder / f"{name}.log").open("ab"))
         if name == "karpenter":
             environment = {
-                "KUBECONFIG": str(kubeconfig), "INSTANCE_TYPES_FILE_PATH": str(theirs), "METRICS_PORT": "0",
-                "HEALTH_PROBE_PORT": "0", "DISABLE_LEADER_ELECTION": "true", "PATH": os.environ["PATH"],
-                "HOME": str(Path.home()), "FEATURE_GATES": _gates(gates), "SYSTEM_NAMESPACE": "kube-system",
-            }  # fmt: skip
+                "KUBECONFIG": str(kubeconfig),
+                "INSTANCE_TYPES_FILE_PATH": str(theirs),
+                "METRICS_PORT": "0",
+                "HEALTH_PROBE_PORT": "0",
+                "DISABLE_LEADER_ELECTION": "true",
+                "PATH": os.environ["PATH"],
+                "HOME": str(Path.home()),
+                "FEATURE_GATES": _gates(gates),
+                "SYSTEM_NAMESPACE": "kube-system",
+            }
             process = _run(stack, [str(karpenter.binary())], log, environment)
             _run(stack, [sys.executable, "-m", "bench.versus_kwok.kubelets", str(kubeconfig)], log, dict(os.environ))
         else:
             command = [
-                sys.executable, "-m", "dovetail.cli", "run", "--cloud", "simulated", "--catalog", str(ours),
-                "--kubeconfig", str(kubeconfig), "--metrics-port", "0", "--health-probe-port", "0",
-                "--disable-leader-election", "true",
+                sys.executable,
+                "-m",
+                "dovetail.cli",
+                "run",
+                "--cloud",
+                "simulated",
+                "--catalog",
+                str(ours),
+                "--kubeconfig",
+                str(kubeconfig),
+                "--metrics-port",
+                "0",
+                "--health-probe-port",
+                "0",
+                "--disable-leader-election",
+                "true",
                 *(["--feature-gates", _gates(gates)] if gates else []),
-            ]  # fmt: skip
+            ]
             process = _run(stack, command, log, dict(os.environ))
         yield Side(name, process)
 

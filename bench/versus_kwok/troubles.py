@@ -112,10 +112,16 @@ class Fleet:
 
     def troubles(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return {
-            "begin": self.begin, "drift": self.drift, "machines deleted": self.delete_machines,
-            "down and up": self.down_and_up, "roll": self.roll, "guarded down": self.guarded_down,
-            "other types": self.other_types, "pool deleted": self.pool_deleted, "only empty, to none": self.only_empty,
-        }  # fmt: skip
+            "begin": self.begin,
+            "drift": self.drift,
+            "machines deleted": self.delete_machines,
+            "down and up": self.down_and_up,
+            "roll": self.roll,
+            "guarded down": self.guarded_down,
+            "other types": self.other_types,
+            "pool deleted": self.pool_deleted,
+            "only empty, to none": self.only_empty,
+        }
 
 
 async def drive(side: str, pods: int, only: tuple[str, ...], keep: str | None) -> None:
@@ -141,9 +147,7 @@ async def drive(side: str, pods: int, only: tuple[str, ...], keep: str | None) -
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _trouble(
-    name: str, act: Callable[[], Awaitable[None]], fleet: Fleet, observer: Observer, side: Side
-) -> str:
+async def _trouble(name: str, act: Callable[[], Awaitable[None]], fleet: Fleet, observer: Observer, side: Side) -> str:
     clock = fleet.kube.clock
     observer.begin()
     began, spent = clock.monotonic(), side.cpu()
@@ -171,9 +175,20 @@ async def _strangers(kube: Kube) -> int:
 
 def _plan(fleet: Fleet) -> float:
     asked = Asked(
-        scenario="troubles", sold=shop.kwok(), steps=(), most_cpu=32, consolidate_after="15s", budget="100%", gates=(),
-        quiet=QUIET, guarded=False, rolling=False, fast=True, hurry=0.0, watch=0.0,
-    )  # fmt: skip
+        scenario="troubles",
+        sold=shop.kwok(),
+        steps=(),
+        most_cpu=32,
+        consolidate_after="15s",
+        budget="100%",
+        gates=(),
+        quiet=QUIET,
+        guarded=False,
+        rolling=False,
+        fast=True,
+        hurry=0.0,
+        watch=0.0,
+    )
     return planned(asked, fleet.works)
 
 

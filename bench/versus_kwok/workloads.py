@@ -25,25 +25,33 @@ class Work(msgspec.Struct, frozen=True):
     def manifest(self) -> dict[str, Any]:
         labels = {"app": self.name}
         container = {
-            "name": "app", "image": "pause",
+            "name": "app",
+            "image": "pause",
             "resources": {"requests": {"cpu": self.cpu, "memory": self.memory}},
-        }  # fmt: skip
+        }
         spec: dict[str, Any] = {"terminationGracePeriodSeconds": 1, "containers": [container]}
         if self.apart:
             term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
             spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         if self.zones:
             spec["topologySpreadConstraints"] = [
-                {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule",
-                 "labelSelector": {"matchLabels": labels}}
-            ]  # fmt: skip
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "topology.kubernetes.io/zone",
+                    "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": {"matchLabels": labels},
+                }
+            ]
         return {
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": self.name},
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": self.name},
             "spec": {
-                "replicas": self.replicas, "selector": {"matchLabels": labels},
+                "replicas": self.replicas,
+                "selector": {"matchLabels": labels},
                 "template": {"metadata": {"labels": labels}, "spec": spec},
             },
-        }  # fmt: skip
+        }
 
 
 def mixed(total: int, sizes: tuple[tuple[str, str], ...] = MIX, *, zones: bool = False) -> list[Work]:
@@ -56,9 +64,9 @@ def mixed(total: int, sizes: tuple[tuple[str, str], ...] = MIX, *, zones: bool =
 def spread(total: int) -> list[Work]:
     """Half of them each on a machine of its own, half levelled over the zones, in ten Deployments."""
     share = total // 10
-    return [
-        Work(f"apart{n}", *MIX[n % 5], share, apart=True, zones=n % 2 == 0) for n in range(5)
-    ] + [Work(f"zones{n}", *MIX[n % 5], share, zones=True) for n in range(5)]
+    return [Work(f"apart{n}", *MIX[n % 5], share, apart=True, zones=n % 2 == 0) for n in range(5)] + [
+        Work(f"zones{n}", *MIX[n % 5], share, zones=True) for n in range(5)
+    ]
 
 
 def plain(total: int) -> list[Work]:
@@ -79,22 +87,29 @@ def pool(*, consolidate_after: str, budget: str, most_cpu: int | None) -> dict[s
     if most_cpu is not None:
         requirements.append({"key": "karpenter.kwok.sh/instance-cpu", "operator": "Lt", "values": [str(most_cpu)]})
     return {
-        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "default"},
         "spec": {
             "template": {
                 "spec": {
                     "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                    "expireAfter": "Never", "requirements": requirements,
+                    "expireAfter": "Never",
+                    "requirements": requirements,
                 }
             },
             "disruption": {
-                "consolidateAfter": consolidate_after, "consolidationPolicy": "WhenEmptyOrUnderutilized",
+                "consolidateAfter": consolidate_after,
+                "consolidationPolicy": "WhenEmptyOrUnderutilized",
                 "budgets": [{"nodes": budget}],
             },
         },
-    }  # fmt: skip
+    }
 
 
 NODE_CLASS: dict[str, Any] = {
-    "apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}, "spec": {},
-}  # fmt: skip
+    "apiVersion": "karpenter.kwok.sh/v1alpha1",
+    "kind": "KWOKNodeClass",
+    "metadata": {"name": "default"},
+    "spec": {},
+}

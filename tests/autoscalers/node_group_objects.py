@@ -122,9 +122,7 @@ def snapshot(*nodes: NodeInfo) -> Snapshot:
     return Snapshot(cluster)
 
 
-def group(
-    name: str, least: int = 0, most: int = 10, target: int = 0, *nodes: Node, **options: Any
-) -> NodeGroup:
+def group(name: str, least: int = 0, most: int = 10, target: int = 0, *nodes: Node, **options: Any) -> NodeGroup:
     return NodeGroup(
         id=name,
         min_size=least,

@@ -27,8 +27,9 @@ KINDS = {"resources": [{"name": "deployments", "kind": "Deployment", "namespaced
 
 def scale(replicas: int = 2, selector: str = "app=web", version: str = "7") -> Response:
     meta = {"name": "web", "namespace": "shop", "resourceVersion": version}
-    return ok({"metadata": meta, "spec": {"replicas": replicas},
-               "status": {"replicas": replicas, "selector": selector}})
+    return ok(
+        {"metadata": meta, "spec": {"replicas": replicas}, "status": {"replicas": replicas, "selector": selector}}
+    )
 
 
 def pods(count: int = 2) -> Response:
@@ -37,8 +38,11 @@ def pods(count: int = 2) -> Response:
         {
             "metadata": {"name": f"web-{number}", "namespace": "shop", "labels": {"app": "web"}},
             "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "200m"}}}]},
-            "status": {"phase": "Running", "startTime": old,
-                       "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": old}]},
+            "status": {
+                "phase": "Running",
+                "startTime": old,
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": old}],
+            },
         }
         for number in range(count)
     ]
@@ -47,8 +51,12 @@ def pods(count: int = 2) -> Response:
 
 def used(amount: str, count: int = 2) -> Response:
     items = [
-        {"metadata": {"name": f"web-{number}"}, "timestamp": "2026-01-01T00:00:00Z", "window": "15s",
-         "containers": [{"name": "c", "usage": {"cpu": amount}}]}
+        {
+            "metadata": {"name": f"web-{number}"},
+            "timestamp": "2026-01-01T00:00:00Z",
+            "window": "15s",
+            "containers": [{"name": "c", "usage": {"cpu": amount}}],
+        }
         for number in range(count)
     ]
     return ok({"items": items})
@@ -87,8 +95,7 @@ class Server:
 
 
 def autoscaler(*metrics: dict[str, Any]) -> Autoscaler:
-    cpu = {"type": "Resource",
-           "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+    cpu = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
     return msgspec.convert(
         {
             "metadata": {"name": "web", "namespace": "shop"},
@@ -131,9 +138,13 @@ def test_what_is_decided_is_written_as_the_scale_that_was_read() -> None:
 
 def test_a_workload_that_changed_meanwhile_is_scaled_on_top_of_that() -> None:
     clash = status(409, "Conflict", "the object has been modified")
-    server = Server({
-        f"GET {USED}": used("200m"), f"GET {SCALE}": [scale(), scale(version="8")], f"PUT {SCALE}": [clash, ok({})],
-    })  # fmt: skip
+    server = Server(
+        {
+            f"GET {USED}": used("200m"),
+            f"GET {SCALE}": [scale(), scale(version="8")],
+            f"PUT {SCALE}": [clash, ok({})],
+        }
+    )
     assert [each.reason for each in look(server)] == ["SuccessfulRescale"]
     assert [body["metadata"]["resourceVersion"] for body in server.written("PUT")] == ["7", "8"]
 
@@ -149,10 +160,13 @@ def test_a_scale_that_cannot_be_written_is_told_and_five_tries_are_enough() -> N
 
 def test_a_workload_that_vanishes_between_two_tries_is_told() -> None:
     clash = status(409, "Conflict", "the object has been modified")
-    server = Server({
-        f"GET {USED}": used("200m"), f"PUT {SCALE}": clash,
-        f"GET {SCALE}": [scale(), status(404, "NotFound", 'deployments.apps "web" not found')],
-    })  # fmt: skip
+    server = Server(
+        {
+            f"GET {USED}": used("200m"),
+            f"PUT {SCALE}": clash,
+            f"GET {SCALE}": [scale(), status(404, "NotFound", 'deployments.apps "web" not found')],
+        }
+    )
     (said,) = look(server)
     assert said.reason == "FailedRescale" and said.message.endswith('error: deployments.apps "web" not found')
 
@@ -208,14 +222,16 @@ def test_a_target_whose_pods_cannot_be_told_is_not_scaled(
     ("answer", "problem"),
     [
         (ok({"items": []}), "no metrics returned from resource metrics API"),
-        (Response(status=503, body=b"no endpoints"),
-         "unable to fetch metrics from resource metrics API: "
-         "the server is currently unable to handle the request (get pods.metrics.k8s.io)"),
+        (
+            Response(status=503, body=b"no endpoints"),
+            "unable to fetch metrics from resource metrics API: "
+            "the server is currently unable to handle the request (get pods.metrics.k8s.io)",
+        ),
         (used("a lot"), "unable to fetch metrics from resource metrics API: quantities must match the regular"),
         (Response(status=200, body=b"<html>"), "unable to fetch metrics from resource metrics API: JSON is malformed"),
         (ok({"items": [{"timestamp": "today"}]}), "unable to fetch metrics from resource metrics API: Invalid RFC3339"),
     ],
-)  # fmt: skip
+)
 def test_metrics_that_nobody_can_read_are_told_and_change_nothing(answer: Response, problem: str) -> None:
     server = Server({f"GET {USED}": answer})
     assert [each.reason for each in look(server)] == ["FailedGetResourceMetric", "FailedComputeMetricsReplicas"]
@@ -248,8 +264,10 @@ def test_without_a_custom_metrics_api_its_absence_is_named() -> None:
 
 def test_a_metric_of_an_object_is_asked_for_by_the_name_its_kind_is_served_under() -> None:
     about = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "db"}
-    metric = {"type": "Object", "object": {"describedObject": about, "metric": {"name": "hits"},
-                                           "target": {"type": "Value", "value": "5"}}}
+    metric = {
+        "type": "Object",
+        "object": {"describedObject": about, "metric": {"name": "hits"}, "target": {"type": "Value", "value": "5"}},
+    }
     served = ok({"preferredVersion": {"groupVersion": "custom.metrics.k8s.io/v1beta2"}})
     path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/deployments.apps/db/hits"
     server = Server({"GET /apis/custom.metrics.k8s.io": served, f"GET {path}": ok({"items": [{"value": "10"}]})})

@@ -33,9 +33,14 @@ def utilization(pods: list[Pod], used: dict[str, int], target: int, current: int
     samples = {name: Sample(value, NOW, 15.0) for name, value in used.items()}
     groups = count.group(pods, samples, "cpu", NOW, Settings())
     return count.by_utilization(
-        pods, samples, groups, target, len(pods) if current is None else current, NEAR,
+        pods,
+        samples,
+        groups,
+        target,
+        len(pods) if current is None else current,
+        NEAR,
         lambda: count.requests(pods, "cpu"),
-    )  # fmt: skip
+    )
 
 
 def three(*used: int, target: int) -> Count:

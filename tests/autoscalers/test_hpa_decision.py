@@ -77,8 +77,10 @@ def test_too_much_load_adds_pods_and_says_so() -> None:
     decision = look(asked(cpu()), 1, used(1, 500)).rescaled(NOW, Settings())
     assert decision.replicas == 4
     assert said(decision) == [
-        ("AbleToScale", "SucceededRescale"), ("ScalingActive", "ValidMetricFound"), ("ScalingLimited", "ScaleUpLimit"),
-    ]  # fmt: skip
+        ("AbleToScale", "SucceededRescale"),
+        ("ScalingActive", "ValidMetricFound"),
+        ("ScalingLimited", "ScaleUpLimit"),
+    ]
     text = "New size: 4; reason: cpu resource utilization (percentage of request) above target"
     assert [(each.type, each.reason, each.message) for each in decision.sayings] == [
         ("Normal", "SuccessfulRescale", text)
@@ -86,9 +88,11 @@ def test_too_much_load_adds_pods_and_says_so() -> None:
     status = decision.status()
     assert (status.current_replicas, status.desired_replicas, status.last_scale_time) == (1, 4, NOW)
     assert status.current_metrics == (
-        {"type": "Resource",
-         "resource": {"name": "cpu", "current": {"averageValue": "500m", "averageUtilization": 250}}},
-    )  # fmt: skip
+        {
+            "type": "Resource",
+            "resource": {"name": "cpu", "current": {"averageValue": "500m", "averageUtilization": 250}},
+        },
+    )
 
 
 def test_outside_its_bounds_a_workload_is_not_measured() -> None:

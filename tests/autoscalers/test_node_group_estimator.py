@@ -61,9 +61,7 @@ def test_a_controller_of_ever_new_pods_gets_ten_groups() -> None:
 
 
 def test_token_volumes_do_not_tell_pods_apart() -> None:
-    tokens = [
-        pod(f"p{n}", spec={"volumes": [{"name": f"kube-api-access-{n}"}], "hostname": f"p{n}"}) for n in range(3)
-    ]
+    tokens = [pod(f"p{n}", spec={"volumes": [{"name": f"kube-api-access-{n}"}], "hostname": f"p{n}"}) for n in range(3)]
     assert len(pod_groups(tokens)) == 1
 
 
@@ -77,14 +75,20 @@ def test_token_volumes_do_not_tell_pods_apart() -> None:
         (replicas(5, cpu=1200, memory=100), (1000, 5000), 0, 0, 0),
         (
             [*replicas(10, "large", cpu=500, memory=500), *replicas(10, "small", cpu=100, memory=100)],
-            (1000, 5000), 0, 6, 20,
+            (1000, 5000),
+            0,
+            6,
+            20,
         ),
         (
             [*replicas(20, "a", cpu=100, memory=100), *replicas(4, "b", cpu=800, memory=100)],
-            (1000, 5000), 5, 5, 22,
+            (1000, 5000),
+            5,
+            5,
+            22,
         ),
     ],
-)  # fmt: skip
+)
 def test_estimates(pods: list[Pod], template: tuple[int, int], most: int, nodes: int, placed: int) -> None:
     found = needed(pods, info(node("t", template[0], template[1])), most=most)
     assert (found.nodes, len(found.pods)) == (nodes, placed)
@@ -145,11 +149,15 @@ def test_an_estimate_places_what_fits_and_no_more(groups: list[tuple[int, int]])
 @pytest.mark.parametrize(
     ("thresholds", "permitted"),
     [
-        ([Threshold(0)], 50), ([Threshold(3)], 3), ([Threshold(5), Threshold(2)], 2),
-        ([Threshold(2), Threshold(0)], 2), ([Threshold(-1), Threshold(5)], 0), ([Threshold(5), Threshold(-1)], 0),
+        ([Threshold(0)], 50),
+        ([Threshold(3)], 3),
+        ([Threshold(5), Threshold(2)], 2),
+        ([Threshold(2), Threshold(0)], 2),
+        ([Threshold(-1), Threshold(5)], 0),
+        ([Threshold(5), Threshold(-1)], 0),
         ([Threshold(0, -1.0)], 0),
     ],
-)  # fmt: skip
+)
 def test_limiters(thresholds: list[Threshold], permitted: int) -> None:
     limiter = EstimationLimiter(thresholds)
     assert sum(limiter.permit() for _ in range(50)) == permitted
@@ -303,7 +311,7 @@ PRIORITIES = """
         ({"priorities": "a: [b]"}, ["small", "large"], ["PriorityConfigMapInvalid"]),
         ({"priorities": "1: ['(']"}, ["small", "large"], ["PriorityConfigMapInvalid"]),
     ],
-)  # fmt: skip
+)
 def test_priority(config: Any, kept: list[str], warned: list[str]) -> None:
     warnings: list[ConfigWarning] = []
     narrow = expanders.priority_filter(config, warnings.append)
@@ -321,8 +329,18 @@ def test_price_prefers_the_cheaper_way() -> None:
     assert ids(narrow(options, priced)) == ["large"]
     assert ids(price_filter(Prices({}), 4)(options, priced)) == ["small", "large", "memory"]
     assert [preferred_cores(size) for size in (1, 2, 3, 6, 7, 20, 21, 60, 61, 200, 201)] == [
-        1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 32,
-    ]  # fmt: skip
+        1,
+        1,
+        2,
+        2,
+        4,
+        4,
+        8,
+        8,
+        16,
+        16,
+        32,
+    ]
     assert unfitness(4, 1.0) == unfitness(1, 4.0) == 4.0
 
 

@@ -111,14 +111,18 @@ def test_a_gpu_node_is_measured_by_its_gpus() -> None:
         (info(node("n", 0, 0)), {}, {}, Reason.UNEXPECTED_ERROR),
         (
             info(node("n", taints=[{"key": TO_BE_DELETED, "value": str(int(NOW.timestamp()) - 60)}])),
-            {}, {}, Reason.BEING_DELETED,
+            {},
+            {},
+            Reason.BEING_DELETED,
         ),
         (
             info(node("n", taints=[{"key": TO_BE_DELETED, "value": str(int(NOW.timestamp()) - 360)}])),
-            {}, {}, None,
+            {},
+            {},
+            None,
         ),
     ],
-)  # fmt: skip
+)
 def test_eligibility(of: NodeInfo, options: dict[str, Any], rules: dict[str, Any], reason: Reason | None) -> None:
     member = group("g", 0, 10, 1, of.node, **options)
     assert unremovable_reason(of, member, EligibilityRules(**rules), ready, NOW)[0] is reason

@@ -141,9 +141,11 @@ HIGHER, LOWER = "TargetHigherThanRequests", "TargetLowerThanRequests"
 )
 def test_all_requirements_hold_for_one_container(requests: Any, requirements: Any, admitted: bool) -> None:
     items = recommendations(vpa(recommended(target={"cpu": "2", "memory": "500Mi"})).status.recommendation)
-    asked = None if requirements is None else [
-        EvictionRequirement(resources=tuple(names), change_requirement=change) for names, change in requirements
-    ]  # fmt: skip
+    asked = (
+        None
+        if requirements is None
+        else [EvictionRequirement(resources=tuple(names), change_requirement=change) for names, change in requirements]
+    )
     assert meets_requirements(pod(container(requests=requests)), items, asked) == admitted
 
 
@@ -177,10 +179,19 @@ def evicted_in_a_loop(groups: Groups, pods: list[Any]) -> int:
 @pytest.mark.parametrize(
     ("live", "configured", "tolerance", "evictions"),
     [
-        (2, 2, 0.5, 1), (3, 3, 0.5, 1), (4, 4, 0.5, 2), (6, 6, 0.5, 3), (5, 5, 0.8, 4), (4, 4, 0.0, 1), (3, 4, 0.5, 1),
-        (3, 4, 0.1, 0), (2, 4, 0.5, 0), (10, 10, 1.0, 10), (5, 4, 0.0, 1),
+        (2, 2, 0.5, 1),
+        (3, 3, 0.5, 1),
+        (4, 4, 0.5, 2),
+        (6, 6, 0.5, 3),
+        (5, 5, 0.8, 4),
+        (4, 4, 0.0, 1),
+        (3, 4, 0.5, 1),
+        (3, 4, 0.1, 0),
+        (2, 4, 0.5, 0),
+        (10, 10, 1.0, 10),
+        (5, 4, 0.0, 1),
     ],
-)  # fmt: skip
+)
 def test_so_many_pods_of_a_group_go_in_one_loop(live: int, configured: int, tolerance: float, evictions: int) -> None:
     groups, pods = grouped(live, configured, tolerance_fraction=tolerance)
     assert evicted_in_a_loop(groups, pods) == evictions

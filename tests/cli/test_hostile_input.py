@@ -25,11 +25,14 @@ spec:
 @pytest.mark.parametrize(
     "command",
     [
-        ["convert", "FILE"], ["simulate", "FILE"], ["explain", "pod/p", "--kubeconfig", "FILE"],
-        ["history", "--kubeconfig", "FILE"], ["plan", "FILE"],
+        ["convert", "FILE"],
+        ["simulate", "FILE"],
+        ["explain", "pod/p", "--kubeconfig", "FILE"],
+        ["history", "--kubeconfig", "FILE"],
+        ["plan", "FILE"],
     ],
     ids=lambda command: command[0],
-)  # fmt: skip
+)
 def test_yaml_that_is_nested_without_end_is_refused_in_one_line(tmp_path: Path, command: list[str]) -> None:
     file = tmp_path / "deep.yaml"
     file.write_text(DEEP)
@@ -121,8 +124,10 @@ def test_an_output_that_takes_nothing_is_an_error(tmp_path: Path, closed: bool) 
 def test_a_planner_whose_parent_was_killed_ends_without_a_word() -> None:
     child = subprocess.Popen(
         [sys.executable, "-m", "dovetail.planner.optimise.worker"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert child.stdout is not None and child.stdin is not None and child.stderr is not None
     child.stdout.close()
     assert child.stderr.read() == b""

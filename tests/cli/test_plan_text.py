@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dovetail.cli.plan_output import as_json
+from dovetail.cli.plan_json import as_json
 from dovetail.cli.plan_text import as_text
 from dovetail.planner.plan import Choice, Cost, Funnel, Machine, Placement, Plan, Step, Unschedulable
 
@@ -33,8 +33,15 @@ def _why(**pools: Funnel) -> Unschedulable:
 
 def _funnel(words: str = "cpu limit (0 left)") -> Funnel:
     steps = (Step(clause="cpu 1", left=5), Step(clause="memory 1Gi", left=5), Step(clause=words, left=0))
-    return Funnel(start=9, steps=steps, code="LIMIT_REACHED", emptied_by=words, cure="raise spec.limits",
-                  nearest=CHOICE, nearest_lacks="cpu 1")  # fmt: skip
+    return Funnel(
+        start=9,
+        steps=steps,
+        code="LIMIT_REACHED",
+        emptied_by=words,
+        cure="raise spec.limits",
+        nearest=CHOICE,
+        nearest_lacks="cpu 1",
+    )
 
 
 def test_machines_that_are_alike_are_one_row_with_what_is_on_all_of_them() -> None:
@@ -65,8 +72,10 @@ no place for 30 pods: 30 of 50 default/web
 
 
 def test_pods_whose_claims_have_the_same_trouble_are_told_together() -> None:
-    left = {f"default/db-{number}": Unschedulable(code="VOLUME_MISSING", message=f"claim data-db-{number} is missing")
-            for number in range(3)}  # fmt: skip
+    left = {
+        f"default/db-{number}": Unschedulable(code="VOLUME_MISSING", message=f"claim data-db-{number} is missing")
+        for number in range(3)
+    }
     said = as_text(_plan(refused=left))
     assert said.count("no place for") == 1
     assert "no place for 3 pods: 3 default/db\n  VOLUME_MISSING (change): claim data-db-0 is missing" in said

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import dovetail
-from dovetail.cli import running
+from dovetail.cli import run_autoscaler
 from dovetail.cli.main import main
 from dovetail.cloud.aws.start_checks import StartRefused
 from dovetail.controllers.inert_settings import REFUSED, WITHOUT_EFFECT
@@ -88,8 +88,10 @@ def test_a_run_says_what_it_starts_with_and_that_it_stopped(tmp_path: Path) -> N
     flags = ["--cloud", "simulated", "--kubeconfig", str(config), "--metrics-port", "0", "--health-probe-port", "0"]
     process = subprocess.Popen(
         [sys.executable, "-m", "dovetail.cli", "run", *flags, "--log-output-paths", f"stdout,{tmp_path / 'log'}"],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "CPU_REQUESTS": "2000"},
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "CPU_REQUESTS": "2000"},
+    )
     assert process.stdout is not None
     first = json.loads(process.stdout.readline())
     process.send_signal(signal.SIGTERM)
@@ -106,9 +108,10 @@ def test_aws_without_a_region_is_one_clear_line_before_anything_is_asked(tmp_pat
     config = tmp_path / "config"
     config.write_text(KUBECONFIG)
     answer = CliRunner().invoke(
-        main, ["run", "--kubeconfig", str(config), "--cluster-name", "demo"],
+        main,
+        ["run", "--kubeconfig", str(config), "--cluster-name", "demo"],
         env={"AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_EC2_METADATA_DISABLED": "true"},
-    )  # fmt: skip
+    )
     assert answer.exit_code == 2
     assert "AWS_REGION" in answer.output and "Traceback" not in answer.output
 
@@ -117,7 +120,7 @@ def test_a_refused_start_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.M
     async def refused(options: object) -> None:
         raise ExceptionGroup("tasks", [ExceptionGroup("more", [StartRefused("EC2 knows none of 3 instances")])])
 
-    monkeypatch.setattr(running, "_until_stopped", refused)
+    monkeypatch.setattr(run_autoscaler, "_until_stopped", refused)
     answer = CliRunner().invoke(main, ["run", "--cluster-name", "demo"])
     assert answer.exit_code == 2
     assert "EC2 knows none of 3 instances" in answer.output

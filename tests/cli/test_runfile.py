@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from dovetail.cli import nearest
+from dovetail.cli import cluster_session
+from dovetail.cli.errors import Problem
 from dovetail.cli.kubectl import as_typed, lab_of
 from dovetail.cli.main import main
-from dovetail.cli.problem import Problem
-from dovetail.lab.bare import StartError, kubeconfig, refuse_second
+from dovetail.lab.apiserver_only import StartError, kubeconfig, refuse_second
 from dovetail.runfile import RunningLab, find, leave, path_of, register, running
 
 
@@ -55,13 +55,13 @@ def test_a_process_that_got_the_pid_of_a_lab_is_no_lab() -> None:
 
 def test_several_labs_are_told_apart_by_name() -> None:
     _lab("dev", environment={"AWS_REGION": "eu-west-1"})
-    assert nearest.lab(None).name == "dev"
+    assert cluster_session.lab(None).name == "dev"
     _lab("prod", environment={"AWS_REGION": "us-east-1"})
-    assert nearest.lab("prod").kubeconfig == nearest.kubeconfig(None, "prod") == "/kc/prod.yaml"
+    assert cluster_session.lab("prod").kubeconfig == cluster_session.kubeconfig(None, "prod") == "/kc/prod.yaml"
     assert "export AWS_REGION=us-east-1" in CliRunner().invoke(main, ["env", "--name", "prod"]).stdout
     assert "export KUBECONFIG=/kc/dev.yaml" in CliRunner().invoke(main, ["env", "--name", "dev"]).stdout
     with pytest.raises(Problem, match="--name and --kubeconfig both"):
-        nearest.kubeconfig("mine", "prod")
+        cluster_session.kubeconfig("mine", "prod")
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,7 @@ def test_where_several_labs_run_a_command_without_a_name_says_which(command: lis
     assert answer.stderr == f"Error: {told}\n"
 
 
-@pytest.mark.parametrize(
-    "command", [["env"], ["down"], ["fault"], ["explain", "pod/p"], ["history"], ["kubectl"]]
-)
+@pytest.mark.parametrize("command", [["env"], ["down"], ["fault"], ["explain", "pod/p"], ["history"], ["kubectl"]])
 def test_a_name_that_no_lab_has_is_refused_with_those_there_are(command: list[str]) -> None:
     _lab("dev")
     answer = CliRunner().invoke(main, [command[0], "--name", "prod", *command[1:]])
@@ -91,7 +89,7 @@ def test_the_lab_that_the_environment_points_at_is_meant(monkeypatch: pytest.Mon
     _lab("dev")
     _lab("prod")
     monkeypatch.setenv("KUBECONFIG", "/kc/dev.yaml")
-    assert nearest.lab(None).name == "dev"
+    assert cluster_session.lab(None).name == "dev"
 
 
 def test_a_second_lab_needs_another_name() -> None:
@@ -118,6 +116,8 @@ def test_kubectl_gets_its_double_dash_and_its_own_name() -> None:
 
 def test_the_production_command_brings_no_lab_with_it() -> None:
     """A controller image need not hold the lab, nor wait for its imports."""
-    code = "import sys, dovetail.cli.running; print([name for name in sys.modules if name[:12] == 'dovetail.lab'])"
+    code = (
+        "import sys, dovetail.cli.run_autoscaler; print([name for name in sys.modules if name[:12] == 'dovetail.lab'])"
+    )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"

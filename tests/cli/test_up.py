@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from dovetail.cli.cluster_session import kubeconfig
 from dovetail.cli.main import main
-from dovetail.cli.nearest import kubeconfig
 from dovetail.runfile import RunningLab, register
 
 

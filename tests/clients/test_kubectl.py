@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.lab.kubernetes import binary
+from dovetail.lab.real_control_plane import binary
 from tests.clients.conftest import Served
 
 #: The wheel's kubectl, and older generations that `make kubernetes` builds.

@@ -11,11 +11,11 @@ from dovetail.clock import EPOCH, Clock
 from dovetail.kube.http import Bearer, Http
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Transport
-from dovetail.lab.apiserver.access import User
+from dovetail.lab.apiserver.auth import User
 from dovetail.lab.apiserver.http import HttpMount
-from dovetail.lab.apiserver.kinds.defaults import seed_defaults
+from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.kubernetes import ADMIN_TOKEN
+from dovetail.lab.real_control_plane import ADMIN_TOKEN
 
 
 def core() -> ApiServer:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dovetail.lab.kubernetes import RealControlPlane
+from dovetail.lab.real_control_plane import RealControlPlane
 from tests.conformance.corpus import topics
 from tests.conformance.runner import run_topic
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from dovetail.kube.client import frames
 from dovetail.kube.errors import Disconnected
-from dovetail.kube.frames import frames
 from dovetail.kube.transport import Request, Response, Transport
 from tests.conformance.normal import Normal
 from tests.conformance.steps import Step

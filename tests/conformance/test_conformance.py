@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dovetail.clock import run_scaled, run_virtual
-from dovetail.lab.kubernetes import RealControlPlane
+from dovetail.lab.real_control_plane import RealControlPlane
 from tests.conformance.backends import lab_in_process, lab_over_http
 from tests.conformance.corpus import lines, topics
 from tests.conformance.differ import differences

@@ -15,7 +15,7 @@ from dovetail.kube.events import EventRecorder, Reference
 from dovetail.kube.lease import LeaderElection
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NODES, PODS
-from dovetail.lab.kubernetes import RealControlPlane, StartFailed
+from dovetail.lab.real_control_plane import RealControlPlane, StartFailed
 
 
 def test_a_missing_binary_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

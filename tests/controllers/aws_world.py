@@ -16,20 +16,21 @@ import boto3
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_virtual, wall
-from dovetail.cloud.aws.calls import Calls, Record
+from dovetail.cloud.aws.client import Calls, Record
 from dovetail.cloud.aws.provider import Aws, AwsSettings
 from dovetail.controllers import logs
-from dovetail.controllers.run import Autoscaler
+from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.transport import Request, Response, Transport
-from dovetail.lab.aws import eks, world
+from dovetail.lab.aws import eks
+from dovetail.lab.aws.account import build
 from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import Endpoint
-from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.offerings import Market
 from dovetail.lab.cluster import Lab, Parts
-from dovetail.lab.kubelet.fleet import Pace
+from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.model.kinds import crds
 from tests.controllers.conftest import Killed
 
@@ -37,9 +38,11 @@ REGION = "ap-northeast-2"
 CLUSTER = "demo"
 DISCOVERY = [{"tags": {"karpenter.sh/discovery": CLUSTER}}]
 CLASS = {
-    "amiSelectorTerms": [{"alias": "al2023@latest"}], "role": f"KarpenterNodeRole-{CLUSTER}",
-    "subnetSelectorTerms": DISCOVERY, "securityGroupSelectorTerms": DISCOVERY,
-}  # fmt: skip
+    "amiSelectorTerms": [{"alias": "al2023@latest"}],
+    "role": f"KarpenterNodeRole-{CLUSTER}",
+    "subnetSelectorTerms": DISCOVERY,
+    "securityGroupSelectorTerms": DISCOVERY,
+}
 ON_DEMAND = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
 STILL = {"consolidateAfter": "Never", "consolidationPolicy": "WhenEmpty"}
 #: What changes something at AWS; everything else only asks.
@@ -51,17 +54,16 @@ class Account:
 
     def __init__(self, families: frozenset[str]) -> None:
         self.endpoint = Endpoint(Market(REGION, families))
-        self.world = world.build(self.endpoint, CLUSTER, version="1.34", api_url="https://127.0.0.1:6443", ca=b"ca")
-        self.session = boto3.session.Session(
-            aws_access_key_id="lab", aws_secret_access_key="lab", region_name=REGION
-        )
+        self.world = build(self.endpoint, CLUSTER, version="1.34", api_url="https://127.0.0.1:6443", ca=b"ca")
+        self.session = boto3.session.Session(aws_access_key_id="lab", aws_secret_access_key="lab", region_name=REGION)
         self.parameters = {name: list(rows) for name, rows in self.endpoint.backend("ssm")._parameters.items()}
         self.images = dict(self.endpoint.backend("ec2").amis)
 
     def fresh(self) -> None:
         """As on the first day: no machines, no templates, no profiles of ours, no trouble."""
-        ec2, iam, ssm = (self.endpoint.backend(name, region) for name, region in (
-            ("ec2", REGION), ("iam", "aws"), ("ssm", REGION)))  # fmt: skip
+        ec2, iam, ssm = (
+            self.endpoint.backend(name, region) for name, region in (("ec2", REGION), ("iam", "aws"), ("ssm", REGION))
+        )
         for instance in self.endpoint.instances():
             instance.terminate()
         ec2.reservations.clear()
@@ -132,7 +134,11 @@ class AwsWorld:
         self.lab = lab
         self.kube = lab.kube
         self.settings = Settings(
-            cluster_name=CLUSTER, metrics_port=0, health_probe_port=0, disable_leader_election=True, plan_deadline=0.0,
+            cluster_name=CLUSTER,
+            metrics_port=0,
+            health_probe_port=0,
+            disable_leader_election=True,
+            plan_deadline=0.0,
             **settings,
         )
         self.records: list[Record] = []

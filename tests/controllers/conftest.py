@@ -18,11 +18,11 @@ import pytest
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.cloud.simulated import catalogue
-from dovetail.cloud.simulated.fleet import Fleet
-from dovetail.cloud.simulated.market import Market
+from dovetail.cloud.simulated import catalog_file
+from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.kubelets import Fleet
 from dovetail.controllers import logs
-from dovetail.controllers.run import Autoscaler
+from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
@@ -33,8 +33,8 @@ from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.registry import Registry, ResourceType, Schema, Subresource, builtin
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.promises import Promises
-from dovetail.lab.seller import Seller
+from dovetail.lab.checks.autoscaler import Promises
+from dovetail.lab.faults.cloud import Seller
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
@@ -154,9 +154,12 @@ class World:
     """Everything but the process under test survives `restart`."""
 
     def __init__(
-        self, market: Market | None = None, only: tuple[str, ...] = (),
-        sold: list[dict[str, Any]] | None = None, **settings: Any,
-    ) -> None:  # fmt: skip
+        self,
+        market: Market | None = None,
+        only: tuple[str, ...] = (),
+        sold: list[dict[str, Any]] | None = None,
+        **settings: Any,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.clock = Clock(loop, EPOCH)
         self.chance = Chance(7)
@@ -164,7 +167,7 @@ class World:
         self.server = ApiServer(clock=self.clock, chance=self.chance.child("server"), registry=registry)
         serve_ours(self.server)
         self.kube = Kube(InProcess(self.server), self.clock, chance=self.chance.child("driver"))
-        listed = catalogue.parse(json.dumps(types(*only) if sold is None else sold).encode())
+        listed = catalog_file.parse(json.dumps(types(*only) if sold is None else sold).encode())
         self.cloud = Seller(self.clock, self.chance.child("cloud"), listed, market)
         self.promises = Promises(self.server, self.clock, self.cloud, self._safe)
         self.fleet = Fleet(self.kube, self.cloud, self.clock, self.chance.child("fleet"))
@@ -258,10 +261,7 @@ class World:
         return (await self.kube.list(kind)).items
 
     async def bound(self) -> dict[str, str]:
-        return {
-            each["metadata"]["name"]: each["spec"].get("nodeName", "")
-            for each in await self.list(kinds.PODS)
-        }
+        return {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in await self.list(kinds.PODS)}
 
     async def conditions(self, claim: Mapping[str, Any]) -> dict[str, str]:
         found = (claim.get("status") or {}).get("conditions") or []

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.ec2_calls import burst, quiet, usage
-from dovetail.controllers import garbage
-from dovetail.controllers.disruption import marks
+from dovetail.controllers.nodeclaim import disruption_conditions, garbage_collection
 from dovetail.kube import resources as kinds
 from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, tell
 
@@ -56,7 +55,7 @@ def test_a_quiet_hour_takes_a_look_a_minute_however_many_machines_there_are(aws:
         counts = Counter(record.operation for record in world.records if record.service == "ec2" and not record.dry)
         looks = {"describe_subnets", "describe_security_groups", "describe_images"}
         assert all(counts[name] <= 61 for name in looks), counts
-        rounds, drift = garbage.ROUNDS + 3600 / garbage.PERIOD, 3600 / marks.LOOK
+        rounds, drift = garbage_collection.ROUNDS + 3600 / garbage_collection.PERIOD, 3600 / disruption_conditions.LOOK
         assert counts["describe_instances"] <= rounds + drift, "many machines are looked at in a call"
         assert counts["describe_spot_price_history"] == 1 and counts["describe_launch_templates"] <= 3
         assert not counts.keys() & {"create_fleet", "create_launch_template", "terminate_instances"}

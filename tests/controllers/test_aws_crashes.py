@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.controllers.garbage import PERIOD
+from dovetail.controllers.nodeclaim.garbage_collection import PERIOD
 from dovetail.kube import resources as kinds
 from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, tell
 
@@ -43,7 +43,9 @@ async def _lived(world: AwsWorld) -> None:
     assert claim["status"]["providerID"].endswith(machine.id)
     tags = {tag["key"]: tag["value"] for tag in machine.get_tags()}
     assert (tags["karpenter.sh/nodeclaim"], tags["dovetail.sh/claim-uid"]) == (
-        claim["metadata"]["name"], claim["metadata"]["uid"])  # fmt: skip
+        claim["metadata"]["name"],
+        claim["metadata"]["uid"],
+    )
     (node,) = await world.list(kinds.NODES)
     assert node["spec"]["providerID"] == claim["status"]["providerID"]
     assert not node["spec"].get("taints")
@@ -107,10 +109,15 @@ def test_killed_after_a_change_at_aws_or_to_a_claim_it_ends_in_the_same_state(aw
         if _ESSENTIAL.search(what):
             kinds_of_change.setdefault(re.sub(r"default-\w+|ip-[\w.-]+", "*", what), number)
     expected = {
-        "iam create_instance_profile", "iam add_role_to_instance_profile", "ec2 create_launch_template",
-        "ec2 create_fleet", "ec2 terminate_instances", "ec2 delete_launch_template",
-        "iam remove_role_from_instance_profile", "iam delete_instance_profile",
-    }  # fmt: skip
+        "iam create_instance_profile",
+        "iam add_role_to_instance_profile",
+        "ec2 create_launch_template",
+        "ec2 create_fleet",
+        "ec2 terminate_instances",
+        "ec2 delete_launch_template",
+        "iam remove_role_from_instance_profile",
+        "iam delete_instance_profile",
+    }
     assert expected <= kinds_of_change.keys()
     for number in kinds_of_change.values():
         _life(aws, number)

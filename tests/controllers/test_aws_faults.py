@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dovetail.cloud import catalogue
+from dovetail.cloud.aws import catalog
 from dovetail.cloud.aws.errors import SPOT_ROLE_CODE
 from dovetail.kube import resources as kinds
-from dovetail.lab.aws.trouble import Rule
+from dovetail.lab.aws.injected_errors import Rule
 from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, tell
 
 pytestmark = pytest.mark.timeout(300)
@@ -72,7 +72,7 @@ def test_with_capacity_in_one_offering_alone_the_pod_gets_that_one(aws: Account)
     only = ("r5.2xlarge", "ap-northeast-2c", "on-demand")
 
     async def story(world: AwsWorld) -> None:
-        place = catalogue.region("ap-northeast-2")
+        place = catalog.region("ap-northeast-2")
         for zone, types in place.types.items():
             for name in types:
                 for kind in ("on-demand", "spot"):
@@ -114,7 +114,8 @@ def test_a_partial_list_of_images_replaces_no_machine_and_holds_up_no_launch(aws
         images[kept.id] = kept
         await asyncio.sleep(300)
         assert not any(
-            condition["type"] == "Drifted" for claim in await _claims(world)
+            condition["type"] == "Drifted"
+            for claim in await _claims(world)
             for condition in claim["status"]["conditions"]
         )
 

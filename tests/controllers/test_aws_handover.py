@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from dovetail.kube import resources as kinds
-from dovetail.model.kinds.classhash import HASH_ANNOTATION, VERSION, VERSION_ANNOTATION
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION
+from dovetail.model.kinds.nodeclass_hash import HASH_ANNOTATION, VERSION, VERSION_ANNOTATION
 from tests.controllers.aws_world import Account, AwsWorld, account, tell
 
 pytestmark = pytest.mark.timeout(300)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from dovetail.cloud.aws.calls import Record
+from dovetail.cloud.aws.client import Record
 from dovetail.controllers.aws_metrics import AwsMetrics
 
 

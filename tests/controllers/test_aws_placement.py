@@ -17,9 +17,11 @@ PART = "karpenter.k8s.aws/placement-group-partition"
 LARGE = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]}
 ON_DEMAND = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
 SPREAD = {
-    "maxSkew": 1, "topologyKey": PART, "whenUnsatisfiable": "DoNotSchedule",
+    "maxSkew": 1,
+    "topologyKey": PART,
+    "whenUnsatisfiable": "DoNotSchedule",
     "labelSelector": {"matchLabels": {"app": "p"}},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

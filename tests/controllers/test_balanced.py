@@ -10,8 +10,8 @@ import pytest
 
 from dovetail.kube import resources as kinds
 from tests.controllers.conftest import types
-from tests.controllers.test_explanation import ask
-from tests.controllers.test_giving_back import QUICK, Tell, nodes, running
+from tests.controllers.test_explain import ask
+from tests.controllers.test_termination_and_disruption import QUICK, Tell, nodes, running
 
 BALANCED = {**QUICK, "consolidationPolicy": "Balanced"}
 

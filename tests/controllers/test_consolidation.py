@@ -8,19 +8,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.controllers.disruption import balance, consolidation, costs
-from dovetail.controllers.disruption.commands import Candidate, Command, Reason, old_words
-from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection
-from dovetail.model.instancetype import InstanceType
+from dovetail.controllers.disruption import balanced, consolidation
+from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, eviction
+from dovetail.controllers.disruption.types import Candidate, Command, Reason, old_words
+from dovetail.model.instance_type import InstanceType
 from dovetail.model.pods import Pod
 from dovetail.planner.plan import Choice, Cost, Machine, Plan
 
 
 def candidate(name: str, price: float | None, pods: int = 1, kind: str = "on-demand") -> Candidate:
     return Candidate(
-        node=name, claim=name, provider_id=name, pool="default", instance_type="m.large", zone="a",
-        capacity_type=kind, price=price, cost=1.0 + pods, pods=tuple(f"default/{name}-{i}" for i in range(pods)),
-    )  # fmt: skip
+        node=name,
+        claim=name,
+        provider_id=name,
+        pool="default",
+        instance_type="m.large",
+        zone="a",
+        capacity_type=kind,
+        price=price,
+        cost=1.0 + pods,
+        pods=tuple(f"default/{name}-{i}" for i in range(pods)),
+    )
 
 
 def machine(*prices: float, kind: str = "on-demand") -> Machine:
@@ -110,10 +118,10 @@ def test_a_machine_of_unknown_price_is_never_moved_for_cost() -> None:
 
 
 def test_the_balanced_policy_weighs_saving_against_disturbance() -> None:
-    assert balance.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).approved
-    assert not balance.weigh(0.1, 3.0, cost=1.0, disturbance=10.0).approved
-    assert not balance.weigh(0.1, 1.0, cost=0.0, disturbance=10.0).approved
-    assert balance.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).words() == (
+    assert balanced.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).approved
+    assert not balanced.weigh(0.1, 3.0, cost=1.0, disturbance=10.0).approved
+    assert not balanced.weigh(0.1, 1.0, cost=0.0, disturbance=10.0).approved
+    assert balanced.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).words() == (
         "score 0.50 >= threshold 0.50 (k: 2, savings 10.0%, disruption 20.0%)"
     )
 
@@ -122,9 +130,7 @@ def test_the_log_says_it_in_the_words_people_grep_for() -> None:
     command = Command(
         id="d-1", reason=Reason.UNDERUTILIZED, kind="single", candidates=(candidate("n", 0.1),), saving=0.1
     )
-    assert command.words() == (
-        "Underutilized/d-1: delete: nodepools=[default]: [n] (savings: $0.10)"
-    )
+    assert command.words() == ("Underutilized/d-1: delete: nodepools=[default]: [n] (savings: $0.10)")
     assert old_words(command) == "consolidation delete, terminating 1 nodes n/m.large/on-demand"
 
 
@@ -156,7 +162,7 @@ def test_moving_a_pod_costs_by_its_priority_and_its_own_word(
     import msgspec
 
     pod = msgspec.convert({"metadata": {"name": "p", "annotations": annotations}, "spec": {"priority": priority}}, Pod)
-    assert costs.eviction(pod) == pytest.approx(cost, abs=1e-6)
+    assert eviction(pod) == pytest.approx(cost, abs=1e-6)
 
 
 def question(simulate: consolidation.Simulate, **more: Any) -> Question:

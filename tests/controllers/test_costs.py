@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dovetail.controllers.disruption import costs
+from dovetail.controllers.disruption import consolidation
 from dovetail.model.pods import Pod
 
 
@@ -27,5 +27,5 @@ from dovetail.model.pods import Pod
     ],
 )
 def test_what_is_no_whole_number_of_32_bits_is_no_word_at_all(text: str, cost: float) -> None:
-    pod = msgspec.convert({"metadata": {"annotations": {costs.DISRUPTION_COST: text}}}, Pod)
-    assert costs.eviction(pod) == pytest.approx(cost)
+    pod = msgspec.convert({"metadata": {"annotations": {consolidation.DISRUPTION_COST: text}}}, Pod)
+    assert consolidation.eviction(pod) == pytest.approx(cost)

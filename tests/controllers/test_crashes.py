@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.cloud.simulated.cloud import SimulatedCloud
-from dovetail.cloud.simulated.fleet import Fleet
-from dovetail.cloud.simulated.market import Market
-from dovetail.controllers.garbage import LONG, PERIOD
+from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.kubelets import Fleet
+from dovetail.cloud.simulated.provider import SimulatedCloud
+from dovetail.controllers.nodeclaim.garbage_collection import LONG, PERIOD
 from dovetail.kube import resources as kinds
 
 Tell = Callable[..., None]

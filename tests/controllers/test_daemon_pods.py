@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.cluster import keys
 from dovetail.controllers.daemon_pods import MAX_WAIT_FOR_DAEMON_PODS_S, expected
 from dovetail.kube import resources as kinds
 from dovetail.lab.apiserver.store import Event
+from dovetail.model import wellknown
 from dovetail.model.nodes import Node
 from dovetail.model.workloads import DaemonSet
 
@@ -137,9 +137,10 @@ def test_only_pods_of_the_listed_schedulers_are_bound(tell: Tell, listed: str, b
 async def _placing(world: Any) -> set[str]:
     """The nodes that carry our taint."""
     return {
-        node["metadata"]["name"] for node in await world.list(kinds.NODES)
-        if keys.PLACING in {taint["key"] for taint in node["spec"].get("taints", ())}
-    }  # fmt: skip
+        node["metadata"]["name"]
+        for node in await world.list(kinds.NODES)
+        if wellknown.PLACING in {taint["key"] for taint in node["spec"].get("taints", ())}
+    }
 
 
 def test_a_taint_that_outlived_its_writer_is_removed_when_it_expires(tell: Tell) -> None:
@@ -148,7 +149,7 @@ def test_a_taint_that_outlived_its_writer_is_removed_when_it_expires(tell: Tell)
     async def story(world: Any) -> None:
         now = world.clock.now()
         for name, effect in (("plain", "NoSchedule"), ("cordoned", "PreferNoSchedule")):
-            taint = msgspec.to_builtins(keys.placing_taint(now, effect))
+            taint = msgspec.to_builtins(wellknown.placing_taint(now, effect))
             spec = {"taints": [taint], **({"unschedulable": True} if effect != "NoSchedule" else {})}
             await world.kube.create(kinds.NODES, {"metadata": {"name": name}, "spec": spec})
         old = {"key": "dovetail.sh/placing", "effect": "NoSchedule"}
@@ -156,7 +157,7 @@ def test_a_taint_that_outlived_its_writer_is_removed_when_it_expires(tell: Tell)
         world.start()
         await asyncio.sleep(60)
         assert await _placing(world) == {"plain", "cordoned"}
-        await asyncio.sleep(keys.PLACING_LIFETIME_S)
+        await asyncio.sleep(wellknown.PLACING_LIFETIME_S)
         assert await _placing(world) == set()
         assert not any(each["spec"].get("unschedulable") for each in await world.list(kinds.NODES))
         assert len(world.said("removing expired taint")) == 3

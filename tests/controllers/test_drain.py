@@ -8,16 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.controllers.termination import drain, protection
+from dovetail.controllers.node.termination import do_not_disrupt, drain
 from dovetail.model.pods import Pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def pod(name: str, *, owner: str = "ReplicaSet", priority: str = "", **more: Any) -> Pod:
-    metadata = {"name": name, "namespace": "default", "uid": name, "ownerReferences": [
-        {"kind": owner, "name": "o", "uid": "o", "apiVersion": "apps/v1", "controller": True}],
-        **more.pop("metadata", {})}
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "uid": name,
+        "ownerReferences": [{"kind": owner, "name": "o", "uid": "o", "apiVersion": "apps/v1", "controller": True}],
+        **more.pop("metadata", {}),
+    }
     spec = {"priorityClassName": priority, "terminationGracePeriodSeconds": 30, **more.pop("spec", {})}
     status = {"phase": "Running", "startTime": "2026-01-01T11:00:00Z", **more}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Pod)
@@ -29,7 +33,9 @@ def names(pods: Any) -> list[str]:
 
 def test_pods_leave_in_four_tiers_each_done_before_the_next() -> None:
     tiers = [
-        pod("plain"), pod("daemon", owner="DaemonSet"), pod("critical", priority="system-cluster-critical"),
+        pod("plain"),
+        pod("daemon", owner="DaemonSet"),
+        pod("critical", priority="system-cluster-critical"),
         pod("critical-daemon", owner="DaemonSet", priority="system-node-critical"),
     ]
     order = []
@@ -52,11 +58,14 @@ def test_a_pod_stuck_beyond_its_end_is_not_waited_for() -> None:
     assert drain.decide([stuck], NOW, None).done
 
 
-@pytest.mark.parametrize("stays", [
-    pod("mirror", owner="Node"),
-    pod("finished", phase="Succeeded"),
-    pod("content", spec={"tolerations": [{"operator": "Exists"}]}),
-])
+@pytest.mark.parametrize(
+    "stays",
+    [
+        pod("mirror", owner="Node"),
+        pod("finished", phase="Succeeded"),
+        pod("content", spec={"tolerations": [{"operator": "Exists"}]}),
+    ],
+)
 def test_who_stays_to_the_end_does_not_hold_the_drain(stays: Pod) -> None:
     assert drain.decide([stays], NOW, None).done
 
@@ -73,19 +82,19 @@ def test_with_a_date_pods_are_deleted_in_time_whatever_their_tier_and_protection
 @pytest.mark.parametrize(
     ("text", "kind", "holds"),
     [
-        ("true", protection.Kind.FOREVER, True),
-        ("false", protection.Kind.NONE, False),
-        ("90m", protection.Kind.UNTIL, True),
-        ("30m", protection.Kind.UNTIL, False),
-        ("-5m", protection.Kind.INVALID, False),
-        ("soon", protection.Kind.INVALID, False),
+        ("true", do_not_disrupt.Kind.FOREVER, True),
+        ("false", do_not_disrupt.Kind.NONE, False),
+        ("90m", do_not_disrupt.Kind.UNTIL, True),
+        ("30m", do_not_disrupt.Kind.UNTIL, False),
+        ("-5m", do_not_disrupt.Kind.INVALID, False),
+        ("soon", do_not_disrupt.Kind.INVALID, False),
     ],
 )
-def test_a_pod_is_protected_for_ever_for_a_while_or_not(text: str, kind: protection.Kind, holds: bool) -> None:
-    found = protection.of(pod("p", metadata={"annotations": {"karpenter.sh/do-not-disrupt": text}}))
+def test_a_pod_is_protected_for_ever_for_a_while_or_not(text: str, kind: do_not_disrupt.Kind, holds: bool) -> None:
+    found = do_not_disrupt.of(pod("p", metadata={"annotations": {"karpenter.sh/do-not-disrupt": text}}))
     assert (found.kind, found.holds(NOW)) == (kind, holds)
 
 
 def test_protection_begins_with_the_pod() -> None:
     waiting = pod("p", metadata={"annotations": {"karpenter.sh/do-not-disrupt": "1m"}}, startTime=None)
-    assert protection.of(waiting).holds(NOW + timedelta(days=1))
+    assert do_not_disrupt.of(waiting).holds(NOW + timedelta(days=1))

@@ -13,7 +13,7 @@ import pytest
 from dovetail.clock import EPOCH
 from dovetail.controllers.disruption import drift
 from dovetail.controllers.disruption.drift_loops import LOOP_MAX_AGE, DriftLoops, version
-from dovetail.controllers.nodeclaim.options import custom_labels
+from dovetail.controllers.nodeclaim.offerings import custom_labels
 from dovetail.kube import resources as kinds
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool

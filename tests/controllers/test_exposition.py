@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from dovetail.controllers.exposition import AT_A_TIME, LOOK_BACK, Summary, gauge, labelled
+from dovetail.controllers.metrics.exposition import AT_A_TIME, LOOK_BACK, Summary, gauge, labelled
 
 
 def test_a_gauge_reads_back_whatever_its_labels_say() -> None:
@@ -33,9 +33,14 @@ def test_a_summary_tells_quantiles_of_the_last_minutes_and_totals_of_all_time() 
     (family,) = text_string_to_metric_families("".join(summary.pieces()))
     found = {(each.name, each.labels.get("quantile")): each.value for each in family.samples}
     assert found == {
-        ("s", "0"): 1.0, ("s", "0.5"): 50.0, ("s", "0.9"): 90.0, ("s", "0.99"): 99.0, ("s", "1"): 100.0,
-        ("s_sum", None): 6050.0, ("s_count", None): 101.0,
-    }  # fmt: skip
+        ("s", "0"): 1.0,
+        ("s", "0.5"): 50.0,
+        ("s", "0.9"): 90.0,
+        ("s", "0.99"): 99.0,
+        ("s", "1"): 100.0,
+        ("s_sum", None): 6050.0,
+        ("s_count", None): 101.0,
+    }
 
 
 def test_a_summary_of_nothing_lately_has_no_quantiles() -> None:

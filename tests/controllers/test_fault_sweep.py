@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.cloud.protocol import CloudError, InsufficientCapacity, MachineNotFound, Remedy
-from dovetail.controllers.placement import fitting
+from dovetail.cloud.provider import CloudError, InsufficientCapacity, MachineNotFound, Remedy
+from dovetail.controllers.nodeclaim.binding import fitting
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Conflict, Disconnected, NotFound
 from dovetail.kube.inprocess import InProcess
@@ -30,24 +30,56 @@ FAULT_S, RECOVERY_S = 600.0, 1200.0
 WAYS = ("error", "timeout", "empty", "garbage")
 #: What the autoscaler asks of Kubernetes; `test_the_sweep_leaves_no_call_out` holds it to what it really asks.
 CALLS = (
-    *(("watch", each) for each in (
-        "pods", "nodes", "nodeclaims", "nodepools", "daemonsets", "namespaces", "persistentvolumeclaims",
-        "persistentvolumes", "storageclasses", "csinodes", "poddisruptionbudgets", "priorityclasses",
-        "volumeattachments", "nodeoverlays", "ec2nodeclasses",
-    )),
-    ("create", "nodeclaims"), ("patch", "nodeclaims"), ("patch", "nodeclaims/status"), ("delete", "nodeclaims"),
-    ("get", "nodeclaims"), ("patch", "nodepools"), ("patch", "nodepools/status"),
-    ("get", "nodes"), ("patch", "nodes"), ("create", "pods/binding"), ("create", "events"), ("patch", "events"),
-    ("list", "configmaps"), ("create", "configmaps"), ("patch", "configmaps"),
-)  # fmt: skip
+    *(
+        ("watch", each)
+        for each in (
+            "pods",
+            "nodes",
+            "nodeclaims",
+            "nodepools",
+            "daemonsets",
+            "namespaces",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "storageclasses",
+            "csinodes",
+            "poddisruptionbudgets",
+            "priorityclasses",
+            "volumeattachments",
+            "nodeoverlays",
+            "ec2nodeclasses",
+        )
+    ),
+    ("create", "nodeclaims"),
+    ("patch", "nodeclaims"),
+    ("patch", "nodeclaims/status"),
+    ("delete", "nodeclaims"),
+    ("get", "nodeclaims"),
+    ("patch", "nodepools"),
+    ("patch", "nodepools/status"),
+    ("get", "nodes"),
+    ("patch", "nodes"),
+    ("create", "pods/binding"),
+    ("create", "events"),
+    ("patch", "events"),
+    ("list", "configmaps"),
+    ("create", "configmaps"),
+    ("patch", "configmaps"),
+)
 OPERATIONS = ("instance_types", "launch", "get", "machines", "terminate", "drift", "interruptions", "ailing")
 #: Those that the normal suite sweeps.
 USUAL = (
-    ("create", "nodeclaims", "timeout"), ("create", "pods/binding", "error"), ("patch", "nodes", "timeout"),
-    ("watch", "pods", "garbage"), ("watch", "nodeclaims", "empty"), ("patch", "nodeclaims/status", "empty"),
-    ("cloud", "launch", "timeout"), ("cloud", "machines", "empty"), ("cloud", "get", "empty"),
+    ("create", "nodeclaims", "timeout"),
+    ("create", "pods/binding", "error"),
+    ("patch", "nodes", "timeout"),
+    ("watch", "pods", "garbage"),
+    ("watch", "nodeclaims", "empty"),
+    ("patch", "nodeclaims/status", "empty"),
+    ("cloud", "launch", "timeout"),
+    ("cloud", "machines", "empty"),
+    ("cloud", "get", "empty"),
     ("cloud", "machines", "garbage"),
-)  # fmt: skip
+)
 
 
 def _sweep() -> Iterator[Any]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dovetail.cloud.protocol import UNAUTHORIZED, CloudError, Remedy
-from dovetail.cloud.simulated.market import Market, Stock
-from dovetail.controllers import explanation
+from dovetail.cloud.provider import UNAUTHORIZED, CloudError, Remedy
+from dovetail.cloud.simulated.config import Market, Stock
+from dovetail.controllers import explain
 from dovetail.controllers.provisioning import planning
-from dovetail.controllers.safety import Cause
+from dovetail.controllers.safemode import Cause
 from dovetail.kube import resources as kinds
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
@@ -192,7 +192,7 @@ def test_a_pod_that_breaks_the_planner_costs_nobody_else_a_machine(tell: Tell, m
 
 def _why(world: Any, pod: str) -> str:
     autoscaler = world.autoscaler
-    return explanation.pod(autoscaler.mirror, autoscaler.ledger.decisions(), pod, world.clock.now()).line
+    return explain.pod(autoscaler.mirror, autoscaler.ledger.decisions(), pod, world.clock.now()).line
 
 
 def test_pods_that_are_not_even_planned_for_find_why_in_the_history_and_only_once(tell: Tell) -> None:
@@ -203,7 +203,7 @@ def test_pods_that_are_not_even_planned_for_find_why_in_the_history_and_only_onc
         await world.pods(1, prefix="heavy", volumes=[data])
         await asyncio.sleep(300)
         assert _why(world, "default/p1") == "pending: no nodepools found (NO_NODEPOOL)"
-        missing = 'volume \'data\': persistentvolumeclaim "lost" not found'
+        missing = "volume 'data': persistentvolumeclaim \"lost\" not found"
         assert _why(world, "default/heavy0") == f"pending: {missing} (VOLUME_MISSING)"
         told = [each.summary for each in world.autoscaler.ledger.decisions() if each.kind == "refuse"]
         assert sorted(told) == [f"1 pod(s) have no place: {missing}", "2 pod(s) have no place: no nodepools found"]

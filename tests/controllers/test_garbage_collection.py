@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.cloud.protocol import Machine, MachineNotFound
-from dovetail.controllers.garbage import LISTED_AFTER_S, PERIOD
-from dovetail.controllers.safety import Cause
+from dovetail.cloud.provider import Machine, MachineNotFound
+from dovetail.controllers.nodeclaim.garbage_collection import LISTED_AFTER_S, PERIOD
+from dovetail.controllers.safemode import Cause
 from dovetail.kube import resources as kinds
 
 Tell = Callable[..., None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.cli.asking import Cluster
-from dovetail.cluster.mirror import Mirror
+from dovetail.cli.cluster_session import Cluster
+from dovetail.cluster.state import Mirror
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess

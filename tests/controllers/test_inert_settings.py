@@ -23,15 +23,28 @@ from dovetail.controllers.start_lines import announce
 
 #: The variables that Karpenter's chart sets in its Deployment without any value of a user's.
 CHART = {
-    "KUBERNETES_MIN_VERSION": "1.19.0-0", "KARPENTER_SERVICE": "karpenter", "LOG_LEVEL": "info",
-    "LOG_OUTPUT_PATHS": "stdout", "LOG_ERROR_OUTPUT_PATHS": "stderr", "METRICS_PORT": "8080",
-    "HEALTH_PROBE_PORT": "8081", "SYSTEM_NAMESPACE": "karpenter", "MEMORY_LIMIT": "1073741824",
+    "KUBERNETES_MIN_VERSION": "1.19.0-0",
+    "KARPENTER_SERVICE": "karpenter",
+    "LOG_LEVEL": "info",
+    "LOG_OUTPUT_PATHS": "stdout",
+    "LOG_ERROR_OUTPUT_PATHS": "stderr",
+    "METRICS_PORT": "8080",
+    "HEALTH_PROBE_PORT": "8081",
+    "SYSTEM_NAMESPACE": "karpenter",
+    "MEMORY_LIMIT": "1073741824",
     "FEATURE_GATES": "ReservedCapacity=true,SpotToSpotConsolidation=false,NodeRepair=false,NodeOverlay=false",
-    "AWS_FEATURE_GATES": "NodeClassCEL=false", "BATCH_MAX_DURATION": "10s", "BATCH_IDLE_DURATION": "1s",
-    "PREFERENCE_POLICY": "Respect", "MIN_VALUES_POLICY": "Strict", "CLUSTER_NAME": "c",
-    "VM_MEMORY_OVERHEAD_PERCENT": "0.075", "RESERVED_ENIS": "0", "IGNORE_DRA_REQUESTS": "true",
-    "ENABLE_ZONAL_SHIFT": "false", "DISABLE_CLUSTER_STATE_OBSERVABILITY": "false",
-}  # fmt: skip
+    "AWS_FEATURE_GATES": "NodeClassCEL=false",
+    "BATCH_MAX_DURATION": "10s",
+    "BATCH_IDLE_DURATION": "1s",
+    "PREFERENCE_POLICY": "Respect",
+    "MIN_VALUES_POLICY": "Strict",
+    "CLUSTER_NAME": "c",
+    "VM_MEMORY_OVERHEAD_PERCENT": "0.075",
+    "RESERVED_ENIS": "0",
+    "IGNORE_DRA_REQUESTS": "true",
+    "ENABLE_ZONAL_SHIFT": "false",
+    "DISABLE_CLUSTER_STATE_OBSERVABILITY": "false",
+}
 
 
 def _lines(settings: Settings, environment: dict[str, str]) -> list[dict[str, Any]]:
@@ -53,11 +66,16 @@ def test_a_zonal_shift_that_cannot_be_followed_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("CPU_REQUESTS", "4000"), ("IGNORE_DRA_REQUESTS", "false"), ("DISABLE_WEBHOOK", "false"),
-        ("WEBHOOK_PORT", "9443"), ("WEBHOOK_METRICS_PORT", "9001"), ("AWS_FEATURE_GATES", "NodeClassCEL=true"),
-        ("KARPENTER_SERVICE", "karpenter"), ("DISABLE_CONTROLLER_WARMUP", "false"),
+        ("CPU_REQUESTS", "4000"),
+        ("IGNORE_DRA_REQUESTS", "false"),
+        ("DISABLE_WEBHOOK", "false"),
+        ("WEBHOOK_PORT", "9443"),
+        ("WEBHOOK_METRICS_PORT", "9001"),
+        ("AWS_FEATURE_GATES", "NodeClassCEL=true"),
+        ("KARPENTER_SERVICE", "karpenter"),
+        ("DISABLE_CONTROLLER_WARMUP", "false"),
     ],
-)  # fmt: skip
+)
 def test_a_value_without_effect_is_named_in_one_line_at_start(name: str, value: str) -> None:
     named = [line for line in _lines(read({}, {name: value}), {}) if line["message"] == "setting has no effect here"]
     assert [(line["level"], line["setting"], line["value"]) for line in named] == [("WARN", name.lower(), value)]

@@ -11,16 +11,16 @@ import pytest
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_scaled
-from dovetail.cloud.simulated import catalogue
-from dovetail.cloud.simulated.cloud import SimulatedCloud
-from dovetail.cloud.simulated.fleet import Fleet
+from dovetail.cloud.simulated import catalog_file
+from dovetail.cloud.simulated.kubelets import Fleet
+from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.controllers import logs
-from dovetail.controllers.run import Autoscaler
+from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
-from dovetail.lab.kubernetes import RealControlPlane
+from dovetail.lab.real_control_plane import RealControlPlane
 from dovetail.model.kinds import crds
 from dovetail.model.quantity import resources
 
@@ -116,7 +116,7 @@ def test_a_deployment_gets_the_planned_machines_and_runs_on_them() -> None:
                 await kube.create(kinds.CRDS, definition)
             await _until(lambda: _served(kube))
             lines: list[dict[str, Any]] = []
-            cloud = SimulatedCloud(clock, chance.child("cloud"), catalogue.parse(json.dumps(TYPES).encode()))
+            cloud = SimulatedCloud(clock, chance.child("cloud"), catalog_file.parse(json.dumps(TYPES).encode()))
             settings = Settings(metrics_port=0, health_probe_port=0, disable_leader_election=True, plan_deadline=0.5)
             log = logs.logger(clock, write=lambda line: lines.append(json.loads(line)))
             autoscaler = Autoscaler(kube, cloud, clock, chance, settings, log=log)

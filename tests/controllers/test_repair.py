@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from dovetail.clock import EPOCH
-from dovetail.cloud.protocol import CloudError, RebootRejected, RebootUnsupported, Remedy
-from dovetail.cloud.simulated.market import Market
-from dovetail.cluster.keys import REBOOTS
-from dovetail.controllers import rebooting
+from dovetail.cloud.provider import CloudError, RebootRejected, RebootUnsupported, Remedy
+from dovetail.cloud.simulated.config import Market
+from dovetail.controllers.node import reboot
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import stamp
+from dovetail.model.wellknown import REBOOTS
 
 Tell = Callable[..., None]
 GATES = {**Settings().feature_gates, "NodeRepair": True}
@@ -139,9 +139,7 @@ def test_when_more_than_a_fifth_of_a_pool_is_ill_nothing_of_it_is_repaired_and_e
         await asyncio.sleep(200)
         assert await names(world) == set(nodes)
         said = await told(world, "NodeRepairBlocked")
-        assert said == {
-            'more than 20% of nodes in nodepool "default" are unhealthy': {"Node", "NodeClaim", "NodePool"}
-        }
+        assert said == {'more than 20% of nodes in nodepool "default" are unhealthy': {"Node", "NodeClaim", "NodePool"}}
         await sicken(world, nodes[2], status="False")
         for node in nodes[:2]:
             await gone(world, node)
@@ -227,9 +225,11 @@ def test_a_reboot_drains_restarts_in_place_and_the_machine_is_initialized_again(
 
         await world.until(back, within=600)
         assert [each for each in seen if each != "False/RebootSucceeded Unknown/Rebooting"] == [
-            " True/Initialized", "True/RebootRequested True/Initialized", "True/RebootIssued Unknown/Rebooting",
+            " True/Initialized",
+            "True/RebootRequested True/Initialized",
+            "True/RebootIssued Unknown/Rebooting",
             "False/RebootSucceeded True/Initialized",
-        ]  # fmt: skip
+        ]
         node = await world.kube.get(kinds.NODES, nodes[0])
         assert node["status"]["nodeInfo"]["bootID"].startswith("simulated-")
         assert node["metadata"]["labels"]["karpenter.sh/initialized"] == "true"
@@ -340,6 +340,6 @@ def test_reboots_that_nobody_can_read_do_not_count() -> None:
     now = EPOCH + timedelta(hours=1)
     lately = ",".join(["yesterday", stamp(EPOCH), "", "2026-13-01"])
     told = {"metadata": {"annotations": {REBOOTS: lately}}}
-    assert not rebooting.exhausted(msgspec.convert(told, NodeClaim), now)
+    assert not reboot.exhausted(msgspec.convert(told, NodeClaim), now)
     told = {"metadata": {"annotations": {REBOOTS: f"{lately},{stamp(EPOCH)}"}}}
-    assert rebooting.exhausted(msgspec.convert(told, NodeClaim), now)
+    assert reboot.exhausted(msgspec.convert(told, NodeClaim), now)

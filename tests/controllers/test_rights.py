@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.controllers.history import NAMESPACE
+from dovetail.controllers.history.store import NAMESPACE
+from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.rights import BIND_PODS, TRIED_AGAIN_AFTER_S
-from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings, read
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
@@ -24,9 +24,24 @@ READ = frozenset({"get", "list", "watch"})
 CHART: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         (
-            "nodepools", "nodeclaims", "nodeoverlays", "ec2nodeclasses", "pods", "nodes", "persistentvolumes",
-            "persistentvolumeclaims", "replicationcontrollers", "namespaces", "storageclasses", "csinodes",
-            "volumeattachments", "daemonsets", "deployments", "replicasets", "statefulsets", "poddisruptionbudgets",
+            "nodepools",
+            "nodeclaims",
+            "nodeoverlays",
+            "ec2nodeclasses",
+            "pods",
+            "nodes",
+            "persistentvolumes",
+            "persistentvolumeclaims",
+            "replicationcontrollers",
+            "namespaces",
+            "storageclasses",
+            "csinodes",
+            "volumeattachments",
+            "daemonsets",
+            "deployments",
+            "replicasets",
+            "statefulsets",
+            "poddisruptionbudgets",
         ),
         READ,
     ),
@@ -42,7 +57,7 @@ CHART: dict[str, frozenset[str]] = {
     "pods/eviction": frozenset({"create"}),
     "pods": READ | {"delete"},
     "leases": frozenset({"get", "list", "watch", "create", "patch", "update"}),
-}  # fmt: skip
+}
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 

@@ -15,7 +15,7 @@ from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.controllers import logs
 from dovetail.controllers.gauges.effective_zones import effective_zone
 from dovetail.controllers.loop_lag import measure_lag
-from dovetail.controllers.metrics import Metrics
+from dovetail.controllers.metrics.definitions import Metrics
 from dovetail.controllers.runtime_metrics import address_of
 from dovetail.controllers.worker import Worker
 from dovetail.kube import resources as kinds
@@ -141,7 +141,7 @@ def test_work_under_way_has_an_age() -> None:
         ("PATCH", "/apis/g.sh/v1/nodeclaims/n/status", (), ("PATCH", "g.sh", "v1", "nodeclaims", "status")),
         ("GET", "/version", (), ("LIST", "", "", "version", "")),
     ],
-)  # fmt: skip
+)
 def test_the_address_of_a_request(
     method: str, path: str, query: tuple[tuple[str, str], ...], expected: tuple[str, ...]
 ) -> None:

@@ -15,11 +15,12 @@ from click.testing import CliRunner
 from dovetail.cli.main import main
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.aws.read_only import ReadOnlyCalls
-from dovetail.cloud.protocol import CloudError
+from dovetail.cloud.provider import CloudError
 from dovetail.cloud.read_only import ReadOnlyCloud
-from dovetail.controllers import history, logs
-from dovetail.controllers.ledger import Decision
-from dovetail.controllers.run import Autoscaler
+from dovetail.controllers import logs
+from dovetail.controllers.history import store
+from dovetail.controllers.history.decisions import Decision
+from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.shadow.comparison import ActualNode, Outcome, compare
 from dovetail.controllers.shadow.report import report, text
 from dovetail.kube import resources as kinds
@@ -72,16 +73,20 @@ class ShadowRun:
         )
         self.lines: list[dict[str, Any]] = []
         self.autoscaler = Autoscaler(
-            Kube(self.transport, world.clock), self.cloud, world.clock, world.chance.child("shadow"), settings,
+            Kube(self.transport, world.clock),
+            self.cloud,
+            world.clock,
+            world.chance.child("shadow"),
+            settings,
             log=logs.logger(world.clock, write=lambda line: self.lines.append(json.loads(line))),
-        )  # fmt: skip
+        )
         self._task = asyncio.ensure_future(self.autoscaler.run())
 
     async def stop(self) -> list[Decision]:
         await self.autoscaler.ledger.save()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        return history.lines(self.file.read_bytes()) if self.file.exists() else []
+        return store.lines(self.file.read_bytes()) if self.file.exists() else []
 
     def assert_nothing_written(self) -> None:
         assert self.transport.requests
@@ -154,8 +159,13 @@ def test_consolidation_is_evaluated_and_not_carried_out(tell: Tell, tmp_path: Pa
     """Two half-empty nodes that their own autoscaler keeps, because it is gone."""
 
     async def story(world: Any) -> None:
-        await world.pool(disruption={"consolidateAfter": "0s", "consolidationPolicy": "WhenEmptyOrUnderutilized",
-                                     "budgets": [{"nodes": "100%"}]})  # fmt: skip
+        await world.pool(
+            disruption={
+                "consolidateAfter": "0s",
+                "consolidationPolicy": "WhenEmptyOrUnderutilized",
+                "budgets": [{"nodes": "100%"}],
+            }
+        )
         await world.served(6, cpu="900m")
         await asyncio.sleep(20)
         await world.stop()
@@ -200,9 +210,19 @@ def test_no_write_of_any_verb_passes_a_read_only_transport() -> None:
 
 @pytest.mark.parametrize(
     "operation",
-    ["create_fleet", "run_instances", "terminate_instances", "create_tags", "create_launch_template",
-     "delete_launch_template", "receive_message", "delete_message", "create_instance_profile", "reboot_instances"],
-)  # fmt: skip
+    [
+        "create_fleet",
+        "run_instances",
+        "terminate_instances",
+        "create_tags",
+        "create_launch_template",
+        "delete_launch_template",
+        "receive_message",
+        "delete_message",
+        "create_instance_profile",
+        "reboot_instances",
+    ],
+)
 def test_no_aws_call_that_changes_anything_is_sent(operation: str) -> None:
     async def main_() -> None:
         calls = ReadOnlyCalls(Clock(asyncio.get_running_loop(), EPOCH), region="us-east-1", session=object())
@@ -217,9 +237,13 @@ def test_a_read_only_cloud_refuses_every_change(tell: Tell) -> None:
         cloud = ReadOnlyCloud(world.cloud)
         launch: Any = object()
         for change in (
-            cloud.launch(launch), cloud.terminate("i-1"), cloud.reboot("i-1", "o"), cloud.resolve({}),
-            cloud.release({}), cloud.acknowledge(()),
-        ):  # fmt: skip
+            cloud.launch(launch),
+            cloud.terminate("i-1"),
+            cloud.reboot("i-1", "o"),
+            cloud.resolve({}),
+            cloud.release({}),
+            cloud.acknowledge(()),
+        ):
             with pytest.raises(CloudError, match="dry run"):
                 await change
         assert [batch async for batch in cloud.interruptions()] == []
@@ -258,13 +282,29 @@ def test_a_plan_is_compared_with_what_was_launched(
 def test_the_report_sums_dollars_evictions_and_differences(tmp_path: Path) -> None:
     decisions = [
         Decision(id="d-1", kind="provision", time="2026-01-01T00:00:00Z", summary="", cost=1.0, pod_count=3),
-        Decision(id="d-2", kind="shadow", time="2026-01-01T00:05:00Z", summary="", reason=Outcome.CHEAPER,
-                 subject="d-1", cost=1.0, before=1.5,
-                 detail={"planned": {"m/spot": 1}, "actual": {"c/spot": 2}}),
+        Decision(
+            id="d-2",
+            kind="shadow",
+            time="2026-01-01T00:05:00Z",
+            summary="",
+            reason=Outcome.CHEAPER,
+            subject="d-1",
+            cost=1.0,
+            before=1.5,
+            detail={"planned": {"m/spot": 1}, "actual": {"c/spot": 2}},
+        ),
         Decision(id="d-3", kind="disrupt", time="2026-01-01T01:00:00Z", summary="", removed=("n1", "n2"), evictions=7),
-        Decision(id="d-4", kind="shadow", time="2026-01-01T02:00:00Z", summary="", reason="DisruptionOver",
-                 subject="d-3", cost=0.25, removed=("n1",)),
-    ]  # fmt: skip
+        Decision(
+            id="d-4",
+            kind="shadow",
+            time="2026-01-01T02:00:00Z",
+            summary="",
+            reason="DisruptionOver",
+            subject="d-3",
+            cost=0.25,
+            removed=("n1",),
+        ),
+    ]
     made = report(decisions)
     assert (made.planned_dollars_per_hour, made.actual_dollars_per_hour, made.actual_nodes) == (1.0, 1.5, 2)
     assert (made.evictions, made.saved_dollars, made.removed_by_autoscaler) == (7, 0.25, 1)

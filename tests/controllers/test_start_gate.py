@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dovetail.cloud.aws.start_checks import StartRefused
-from dovetail.controllers.run import Autoscaler
+from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube

@@ -12,13 +12,13 @@ import pytest
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_scaled, run_virtual
-from dovetail.controllers import logs, run
+from dovetail.controllers import logs, manager
 from dovetail.controllers.context import Context
-from dovetail.controllers.endpoints import serving
-from dovetail.controllers.metrics import Metrics
+from dovetail.controllers.health_server import serving
+from dovetail.controllers.metrics.definitions import Metrics
 from dovetail.controllers.supervision import MAX_FAILURES_IN_A_ROW, RECOVERED_AFTER_S, Supervisor
 from dovetail.kube import resources as kinds
-from tests.controllers.test_endpoints import _port as free_port
+from tests.controllers.test_health_server import _port as free_port
 
 Tell = Callable[..., None]
 
@@ -37,15 +37,17 @@ class Failing:
         await self._inner.run()
 
 
-@pytest.mark.parametrize("place", range(len(run.CONTROLLERS)), ids=lambda place: run.CONTROLLERS[place].__name__)
+@pytest.mark.parametrize(
+    "place", range(len(manager.CONTROLLERS)), ids=lambda place: manager.CONTROLLERS[place].__name__
+)
 def test_a_controller_that_fails_is_restarted_and_the_others_go_on(
     tell: Tell, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
     failed: list[int] = []
-    made = list(run.CONTROLLERS)
+    made = list(manager.CONTROLLERS)
     inner = made[place]
     made[place] = lambda context: Failing(inner, context, failed)
-    monkeypatch.setattr(run, "CONTROLLERS", tuple(made))
+    monkeypatch.setattr(manager, "CONTROLLERS", tuple(made))
 
     async def story(world: Any) -> None:
         await world.pool()

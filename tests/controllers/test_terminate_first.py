@@ -26,11 +26,17 @@ def one_place() -> list[dict[str, Any]]:
             "overhead": {"cpu": "100m", "memory": "500Mi"},
             "labels": {"kubernetes.io/arch": ["amd64"], "kubernetes.io/os": ["linux"]},
             "offerings": [
-                {"zone": "a", "capacityType": "reserved", "price": 0.0, "reservationId": "cr-1",
-                 "reservationCapacity": 1, "labels": {RESERVATION: "cr-1"}}
+                {
+                    "zone": "a",
+                    "capacityType": "reserved",
+                    "price": 0.0,
+                    "reservationId": "cr-1",
+                    "reservationCapacity": 1,
+                    "labels": {RESERVATION: "cr-1"},
+                }
             ],
         }
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("open_", [True, False])

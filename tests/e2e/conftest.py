@@ -32,8 +32,13 @@ class Outside:
         self.folder = folder
         self.cluster = cluster
         cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
-        self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "HOME": str(folder),
-                            "XDG_CACHE_HOME": cache, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}  # fmt: skip
+        self.environment = {
+            **os.environ,
+            "XDG_STATE_HOME": str(folder / "state"),
+            "HOME": str(folder),
+            "XDG_CACHE_HOME": cache,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        }
 
     def run(self, command: str, check: bool = True, **options: Any) -> str:
         done = subprocess.run(

@@ -101,7 +101,10 @@ def test_the_account_answers_the_questions_an_installer_asks(lab: Outside) -> No
     path = "/aws/service/eks/optimized-ami/1.34/amazon-linux-2-arm64/recommended/image_id"
     assert lab.run(f"aws ssm get-parameter --name {path} --query Parameter.Value --output text").startswith("ami-")
     assert "system" in lab.run("aws eks list-nodegroups --cluster-name test-cluster --output text")
-    assert lab.run(
-        "aws eks describe-nodegroup --cluster-name test-cluster --nodegroup-name system"
-        " --query nodegroup.subnets --output text"
-    ).count("subnet-") == 4
+    assert (
+        lab.run(
+            "aws eks describe-nodegroup --cluster-name test-cluster --nodegroup-name system"
+            " --query nodegroup.subnets --output text"
+        ).count("subnet-")
+        == 4
+    )

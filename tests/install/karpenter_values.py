@@ -6,9 +6,16 @@ from typing import Any
 
 _ENV = [{"name": "A", "value": "b"}]
 _TOLERATIONS = [{"key": "system", "operator": "Exists"}]
-_NODE_AFFINITY = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-    {"weight": 50, "preference": {"matchExpressions": [{"key": "eks.amazonaws.com/nodegroup", "operator": "Exists"}]}}
-]}}  # fmt: skip
+_NODE_AFFINITY = {
+    "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "weight": 50,
+                "preference": {"matchExpressions": [{"key": "eks.amazonaws.com/nodegroup", "operator": "Exists"}]},
+            }
+        ]
+    }
+}
 _RESOURCES = {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 
 NAMING: dict[str, Any] = {
@@ -181,9 +188,7 @@ MONITORING: dict[str, Any] = {
     "serviceMonitor.sampleLimit": 50000,
 }
 #: One after another, as `--set` or a values file would say them.
-ALL: dict[str, Any] = {
-    **NAMING, **POD, **CONTROLLER, **LOGGING, **OLDEST, **OLDER, **SETTINGS, **WEBHOOK, **MONITORING
-}  # fmt: skip
+ALL: dict[str, Any] = {**NAMING, **POD, **CONTROLLER, **LOGGING, **OLDEST, **OLDER, **SETTINGS, **WEBHOOK, **MONITORING}
 #: What only shows together with another value.
 WITH: dict[str, dict[str, Any]] = {
     **{path: {"webhook.enabled": True} for path in WEBHOOK if path != "webhook.enabled"},

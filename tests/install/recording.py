@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.cloud.aws.calls import Calls
-from dovetail.controllers.run import Autoscaler
+from dovetail.cloud.aws.client import Calls
+from dovetail.controllers.manager import Autoscaler
 from dovetail.kube.client import Kube
 from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.apiserver import routes
@@ -76,9 +76,7 @@ def _start_recorded(self: Autoscaler, kube: Kube, *arguments: Any, **options: An
     _start(self, _recorded(kube), *arguments, **options)  # type: ignore[arg-type]
 
 
-async def _once_recorded(
-    self: Calls, service: str, operation: str, region: str, arguments: Mapping[str, Any]
-) -> Any:
+async def _once_recorded(self: Calls, service: str, operation: str, region: str, arguments: Mapping[str, Any]) -> Any:
     text = json.dumps({"service": service, "operation": operation, "arguments": arguments}, default=str, sort_keys=True)
     AWS.setdefault(_current, set()).add(text)
     return await _once(self, service, operation, region, arguments)

@@ -36,10 +36,14 @@ def test_objects_are_named_by_the_release_and_carry_karpenters_labels(chart: Cha
     objects = chart.objects(KARPENTER, {})
     names = {(obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace", "")) for obj in objects}
     assert {
-        ("Deployment", "karpenter", "karpenter"), ("Service", "karpenter", "karpenter"),
-        ("ServiceAccount", "karpenter", "karpenter"), ("PodDisruptionBudget", "karpenter", "karpenter"),
-        ("ClusterRole", "karpenter", ""), ("ClusterRole", "karpenter-admin", ""), ("Role", "karpenter", "karpenter"),
-    } <= names  # fmt: skip
+        ("Deployment", "karpenter", "karpenter"),
+        ("Service", "karpenter", "karpenter"),
+        ("ServiceAccount", "karpenter", "karpenter"),
+        ("PodDisruptionBudget", "karpenter", "karpenter"),
+        ("ClusterRole", "karpenter", ""),
+        ("ClusterRole", "karpenter-admin", ""),
+        ("Role", "karpenter", "karpenter"),
+    } <= names
     labels = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}
     deployment = by_kind(objects, "Deployment")
     assert deployment["spec"]["selector"]["matchLabels"] == labels
@@ -84,8 +88,13 @@ def test_each_value_is_honoured_or_named_as_without_effect(chart: Chart, path: s
 
 def test_the_controller_reads_every_variable_of_the_chart(chart: Chart) -> None:
     """What the chart sets, the controller understands: no value of the chart stops it."""
-    given = nested({path: value for path, value in ALL.items() if path.startswith(("settings.", "log", "controller."))
-                    and not path.startswith("controller.image")})  # fmt: skip
+    given = nested(
+        {
+            path: value
+            for path, value in ALL.items()
+            if path.startswith(("settings.", "log", "controller.")) and not path.startswith("controller.image")
+        }
+    )
     settings = read({}, environment(chart.objects(KARPENTER, given)))
     assert settings.cluster_name == "demo"
     assert settings.interruption_queue == "demo"
@@ -99,8 +108,15 @@ def test_the_controller_reads_every_variable_of_the_chart(chart: Chart) -> None:
 
 
 def test_values_without_effect_are_silent_when_they_say_what_holds(chart: Chart) -> None:
-    given = nested({"settings.featureGates.drift": True, "settings.ignoreDRARequests": True, "replicas": 2,
-                    "settings.aws.enablePodENI": True, "settings.clusterName": "demo"})  # fmt: skip
+    given = nested(
+        {
+            "settings.featureGates.drift": True,
+            "settings.ignoreDRARequests": True,
+            "replicas": 2,
+            "settings.aws.enablePodENI": True,
+            "settings.clusterName": "demo",
+        }
+    )
     assert "without effect" not in chart.notes(KARPENTER, given)
 
 
@@ -114,12 +130,19 @@ def test_a_misspelt_value_is_named(chart: Chart) -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("replicas", "two"), ("settings.clusterName", ["demo"]), ("controller.env", {"A": "b"}),
-        ("settings.batchMaxDuration", "ten"), ("serviceAccount.annotations", "arn"), ("settings.place", "anywhere"),
-        ("settings.featureGates.nodeRepair", "maybe"), ("tolerations", {"key": "a"}), ("webhook.port", 0),
-        ("settings.aws", "demo"), ("podDisruptionBudget.maxUnavailable", "half"),
+        ("replicas", "two"),
+        ("settings.clusterName", ["demo"]),
+        ("controller.env", {"A": "b"}),
+        ("settings.batchMaxDuration", "ten"),
+        ("serviceAccount.annotations", "arn"),
+        ("settings.place", "anywhere"),
+        ("settings.featureGates.nodeRepair", "maybe"),
+        ("tolerations", {"key": "a"}),
+        ("webhook.port", 0),
+        ("settings.aws", "demo"),
+        ("podDisruptionBudget.maxUnavailable", "half"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_type_is_refused_by_its_path(chart: Chart, path: str, value: Any) -> None:
     with pytest.raises(ValuesError, match=rf"^{path}: "):
         chart.objects(KARPENTER, nested({path: value}))
@@ -152,7 +175,8 @@ def test_the_definitions_point_at_the_webhook_where_they_convert() -> None:
     converted = chart.objects(KARPENTER, {"webhook": {"enabled": True}})
     services = {
         obj["metadata"]["name"]: obj["spec"]["conversion"]["webhook"]["clientConfig"]["service"]
-        for obj in converted if "conversion" in obj["spec"]
-    }  # fmt: skip
+        for obj in converted
+        if "conversion" in obj["spec"]
+    }
     assert set(services) == {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"}
     assert services["nodepools.karpenter.sh"]["namespace"] == "karpenter"

@@ -22,21 +22,30 @@ pytestmark = pytest.mark.kubernetes
 ROOT = Path(__file__).parents[2]
 CHART, CRD_CHART = chart_directory(), chart_directory("dovetail-crd")
 KARPENTER = Release(name="karpenter", namespace="karpenter")
-RESOURCES = ("controller.resources.requests.cpu=1", "controller.resources.requests.memory=1Gi",
-             "controller.resources.limits.cpu=1", "controller.resources.limits.memory=1Gi")  # fmt: skip
+RESOURCES = (
+    "controller.resources.requests.cpu=1",
+    "controller.resources.requests.memory=1Gi",
+    "controller.resources.limits.cpu=1",
+    "controller.resources.limits.memory=1Gi",
+)
 #: The `--set` lists of the walk-throughs, and the `set` blocks of one, by version.
 SEEDS: dict[str, tuple[str, ...]] = {
     "0.16": (
-        "replicas=2", r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::111122223333:role/r",
-        "clusterName=demo", "clusterEndpoint=https://demo.example", "aws.defaultInstanceProfile=profile",
+        "replicas=2",
+        r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::111122223333:role/r",
+        "clusterName=demo",
+        "clusterEndpoint=https://demo.example",
+        "aws.defaultInstanceProfile=profile",
     ),
     "0.30": (
-        "settings.aws.defaultInstanceProfile=KarpenterNodeInstanceProfile-demo", "settings.aws.clusterName=demo",
+        "settings.aws.defaultInstanceProfile=KarpenterNodeInstanceProfile-demo",
+        "settings.aws.clusterName=demo",
         r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::111122223333:role/r",
-        *RESOURCES, "replicas=2",
+        *RESOURCES,
+        "replicas=2",
     ),
     "1.x": ("settings.clusterName=demo", "settings.interruptionQueue=demo", *RESOURCES, "replicas=1"),
-}  # fmt: skip
+}
 VALUES_FILE = """
 affinity:
   nodeAffinity:
@@ -79,8 +88,11 @@ def chart() -> Chart:
 def template(helm: str, *arguments: str, values: str = "", folder: Path = CHART) -> list[dict[str, Any]]:
     run = subprocess.run(
         [helm, "template", "karpenter", folder, "--namespace", "karpenter", *arguments, "-f", "-"],
-        input=values, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        input=values,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stderr
     return load_yaml_documents(run.stdout)
 
@@ -118,8 +130,9 @@ def test_the_values_file_of_the_walk_throughs(helm: str, chart: Chart) -> None:
     pod = next(obj for obj in theirs if obj["kind"] == "Deployment")["spec"]["template"]["spec"]
     assert len(pod["tolerations"]) == 2
     assert set(pod["affinity"]["nodeAffinity"]) == {
-        "preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution"
-    }  # fmt: skip
+        "preferredDuringSchedulingIgnoredDuringExecution",
+        "requiredDuringSchedulingIgnoredDuringExecution",
+    }
 
 
 @pytest.mark.parametrize("path", ALL)

@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.cloud.aws.calls import Calls, Record
+from dovetail.cloud.aws.client import Calls, Record
 from dovetail.install import removal, run
 from dovetail.install.chart import Chart, Release, chart_directory
 from dovetail.install.discovery import Found, discover
@@ -27,23 +27,33 @@ from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
 from dovetail.kube.transport import Request, Response, Transport
-from dovetail.lab.aws import world
+from dovetail.lab.aws.account import World, build, client
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
-from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.offerings import Market
 from dovetail.lab.cluster import Lab, Parts
-from dovetail.lab.kubelet.fleet import Pace
+from dovetail.lab.kubelet.kubelets import Pace
 
 REGION, CLUSTER = "ap-northeast-2", "demo"
 SERVER = "https://127.0.0.1:6443"
 RELEASE = Release(name="karpenter", namespace="karpenter")
 RBAC = "rbac.authorization.k8s.io"
 WATCHED = (
-    kinds.NAMESPACES, kinds.CONFIGMAPS, kinds.SECRETS, kinds.SERVICEACCOUNTS, kinds.SERVICES, kinds.DEPLOYMENTS,
-    kinds.PDBS, kinds.CRDS, kinds.LEASES, kinds.NODEPOOLS, kinds.EC2NODECLASSES,
-    kinds.Resource(RBAC, "v1", "clusterroles", "ClusterRole", False), kinds.Resource(RBAC, "v1", "roles", "Role"),
+    kinds.NAMESPACES,
+    kinds.CONFIGMAPS,
+    kinds.SECRETS,
+    kinds.SERVICEACCOUNTS,
+    kinds.SERVICES,
+    kinds.DEPLOYMENTS,
+    kinds.PDBS,
+    kinds.CRDS,
+    kinds.LEASES,
+    kinds.NODEPOOLS,
+    kinds.EC2NODECLASSES,
+    kinds.Resource(RBAC, "v1", "clusterroles", "ClusterRole", False),
+    kinds.Resource(RBAC, "v1", "roles", "Role"),
     kinds.Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False),
     kinds.Resource(RBAC, "v1", "rolebindings", "RoleBinding"),
-)  # fmt: skip
+)
 
 
 class Interrupted(BaseException):
@@ -80,16 +90,16 @@ class Interrupter:
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[Endpoint]:
     made = Endpoint(Market(REGION, frozenset({"m5"})))
-    built = world.build(made, CLUSTER, version="1.34", api_url=SERVER, ca=b"ca")
+    built = build(made, CLUSTER, version="1.34", api_url=SERVER, ca=b"ca")
     _forget_installation(made, built)
     yield made
     made.close()
     made.forget()
 
 
-def _forget_installation(endpoint: Endpoint, built: world.World) -> None:
+def _forget_installation(endpoint: Endpoint, built: World) -> None:
     """An EKS cluster on which nothing was installed: no node role, profile, queue and discovery tags."""
-    ec2, iam, sqs = (world.client(endpoint, service) for service in ("ec2", "iam", "sqs"))
+    ec2, iam, sqs = (client(endpoint, service) for service in ("ec2", "iam", "sqs"))
     profile, role = f"KarpenterNodeInstanceProfile-{CLUSTER}", built.node_role
     iam.remove_role_from_instance_profile(InstanceProfileName=profile, RoleName=role)
     iam.delete_instance_profile(InstanceProfileName=profile)
@@ -97,14 +107,15 @@ def _forget_installation(endpoint: Endpoint, built: world.World) -> None:
         iam.detach_role_policy(RoleName=role, PolicyArn=row["PolicyArn"])
     iam.delete_role(RoleName=role)
     sqs.delete_queue(QueueUrl=built.queue_url)
-    ec2.delete_tags(Resources=[*built.subnets.values(), built.security_group, built.vpc],
-                    Tags=[{"Key": "karpenter.sh/discovery"}])  # fmt: skip
+    ec2.delete_tags(
+        Resources=[*built.subnets.values(), built.security_group, built.vpc], Tags=[{"Key": "karpenter.sh/discovery"}]
+    )
     endpoint.backend("eks").clusters[CLUSTER].access_config = {"authenticationMode": "API_AND_CONFIG_MAP"}
 
 
 def account_state(endpoint: Endpoint) -> str:
     """Everything of the account that an installation may touch."""
-    ec2, iam, sqs, events = (world.client(endpoint, service) for service in ("ec2", "iam", "sqs", "events"))
+    ec2, iam, sqs, events = (client(endpoint, service) for service in ("ec2", "iam", "sqs", "events"))
     roles = {
         role["RoleName"]: [
             iam.get_role(RoleName=role["RoleName"])["Role"].get("Tags", []),
@@ -114,14 +125,20 @@ def account_state(endpoint: Endpoint) -> str:
         for role in iam.list_roles()["Roles"]
     }
     tags = sorted(f"{t['ResourceId']} {t['Key']}={t['Value']}" for t in ec2.describe_tags()["Tags"])
-    return json.dumps({
-        "roles": roles, "tags": tags,
-        "profiles": sorted(p["InstanceProfileName"] for p in iam.list_instance_profiles()["InstanceProfiles"]),
-        "providers": iam.list_open_id_connect_providers()["OpenIDConnectProviderList"],
-        "queues": sqs.list_queues().get("QueueUrls", []),
-        "rules": [rule["Name"] for rule in events.list_rules()["Rules"]],
-        "entries": sorted(endpoint.front.entries.get(CLUSTER, {})),
-    }, indent=1, sort_keys=True, default=str)  # fmt: skip
+    return json.dumps(
+        {
+            "roles": roles,
+            "tags": tags,
+            "profiles": sorted(p["InstanceProfileName"] for p in iam.list_instance_profiles()["InstanceProfiles"]),
+            "providers": iam.list_open_id_connect_providers()["OpenIDConnectProviderList"],
+            "queues": sqs.list_queues().get("QueueUrls", []),
+            "rules": [rule["Name"] for rule in events.list_rules()["Rules"]],
+            "entries": sorted(endpoint.front.entries.get(CLUSTER, {})),
+        },
+        indent=1,
+        sort_keys=True,
+        default=str,
+    )
 
 
 async def cluster_state(kube: Kube) -> str:
@@ -136,8 +153,11 @@ async def cluster_state(kube: Kube) -> str:
             for field in ("clusterIP", "clusterIPs"):
                 (obj.get("spec") or {}).pop(field, None)
             state[f"{kind.name} {meta.get('namespace', '')}/{meta['name']}"] = [
-                meta.get("annotations"), meta.get("labels"), obj.get("data"), obj.get("spec")
-            ]  # fmt: skip
+                meta.get("annotations"),
+                meta.get("labels"),
+                obj.get("data"),
+                obj.get("spec"),
+            ]
     return json.dumps(state, indent=1, sort_keys=True)
 
 
@@ -149,16 +169,17 @@ class Site:
         self.lab = lab
         self.kube = lab.client("test")
         self.shown: list[tuple[str, Change]] = []
-        self._session = boto3.session.Session(
-            aws_access_key_id="lab", aws_secret_access_key="lab", region_name=REGION
-        )
+        self._session = boto3.session.Session(aws_access_key_id="lab", aws_secret_access_key="lab", region_name=REGION)
 
     async def _as_operator(self, work: Callable[[Account], Awaitable[Any]], after: int | None) -> list[str]:
         interrupter = Interrupter(self.lab.transport, after)
         calls = Calls(
-            self.lab.clock, region=REGION, endpoint=self.endpoint.url, session=self._session,
+            self.lab.clock,
+            region=REGION,
+            endpoint=self.endpoint.url,
+            session=self._session,
             observe=interrupter.observe,
-        )  # fmt: skip
+        )
         try:
             await work(Account(calls, Kube(interrupter, self.lab.clock)))
         finally:
@@ -211,11 +232,14 @@ def tell(endpoint: Endpoint, story: Callable[[Site], Awaitable[None]], nodes: in
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, storage=False)
         async with Lab.embedded(7, parts, clock=clock) as lab:
-            roles = (f"- groups:\n  - system:bootstrappers\n  - system:nodes\n"
-                     f"  rolearn: arn:aws:iam::{ACCOUNT}:role/eks-{CLUSTER}-nodes\n"
-                     "  username: system:node:{{EC2PrivateDNSName}}\n")  # fmt: skip
-            await lab.kube.create(kinds.CONFIGMAPS, {"metadata": {"name": "aws-auth"}, "data": {"mapRoles": roles}},
-                                  "kube-system")  # fmt: skip
+            roles = (
+                f"- groups:\n  - system:bootstrappers\n  - system:nodes\n"
+                f"  rolearn: arn:aws:iam::{ACCOUNT}:role/eks-{CLUSTER}-nodes\n"
+                "  username: system:node:{{EC2PrivateDNSName}}\n"
+            )
+            await lab.kube.create(
+                kinds.CONFIGMAPS, {"metadata": {"name": "aws-auth"}, "data": {"mapRoles": roles}}, "kube-system"
+            )
             if nodes:
                 await lab.nodes(nodes, zones=("us-west-2a", "us-west-2b"))
             await asyncio.sleep(60.0)
@@ -254,7 +278,7 @@ def test_a_fresh_cluster_is_installed_and_a_repetition_changes_nothing(endpoint:
 def test_everything_at_aws_carries_the_owner_tag(endpoint: Endpoint) -> None:
     async def story(site: Site) -> None:
         await site.install()
-        iam, sqs, events = (world.client(endpoint, service) for service in ("iam", "sqs", "events"))
+        iam, sqs, events = (client(endpoint, service) for service in ("iam", "sqs", "events"))
         for name in (f"KarpenterNodeRole-{CLUSTER}", f"KarpenterControllerRole-{CLUSTER}"):
             assert {"Key": OWNER_TAG, "Value": CLUSTER} in iam.get_role(RoleName=name)["Role"]["Tags"]
         url = sqs.get_queue_url(QueueName=CLUSTER)["QueueUrl"]
@@ -310,7 +334,7 @@ def test_interrupted_after_every_write(endpoint: Endpoint, remainder: int) -> No
 
 def test_what_was_there_before_is_used_and_stays(endpoint: Endpoint) -> None:
     async def story(site: Site) -> None:
-        iam, ec2 = world.client(endpoint, "iam"), world.client(endpoint, "ec2")
+        iam, ec2 = client(endpoint, "iam"), client(endpoint, "ec2")
         name = f"KarpenterNodeRole-{CLUSTER}"
         iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")
         subnet = ec2.describe_subnets(Filters=[{"Name": "tag:Name", "Values": [CLUSTER]}])["Subnets"][0]["SubnetId"]
@@ -353,12 +377,18 @@ def test_the_applied_objects_are_what_the_chart_renders(endpoint: Endpoint) -> N
         applied = [part.body for part in planned.cluster if isinstance(part, Object)]
         assert len(rendered) >= 11
         for obj in rendered:
-            same = next(o for o in applied if (o["kind"], o["metadata"]["name"], o["metadata"].get("namespace")) == (
-                obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace")))  # fmt: skip
+            same = next(
+                o
+                for o in applied
+                if (o["kind"], o["metadata"]["name"], o["metadata"].get("namespace"))
+                == (obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace"))
+            )
             assert _unmarked(same) == obj
             marks = same["metadata"]["annotations"]
             assert (marks["meta.helm.sh/release-name"], marks["meta.helm.sh/release-namespace"]) == (
-                "karpenter", "karpenter")  # fmt: skip
+                "karpenter",
+                "karpenter",
+            )
         assert planned.site.queue == "mine"
         assert found.issuer in planned.site.issuer
 
@@ -376,8 +406,10 @@ def _unmarked(obj: dict[str, Any]) -> dict[str, Any]:
 
 def _claim(name: str) -> dict[str, Any]:
     reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
-    return {"metadata": {"name": name, "finalizers": ["karpenter.sh/termination"]},
-            "spec": {"requirements": [], "nodeClassRef": reference}}  # fmt: skip
+    return {
+        "metadata": {"name": name, "finalizers": ["karpenter.sh/termination"]},
+        "spec": {"requirements": [], "nodeClassRef": reference},
+    }
 
 
 def test_uninstall_refuses_while_nodes_would_be_lost_and_keeps_them_if_asked(endpoint: Endpoint) -> None:
@@ -412,10 +444,17 @@ def test_a_running_karpenter_is_named_and_nothing_is_touched(endpoint: Endpoint)
 
 def _karpenter(labels: dict[str, str]) -> dict[str, Any]:
     container = {
-        "name": "controller", "image": "public.ecr.aws/karpenter/controller:1.2.1",
-        "env": [{"name": "CLUSTER_NAME", "value": CLUSTER}, {"name": "INTERRUPTION_QUEUE", "value": "old"},
-                {"name": "FEATURE_GATES", "value": "NodeRepair=true"}, {"name": "KARPENTER_SERVICE", "value": "k"}],
-    }  # fmt: skip
+        "name": "controller",
+        "image": "public.ecr.aws/karpenter/controller:1.2.1",
+        "env": [
+            {"name": "CLUSTER_NAME", "value": CLUSTER},
+            {"name": "INTERRUPTION_QUEUE", "value": "old"},
+            {"name": "FEATURE_GATES", "value": "NodeRepair=true"},
+            {"name": "KARPENTER_SERVICE", "value": "k"},
+        ],
+    }
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "serviceAccountName": "karpenter"}}
-    return {"metadata": {"name": "karpenter", "labels": labels},
-            "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}}  # fmt: skip
+    return {
+        "metadata": {"name": "karpenter", "labels": labels},
+        "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template},
+    }

@@ -6,13 +6,10 @@ What a real API server with Karpenter's own definitions says to each is recorded
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from kinds_class_cases import GONE, class_fields
+from tests.kinds.kinds_class_cases import GONE, class_fields
 
 Json = dict[str, Any]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +15,7 @@ from dovetail.model.kinds.convert import ConversionError, convert, expand, from_
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from dovetail.model.kinds.notes import Notes
 from dovetail.model.meta import view
-
-sys.path.insert(0, str(Path(__file__).parent))
-import kinds_manifests as m
+from tests.kinds import kinds_manifests as m
 
 VERSIONS = {"NodePool": ("v1beta1", "v1alpha5"), "EC2NodeClass": ("v1beta1", "v1alpha1")}
 VERSIONS["NodeClaim"] = VERSIONS["NodePool"]

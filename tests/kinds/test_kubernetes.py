@@ -25,13 +25,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from dovetail.cli.webhook import application
 from dovetail.kube.transport import Request, Transport
-from dovetail.lab.kubernetes import RealControlPlane
+from dovetail.lab.real_control_plane import RealControlPlane
 from dovetail.model.kinds.convert import mending
 from dovetail.model.kinds.crds import KINDS, definitions, render
-
-sys.path.insert(0, str(Path(__file__).parent))
-import kinds_cases as cases
-import kinds_manifests as m
+from tests.kinds import kinds_cases as cases
+from tests.kinds import kinds_manifests as m
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(300)]
 DATA = Path(__file__).parents[1] / "data" / "kinds"

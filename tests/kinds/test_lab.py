@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.model.kinds.crds import KINDS, definitions
-
-sys.path.insert(0, str(Path(__file__).parent))
-import kinds_cases as cases
+from tests.kinds import kinds_cases as cases
 
 DATA = Path(__file__).parents[1] / "data" / "kinds"
 ANSWERS = json.loads((DATA / "answers.json").read_text())

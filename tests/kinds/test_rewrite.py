@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,10 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 
 from dovetail.cli.convert import convert
-from dovetail.model.kinds.check import check
+from dovetail.model.kinds.admission import check
 from dovetail.model.kinds.convert import to_v1
 from dovetail.model.kinds.rewrite import rewrite
-
-sys.path.insert(0, str(Path(__file__).parent))
-import kinds_manifests as m
+from tests.kinds import kinds_manifests as m
 
 SEEDS = sorted((Path(__file__).parents[1] / "data" / "kinds" / "seeds").glob("*.yaml"))
 

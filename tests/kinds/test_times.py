@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dovetail.controllers.disruption import expiration
-from dovetail.controllers.nodeclaim.ending import termination_mode
+from dovetail.controllers.nodeclaim.deletion import termination_mode
 from dovetail.model.kinds import NodeClaim, NodePool
 from dovetail.model.kinds.nodeclaim import NodeClaimSpec
 

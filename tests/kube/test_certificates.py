@@ -16,7 +16,7 @@ from dovetail.kube.certificates import (
     make_certificate,
     newest_authority,
     service_names,
-)  # fmt: skip
+)
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.resources import CRDS, NAMESPACES, SECRETS

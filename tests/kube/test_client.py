@@ -221,9 +221,12 @@ def test_writes_say_who_writes_and_carry_their_preconditions() -> None:
         assert (apply.parameter("fieldManager"), apply.parameter("force")) == ("kubelet", "true")
         assert patch.path.endswith("/status")
         assert msgspec.json.decode(delete.body) == {
-            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "propagationPolicy": "Foreground",
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": 0,
+            "propagationPolicy": "Foreground",
             "preconditions": {"uid": "u", "resourceVersion": "5"},
-        }  # fmt: skip
+        }
         assert msgspec.json.decode(bind.body)["target"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
 
     run_virtual(main())

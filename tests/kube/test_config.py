@@ -126,7 +126,7 @@ def test_passwords_are_sent_as_basic(tmp_path: Path) -> None:
         ({"user": {"exec": {"command": "x", "apiVersion": "v1alpha1"}}}, r"exec.apiVersion"),
         ({"users": [{"user": {}}]}, r"users: every entry needs a name"),
     ],
-)  # fmt: skip
+)
 def test_complaints_name_file_field_and_fix(tmp_path: Path, change: dict[str, Any], words: str) -> None:
     path = write(tmp_path / "config.yaml", **change)
     with pytest.raises(ConfigError, match=words) as caught:

@@ -16,11 +16,16 @@ def end(version: int) -> Any:
 
 def test_the_state_and_what_follows_come_by_one_watch() -> None:
     script, reflector, told = follow(
-        stream(event("ADDED", pod("a", 1)), event("ADDED", pod("b", 2)), end(10), event("MODIFIED", pod("a", 12)),
-               Disconnected("x")),
+        stream(
+            event("ADDED", pod("a", 1)),
+            event("ADDED", pod("b", 2)),
+            end(10),
+            event("MODIFIED", pod("a", 12)),
+            Disconnected("x"),
+        ),
         stream(event("DELETED", pod("b", 13)), forever=True),
         streams=True,
-    )  # fmt: skip
+    )
     assert told == ["added a@1", "added b@2", "modified a@12", "deleted b@13"]
     first, second = script.requests
     assert (first.parameter("sendInitialEvents"), first.parameter("resourceVersion")) == ("true", None)

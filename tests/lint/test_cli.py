@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from dovetail.cli.lint import lint
-from dovetail.lab.aws import world
+from dovetail.lab.aws import account
 from dovetail.lab.aws.endpoint import Endpoint
-from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.offerings import Market
 
 SEEDS = Path(__file__).parents[1] / "data" / "kinds" / "seeds"
 
@@ -59,7 +59,7 @@ spec:
 """
     endpoint = Endpoint(Market("ap-northeast-2", families=frozenset({"m5"})))
     try:
-        world.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
+        account.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
         for name, value in endpoint.environment().items():
             monkeypatch.setenv(name, value)
         result = CliRunner().invoke(lint, ["-f", "-", "--aws", "-o", "json"], input=manifest)

@@ -13,12 +13,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds.rewrite import rewrite
 from dovetail.model.lint import CODES, Finding, Source, lint
-from dovetail.model.lint.fix import fixed
+from dovetail.model.lint.catalog import Shop
 from dovetail.model.lint.report import as_json, github, summary, text
-from dovetail.model.lint.shop import Shop
+from dovetail.model.lint.suggestions import fixed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GI = 1024**3

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.cloud import catalogue
+from dovetail.cloud.aws import catalog
 from dovetail.model.lint import Source, lint
-from dovetail.model.lint.shop import Shop
+from dovetail.model.lint.catalog import Shop
 from dovetail.model.lint.source import Document, read
 
 SEEDS = sorted((Path(__file__).parents[1] / "data" / "kinds" / "seeds").glob("*.yaml"))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SHOP = Shop("ap-northeast-2", catalogue.load("ap-northeast-2"))
+SHOP = Shop("ap-northeast-2", catalog.load("ap-northeast-2"))
 #: Maps whose keys are the user's own.
 OWN = ("labels", "annotations", "tags", "subnetSelector", "securityGroupSelector", "limits", "resources")
 #: Fields whose values are one of a closed set, or names that machines have.

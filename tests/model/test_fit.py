@@ -100,8 +100,12 @@ def test_a_spread_keeps_the_skew_between_domains_that_take_part() -> None:
 
 def test_too_few_domains_count_as_an_empty_one() -> None:
     """Two zones where three are asked for: each may hold no more than the skew."""
-    rule = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": {"app": "web"}}}  # fmt: skip
+    rule = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
     nodes = [node("n", {"zone": "a"}), node("m", {"zone": "b"})]
     placed = pod("p", on="n"), pod("q", on="m")
     assert why(pod("a", topologySpreadConstraints=[rule]), nodes, *placed) == [None, None]
@@ -181,8 +185,11 @@ def test_an_old_volume_may_be_used_in_any_of_the_zones_its_label_lists() -> None
     wanted = pod("a", volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}])
     nodes = [node("n", {key: "a"}), node("m", {"topology.kubernetes.io/zone": "b"}), node("o", {key: "c"}), node("p")]
     assert why(wanted, nodes, storage=Storage([claim], [volume])) == [
-        None, None, ("node(s) had no available volume zone",), None,
-    ]  # fmt: skip
+        None,
+        None,
+        ("node(s) had no available volume zone",),
+        None,
+    ]
 
 
 def test_a_claim_takes_the_volume_meant_for_it_and_else_the_smallest_that_will_do() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.lab.apiserver.fielderror import FieldError, go_json, invalid, quoted, required, too_many, unsupported
+from dovetail.lab.apiserver.field_errors import FieldError, go_json, invalid, quoted, required, too_many, unsupported
 from dovetail.model import formats
 
 

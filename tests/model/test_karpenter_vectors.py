@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from dovetail.model import taints
-from dovetail.model.hostports import clash, host_ports
+from dovetail.model.host_ports import clash, host_ports
 from dovetail.model.labels import CORE_WELL_KNOWN, GROUP, restricted
 from dovetail.model.meta import view
 from dovetail.model.nodes import Taint
-from dovetail.model.podrequests import limits, quantities
+from dovetail.model.pod_resources import limits, quantities
 from dovetail.model.pods import Pod, Toleration
 from dovetail.model.quantity import resources
 from dovetail.model.requirements import Requirement, Requirements, requirement

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import resources
@@ -31,11 +31,17 @@ def kind(
         offerings += [Offering(zone=zone, capacity_type="spot", price=price * 0.4) for zone in zones]
     capacity = {"cpu": int(cpu * 1000), "memory": int(gib * 2**30), "pods": 50, **more.pop("capacity", {})}
     labels = {
-        "kubernetes.io/arch": ("amd64",), "kubernetes.io/os": ("linux",),
-        "karpenter.k8s.aws/instance-cpu": (str(int(cpu)),), **more.pop("labels", {}),
-    }  # fmt: skip
+        "kubernetes.io/arch": ("amd64",),
+        "kubernetes.io/os": ("linux",),
+        "karpenter.k8s.aws/instance-cpu": (str(int(cpu)),),
+        **more.pop("labels", {}),
+    }
     return InstanceType(
-        name=name, capacity=capacity, overhead={}, labels=labels, offerings=tuple(more.pop("offerings", offerings)),
+        name=name,
+        capacity=capacity,
+        overhead={},
+        labels=labels,
+        offerings=tuple(more.pop("offerings", offerings)),
         **more,
     )
 
@@ -47,11 +53,18 @@ SHOP = (SMALL, MEDIUM, LARGE)
 def pod(name: str, cpu: str = "1", memory: str = "1Gi", labels: dict[str, str] | None = None, **spec: Any) -> Pod:
     requests = {"cpu": cpu, "memory": memory, **spec.pop("requests", {})}
     body = {
-        "metadata": {"name": name, "namespace": spec.pop("namespace", "default"), "uid": f"uid-{name}",
-                     "labels": labels or {}, **spec.pop("metadata", {})},
-        "spec": {"containers": [{"name": "c", "resources": {"requests": requests}, **spec.pop("container", {})}],
-                 **spec},
-    }  # fmt: skip
+        "metadata": {
+            "name": name,
+            "namespace": spec.pop("namespace", "default"),
+            "uid": f"uid-{name}",
+            "labels": labels or {},
+            **spec.pop("metadata", {}),
+        },
+        "spec": {
+            "containers": [{"name": "c", "resources": {"requests": requests}, **spec.pop("container", {})}],
+            **spec,
+        },
+    }
     return msgspec.convert(body, Pod)
 
 
@@ -63,10 +76,15 @@ def pods(count: int, name: str = "web", **spec: Any) -> tuple[Pod, ...]:
 def spread(key: str = ZONE, skew: int = 1, app: str = "web", **more: Any) -> dict[str, Any]:
     return {
         "topologySpreadConstraints": [
-            {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
-             "labelSelector": {"matchLabels": {"app": app}}, **more}
+            {
+                "maxSkew": skew,
+                "topologyKey": key,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": app}},
+                **more,
+            }
         ]
-    }  # fmt: skip
+    }
 
 
 def near(way: str, key: str, app: str = "web", weight: int = 0) -> dict[str, Any]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from dovetail.model.pods import Pod
 from dovetail.planner.baseline.scheduler import Greedy, Outcome
 from dovetail.planner.offerings.catalog import lowest
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Pool, Snapshot
-
-from .conftest import HOSTNAME, LARGE, MEDIUM, SMALL, ZONE, kind, near, node, pods, pool, spread
+from tests.planner.conftest import HOSTNAME, LARGE, MEDIUM, SMALL, ZONE, kind, near, node, pods, pool, spread
 
 
 class Run:
@@ -113,8 +112,11 @@ def test_an_affinity_to_pods_whose_zone_is_open_fails() -> None:
 def test_the_first_of_those_who_want_to_be_together_may_leave_two_zones_open() -> None:
     """Both are drawn; nobody is counted before the zone is certain, so the next one draws again."""
     problem = Problem(Snapshot(pools=(pool(),), pending=pods(1, **near("podAffinity", ZONE))))
-    open_to = [{row.offering.zone for row in problem.columns.listed(mask)}
-               for turn in range(3) for mask in Greedy(problem, turn).run().masks.values()]  # fmt: skip
+    open_to = [
+        {row.offering.zone for row in problem.columns.listed(mask)}
+        for turn in range(3)
+        for mask in Greedy(problem, turn).run().masks.values()
+    ]
     assert [len(zones) for zones in open_to] == [1, 2, 2]
 
 

@@ -18,8 +18,7 @@ from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.request import Ask
 from dovetail.planner.snapshot import Snapshot
-
-from .conftest import HOSTNAME, ZONE, near, node, pod, pool, spread
+from tests.planner.conftest import HOSTNAME, ZONE, near, node, pod, pool, spread
 
 APPS = ("web", "db", "cache")
 
@@ -54,9 +53,12 @@ def workloads(draw: st.DrawFn) -> list[Pod]:
     for number in range(draw(st.integers(1, 8))):
         key, other = draw(st.sampled_from((ZONE, HOSTNAME))), draw(st.sampled_from(APPS))
         ways: tuple[dict[str, Any], ...] = (
-            {}, spread(key, draw(st.integers(1, 3)), other), near("podAntiAffinity", key, other),
-            near("podAffinity", key, other), {"nodeSelector": {ZONE: "z1"}},
-        )  # fmt: skip
+            {},
+            spread(key, draw(st.integers(1, 3)), other),
+            near("podAntiAffinity", key, other),
+            near("podAffinity", key, other),
+            {"nodeSelector": {ZONE: "z1"}},
+        )
         asked, labels = draw(st.sampled_from(ways)), {"app": draw(st.sampled_from(APPS))}
         cpu = draw(st.sampled_from(("100m", "700m", "1500m")))
         found += [pod(f"w{number}-{at}", cpu, labels=labels, **asked) for at in range(draw(st.integers(1, 6)))]

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.planner.offerings.catalog import Asked, Columns
-
-from .conftest import ZONE, kind, pool
+from tests.planner.conftest import ZONE, kind, pool
 
 _TEAM = "example.com/team"
 

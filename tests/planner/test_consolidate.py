@@ -13,9 +13,8 @@ from dovetail.planner.consolidate.search import consolidate
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import NodeState, Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import node as bare
-from .conftest import pod, pool
+from tests.planner.conftest import node as bare
+from tests.planner.conftest import pod, pool
 
 TYPE = "node.kubernetes.io/instance-type"
 
@@ -89,8 +88,11 @@ def test_a_disruption_budget_without_room_protects_its_pods() -> None:
 
     from dovetail.model.workloads import PodDisruptionBudget
 
-    body = {"metadata": {"name": "b", "namespace": "default"}, "spec": {"selector": {}},
-            "status": {"disruptionsAllowed": 0}}  # fmt: skip
+    body = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {}},
+        "status": {"disruptionsAllowed": 0},
+    }
     pdb = msgspec.convert(body, PodDisruptionBudget)
     assert _consolidated(node("n1", "large", "1"), pdbs=(pdb,)).remove == ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conftest import HOSTNAME, SMALL, ZONE, Solve, near, node, pods, pool, spread
+from tests.planner.conftest import HOSTNAME, SMALL, ZONE, Solve, near, node, pods, pool, spread
 
 
 def test_those_a_spread_only_counts_go_where_they_must(solve: Solve) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from dovetail.model.workloads import DaemonSet
-
-from .conftest import SHOP, Solve, kind, node, pod, pods, pool
+from tests.planner.conftest import SHOP, Solve, kind, node, pod, pods, pool
 
 
 def daemon(name: str = "agent", cpu: str = "100m", **spec: Any) -> DaemonSet:

@@ -7,18 +7,17 @@ from itertools import product
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dovetail.model.instancetype import InstanceType
-from dovetail.model.podrequests import requests
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
 from dovetail.planner.consolidate.policy import Quota, Terms
 from dovetail.planner.consolidate.search import consolidate
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import NodeState, Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import node as bare
-from .conftest import pod, pool
-from .test_exhaustive_pods import SHOPS, optimum
+from tests.planner.conftest import node as bare
+from tests.planner.conftest import pod, pool
+from tests.planner.test_exhaustive_pods import SHOPS, optimum
 
 TYPE = "node.kubernetes.io/instance-type"
 CAPACITY = "karpenter.sh/capacity-type"
@@ -74,8 +73,9 @@ def _moved(shop: tuple[InstanceType, ...], kept: list[NodeState], moving: list[P
 
 
 def _holds(machine: NodeState, pods: list[Pod]) -> bool:
-    return all(sum(requests(each).get(name, 0) for each in pods) <= machine.allocatable[name]
-               for name in ("cpu", "memory"))  # fmt: skip
+    return all(
+        sum(requests(each).get(name, 0) for each in pods) <= machine.allocatable[name] for name in ("cpu", "memory")
+    )
 
 
 def _consolidated(shop: tuple[InstanceType, ...], nodes: tuple[NodeState, ...], most: int) -> Plan:

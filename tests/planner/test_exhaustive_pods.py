@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dovetail.model.instancetype import InstanceType
-from dovetail.model.podrequests import requests
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
 from dovetail.planner.optimise.relaxation import Demand, fluid
 from dovetail.planner.plan import Plan
@@ -18,8 +18,7 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import HOSTNAME, SHOP, kind, near, node, pod, pool
+from tests.planner.conftest import HOSTNAME, SHOP, kind, near, node, pod, pool
 
 SMALL_CASES = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 SHOPS: list[tuple[InstanceType, ...]] = [
@@ -94,11 +93,13 @@ def test_the_optimum_lies_between_the_bound_and_the_plan(pods: tuple[Pod, ...], 
 def test_pods_poured_together_never_raise_the_bound(drawn: list[tuple[int, float]]) -> None:
     """Machines rich in CPU and machines rich in memory serve different pods better than they serve a mixture."""
     shop = (kind("slim", 16, 32, 0.6), kind("even", 16, 64, 0.7), kind("wide", 16, 128, 0.9))
-    pods = tuple(pod(f"p{at}", cpu=f"{cpu}m", memory=f"{int(cpu * 2**ratio) + 1}Mi")
-                 for at, (cpu, ratio) in enumerate(drawn))  # fmt: skip
+    pods = tuple(
+        pod(f"p{at}", cpu=f"{cpu}m", memory=f"{int(cpu * 2**ratio) + 1}Mi") for at, (cpu, ratio) in enumerate(drawn)
+    )
     problem = Problem(Snapshot(pools=(pool(types=shop),), pending=pods))
-    demands = [Demand(problem.first_asks[one.index], float(one.count), np.arange(problem.menu.size))
-               for one in problem.classes]  # fmt: skip
+    demands = [
+        Demand(problem.first_asks[one.index], float(one.count), np.arange(problem.menu.size)) for one in problem.classes
+    ]
     whole = fluid(problem, demands, 60.0, proven=True)
     assert whole is not None
     for largest in (3, 12, 30):

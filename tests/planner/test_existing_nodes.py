@@ -14,8 +14,7 @@ from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify.cluster import World
 from dovetail.planner.verify.offerings import Lots
-
-from .conftest import HOSTNAME, MEDIUM, SMALL, ZONE, Solve, near, node, pod, pods, pool, spread, zones_of
+from tests.planner.conftest import HOSTNAME, MEDIUM, SMALL, ZONE, Solve, near, node, pod, pods, pool, spread, zones_of
 
 
 def test_small_lonely_pods_do_not_crowd_out_large_ones(solve: Solve) -> None:
@@ -49,15 +48,23 @@ def test_a_pod_that_fits_on_an_existing_node_takes_one_packing(monkeypatch: pyte
 
 def test_a_preference_that_an_existing_node_violates_is_weighed(solve: Solve) -> None:
     """The search goes on where the free packing gives up a preference: a node in the zone may be worth its price."""
-    prefers = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
-        {"weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z2"]}]}}]}}
+    prefers = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z2"]}]}}
+            ]
+        }
+    }
     plan = solve(pod("a", affinity=prefers), nodes=(node("n1", "z1"),))
     assert zones_of(plan) == ["z2"]
 
 
 def test_a_machine_found_full_for_one_zone_is_still_asked_for_another(solve: Solve) -> None:
-    wanted = [pod(f"p-{zone}-{at}", cpu="1", nodeSelector={"topology.kubernetes.io/zone": zone})
-              for at in range(4) for zone in ("z1", "z2")]  # fmt: skip
+    wanted = [
+        pod(f"p-{zone}-{at}", cpu="1", nodeSelector={"topology.kubernetes.io/zone": zone})
+        for at in range(4)
+        for zone in ("z1", "z2")
+    ]
     plan = solve(*wanted, nodes=(node("n1", "z1"), node("n2", "z2")))
     assert plan.machines == ()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.model.instancetype import InstanceType
+from dovetail.model.instance_type import InstanceType
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.pods import PersistentVolumeClaimSpec
 from dovetail.model.reasons import reason
@@ -41,8 +41,12 @@ def test_what_the_cure_would_not_cure_is_told_with_the_nearest_miss(solve: Solve
 
 
 def test_a_pool_that_can_buy_nothing_says_which_requirement_of_its_own_is_to_blame(solve: Solve) -> None:
-    barren = pool(requirements=({"key": "kubernetes.io/os", "operator": "Exists"},
-                                {"key": ZONE, "operator": "In", "values": ("nowhere",)}))  # fmt: skip
+    barren = pool(
+        requirements=(
+            {"key": "kubernetes.io/os", "operator": "Exists"},
+            {"key": ZONE, "operator": "In", "values": ("nowhere",)},
+        )
+    )
     funnel = the_funnel(solve(pod("a"), pools=(barren,)))
     assert funnel.code == "NO_TYPE_MATCHES"
     assert funnel.emptied_by == f"its own requirement {ZONE} In [nowhere] (there are z1, z2, z3)"
@@ -154,10 +158,12 @@ def test_nothing_is_cheaper_than_the_machine_that_the_dearest_pod_needs(solve: S
 
 
 def test_volumes_that_nothing_limits_do_not_cost_the_bound(solve: Solve) -> None:
-    disks = StorageClass(metadata=ObjectMeta(name="gp3"), provisioner="ebs.csi.aws.com",
-                         volume_binding_mode="WaitForFirstConsumer")  # fmt: skip
-    claim = PersistentVolumeClaim(metadata=ObjectMeta(name="c", namespace="default"),
-                                  spec=PersistentVolumeClaimSpec(storage_class_name="gp3"))  # fmt: skip
+    disks = StorageClass(
+        metadata=ObjectMeta(name="gp3"), provisioner="ebs.csi.aws.com", volume_binding_mode="WaitForFirstConsumer"
+    )
+    claim = PersistentVolumeClaim(
+        metadata=ObjectMeta(name="c", namespace="default"), spec=PersistentVolumeClaimSpec(storage_class_name="gp3")
+    )
     using = pod("a", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
     plan = solve(using, claims={"default/c": claim}, storage_classes={"gp3": disks}, deadline=0.2)
     assert plan.cost.lower_bound == plan.cost.per_hour

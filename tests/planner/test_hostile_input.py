@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.reasons import reason
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision, quick
 from dovetail.planner.snapshot import Snapshot
-
-from .conftest import HOSTNAME, ZONE, ZONES, Solve, kind, near, node, pod, pods, pool, spread
+from tests.planner.conftest import HOSTNAME, ZONE, ZONES, Solve, kind, near, node, pod, pods, pool, spread
 
 EMPTY = InstanceType(
-    name="empty", capacity={"cpu": 0, "memory": 0, "pods": 0}, overhead={}, labels={},
+    name="empty",
+    capacity={"cpu": 0, "memory": 0, "pods": 0},
+    overhead={},
+    labels={},
     offerings=(Offering(zone="z1", capacity_type="on-demand", price=0.0),),
-)  # fmt: skip
+)
 
 
 def _contradiction(*values: str) -> dict[str, object]:
@@ -126,8 +128,12 @@ def test_what_is_no_price_is_none(solve: Solve, price: float) -> None:
 @pytest.mark.parametrize("amount", [-(10**30), -1, 0, 10**30])
 def test_types_of_absurd_size_disturb_nobody(solve: Solve, amount: int) -> None:
     odd = kind("odd", 4, 16, 0.1, capacity={"memory": amount, "nvidia.com/gpu": amount})
-    plan = solve(*pods(3), pod("g", requests={"nvidia.com/gpu": "1"}), deadline=0.05,
-                 pools=(pool(types=(odd, kind("plain", 4, 16, 0.2))),))  # fmt: skip
+    plan = solve(
+        *pods(3),
+        pod("g", requests={"nvidia.com/gpu": "1"}),
+        deadline=0.05,
+        pools=(pool(types=(odd, kind("plain", 4, 16, 0.2))),),
+    )
     assert set(plan.unschedulable) <= {"default/g"}
 
 
@@ -169,8 +175,11 @@ def test_a_resource_for_every_pod_that_nobody_has_is_told_to_every_pod(solve: So
 
 def test_more_rules_on_sharing_than_the_bound_looks_at_leave_it_below_every_plan(solve: Solve) -> None:
     """Each of sixty workloads wants a machine for each of its three pods: the bound keeps to some of the rules."""
-    apart = [pod(f"w{n}-{i}", cpu="100m", labels={"app": f"w{n}"}, **near("podAntiAffinity", HOSTNAME, app=f"w{n}"))
-             for n in range(60) for i in range(3)]  # fmt: skip
+    apart = [
+        pod(f"w{n}-{i}", cpu="100m", labels={"app": f"w{n}"}, **near("podAntiAffinity", HOSTNAME, app=f"w{n}"))
+        for n in range(60)
+        for i in range(3)
+    ]
     plan = solve(*apart, deadline=0.1)
     assert len(plan.machines) >= 3
     assert plan.cost.lower_bound is not None and 0 < plan.cost.lower_bound <= plan.cost.per_hour

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Pool, Snapshot
-
-from .conftest import HOSTNAME, SHOP, ZONE, Solve, node, pod, pods, pool, spread
+from tests.planner.conftest import HOSTNAME, SHOP, ZONE, Solve, node, pod, pods, pool, spread
 
 TEAM = "example.com/team"
 
@@ -93,5 +92,6 @@ def test_values_of_a_label_are_suggested_from_all_pools_where_they_are_few(solve
 
 
 def test_zone_and_hostname_rules_do_not_split_pools() -> None:
-    assert planned_with(*pods(6, **spread(key=ZONE)), *pods(6, "db", **spread(key=HOSTNAME, app="db")),
-                        pools=teams(20)) == ["pool-000"]  # fmt: skip
+    assert planned_with(
+        *pods(6, **spread(key=ZONE)), *pods(6, "db", **spread(key=HOSTNAME, app="db")), pools=teams(20)
+    ) == ["pool-000"]

@@ -14,8 +14,7 @@ from dovetail.planner.cache import Memory
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import HOSTNAME, ZONE, near, node, pod, pool, spread
+from tests.planner.conftest import HOSTNAME, ZONE, near, node, pod, pool, spread
 
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -26,14 +25,23 @@ def workloads(draw: st.DrawFn) -> tuple[Pod, ...]:
     for at in range(draw(st.integers(1, 4))):
         app = f"app{at}"
         constraint: dict[str, Any] = draw(
-            st.sampled_from([
-                {}, {}, spread(app=app), spread(HOSTNAME, skew=2, app=app), near("podAntiAffinity", HOSTNAME, app=app),
-                near("podAntiAffinity", ZONE, app=app), near("podAffinity", ZONE, app=app),
-                near("podAffinity", HOSTNAME, app="app0"), near("podAntiAffinity", ZONE, app="app0"),
-                near("podAntiAffinity", HOSTNAME, app=app, weight=5), spread(app="app0"),
-                {"nodeSelector": {ZONE: "z2"}},
-            ])
-        )  # fmt: skip
+            st.sampled_from(
+                [
+                    {},
+                    {},
+                    spread(app=app),
+                    spread(HOSTNAME, skew=2, app=app),
+                    near("podAntiAffinity", HOSTNAME, app=app),
+                    near("podAntiAffinity", ZONE, app=app),
+                    near("podAffinity", ZONE, app=app),
+                    near("podAffinity", HOSTNAME, app="app0"),
+                    near("podAntiAffinity", ZONE, app="app0"),
+                    near("podAntiAffinity", HOSTNAME, app=app, weight=5),
+                    spread(app="app0"),
+                    {"nodeSelector": {ZONE: "z2"}},
+                ]
+            )
+        )
         cpu = draw(st.sampled_from(["100m", "700m", "1500m", "3", "9"]))
         memory = draw(st.sampled_from(["128Mi", "2Gi", "9Gi"]))
         count = draw(st.integers(1, 6))

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from dovetail.chance import Chance
-from dovetail.model.instancetype import Offering
+from dovetail.model.instance_type import Offering
 from dovetail.model.labels import CAPACITY_TYPE
 from dovetail.planner.optimise import lns
 from dovetail.planner.packing.pack import pack
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Snapshot
-
-from .conftest import HOSTNAME, Solve, kind, near, pods, pool, spread
+from tests.planner.conftest import HOSTNAME, Solve, kind, near, pods, pool, spread
 
 
 def test_packing_from_scratch_leaves_work_for_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,8 +38,10 @@ def test_room_that_is_paid_for_is_filled_first_whatever_the_number_of_spreads(
 ) -> None:
     """Four zones, two with a reserved machine: of five pods the one too many goes where there is room for nothing."""
     zones = ("z1", "z2", "z3", "z4")
-    reserved = [Offering(zone=zone, capacity_type="reserved", price=1e-7, reservation_id=zone, reservation_capacity=1)
-                for zone in free]  # fmt: skip
+    reserved = [
+        Offering(zone=zone, capacity_type="reserved", price=1e-7, reservation_id=zone, reservation_capacity=1)
+        for zone in free
+    ]
     shop = (
         kind("tiny", 1, 4, 0.10, zones),
         kind("small", 2, 8, 0.12, zones),

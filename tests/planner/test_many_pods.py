@@ -12,8 +12,7 @@ from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import quick
 from dovetail.planner.snapshot import Snapshot
-
-from .conftest import HOSTNAME, SHOP, ZONE, Solve, kind, pod, pool
+from tests.planner.conftest import HOSTNAME, SHOP, ZONE, Solve, kind, pod, pool
 
 LABELS = "abcdefg"
 TYPES = (*SHOP, kind("huge", 64, 128, 3.10), kind("vast", 192, 384, 9.50))

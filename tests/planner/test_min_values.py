@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dovetail.model.instancetype import Offering
+from dovetail.model.instance_type import Offering
 from dovetail.model.labels import CAPACITY_TYPE
 from dovetail.planner.packing.state import Board
 from dovetail.planner.packing.violated_preferences import unkept
@@ -13,8 +13,7 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import LARGE, MEDIUM, SHOP, SMALL, ZONE, ZONES, Solve, kind, near, node, pods, pool, spread
+from tests.planner.conftest import LARGE, MEDIUM, SHOP, SMALL, ZONE, ZONES, Solve, kind, near, node, pods, pool, spread
 
 TYPES = ({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2},)
 
@@ -124,6 +123,10 @@ def test_a_machine_may_not_change_its_zone_if_company_of_its_pods_is_elsewhere()
     (machine,) = plan.machines
     other = replace(machine, name="m-2", pods=machine.pods[1:], requests={"cpu": 1000, "memory": 2**30, "pods": 1})
     machine = replace(other, name="m-1", pods=machine.pods[:1])
-    parted = replace(plan, machines=(machine, other), cost=Cost(per_hour=2 * machine.price), placements={
-        machine.pods[0]: Placement(machine="m-1"), other.pods[0]: Placement(machine="m-2")})  # fmt: skip
+    parted = replace(
+        plan,
+        machines=(machine, other),
+        cost=Cost(per_hour=2 * machine.price),
+        placements={machine.pods[0]: Placement(machine="m-1"), other.pods[0]: Placement(machine="m-2")},
+    )
     assert {each.rule for each in verify(parted, snapshot)} == {"topology"}

@@ -16,8 +16,7 @@ from dovetail.planner.problem.nodes import facts_of
 from dovetail.planner.problem.pod_spec import Shape
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Snapshot
-
-from .conftest import HOSTNAME, ZONE, near, node, pod, pods, pool, spread
+from tests.planner.conftest import HOSTNAME, ZONE, near, node, pod, pods, pool, spread
 
 _PORT = {"container": {"ports": [{"hostPort": 80}]}}
 _TAINTS = (Taint(key="team", value="a", effect="NoSchedule"),), (Taint(key="old", effect="PreferNoSchedule"),), ()
@@ -31,8 +30,12 @@ def _pending() -> tuple[object, ...]:
 
 
 def _running(at: int, rng: random.Random) -> tuple[object, ...]:
-    kinds = ({"labels": {"app": "web"}}, {"labels": {"app": "lone"}, **near("podAntiAffinity", HOSTNAME, app="lone")},
-             {"labels": {"app": "other"}, **near("podAntiAffinity", ZONE, app="far")}, _PORT)  # fmt: skip
+    kinds = (
+        {"labels": {"app": "web"}},
+        {"labels": {"app": "lone"}, **near("podAntiAffinity", HOSTNAME, app="lone")},
+        {"labels": {"app": "other"}, **near("podAntiAffinity", ZONE, app="far")},
+        _PORT,
+    )
     return tuple(
         pod(f"r{at}-{i}-{rng.randrange(10**6)}", cpu="300m", nodeName=f"n{at}", **rng.choice(kinds))
         for i in range(rng.randrange(4))
@@ -74,12 +77,16 @@ def _facts(problem: Problem) -> object:
     """What a plan is made from, of the machines that are there."""
     roster = problem.roster
     return (
-        [each.name for each in problem.nodes], [problem.taints[at] for at in problem.taint_at], problem.tainted,
-        dict(zip(problem.dims, problem.free.tolist(), strict=True)), problem.limits, roster.population,
+        [each.name for each in problem.nodes],
+        [problem.taints[at] for at in problem.taint_at],
+        problem.tainted,
+        dict(zip(problem.dims, problem.free.tolist(), strict=True)),
+        problem.limits,
+        roster.population,
         [(row, fact.ports) for row, fact in roster.using()],
         {group: roster.members(group).tolist() for group in problem.groups},
         {group: sorted(rows.items()) for group, rows in problem.fears.items()},
-    )  # fmt: skip
+    )
 
 
 def test_a_later_snapshot_changes_nothing_in_an_earlier_problem() -> None:
@@ -164,9 +171,12 @@ def test_what_pods_on_a_machine_amount_to_is_the_same_added_up_anew(visits: list
         owner = {"kind": "DaemonSet", "uid": f"d{at}", "controller": True}
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
         ways: tuple[dict[str, Any], ...] = (
-            {}, {"labels": {"app": "web"}}, {"metadata": {"ownerReferences": [owner]}},
-            {"container": {"ports": [{"hostPort": 80}]}}, {"volumes": [volume]},
-        )  # fmt: skip
+            {},
+            {"labels": {"app": "web"}},
+            {"metadata": {"ownerReferences": [owner]}},
+            {"container": {"ports": [{"hostPort": 80}]}},
+            {"volumes": [volume]},
+        )
         return ways[at % 5]
 
     crowd = [pod(f"p{at}", cpu=f"{100 * (at // 5 + 1)}m", **kind(at)) for at in range(12)]

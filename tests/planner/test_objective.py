@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.model.instancetype import Offering
+from dovetail.model.instance_type import Offering
 from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.pods import Pod
 from dovetail.planner.baseline.scheduler import Greedy
@@ -20,8 +20,21 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import HOSTNAME, LARGE, MEDIUM, SMALL, ZONE, ZONES, Solve, kind, near, pod, pods, pool, spread
+from tests.planner.conftest import (
+    HOSTNAME,
+    LARGE,
+    MEDIUM,
+    SMALL,
+    ZONE,
+    ZONES,
+    Solve,
+    kind,
+    near,
+    pod,
+    pods,
+    pool,
+    spread,
+)
 
 _SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
 _NAMED = "preferred node affinity"
@@ -35,10 +48,16 @@ def _prefers(key: str, *values: str) -> dict[str, Any]:
 
 def _mixed(chance: random.Random) -> tuple[Pod, ...]:
     ways: tuple[dict[str, Any], ...] = (
-        {}, spread(), spread(HOSTNAME, 2), spread(whenUnsatisfiable="ScheduleAnyway"),
-        near("podAntiAffinity", HOSTNAME, weight=3), near("podAffinity", ZONE, weight=3),
-        near("podAntiAffinity", HOSTNAME), _prefers(ZONE, "z1"), _prefers(INSTANCE_TYPE, "large"),
-    )  # fmt: skip
+        {},
+        spread(),
+        spread(HOSTNAME, 2),
+        spread(whenUnsatisfiable="ScheduleAnyway"),
+        near("podAntiAffinity", HOSTNAME, weight=3),
+        near("podAffinity", ZONE, weight=3),
+        near("podAntiAffinity", HOSTNAME),
+        _prefers(ZONE, "z1"),
+        _prefers(INSTANCE_TYPE, "large"),
+    )
     found: list[Pod] = []
     for index in range(chance.randint(1, 4)):
         cpu = chance.choice(("250m", "1", "3"))
@@ -141,8 +160,10 @@ def test_whoever_the_reference_places_has_a_place_where_spreads_wait_for_each_ot
     plain = pods(2, "plain", cpu="5", labels={"tier": "x"})
     snapshot = Snapshot(pools=(pool(limits={"cpu": 16_000}),), pending=(*alone, *level, *plain))
     problem = Problem(snapshot)
-    short = {problem.classes[index].pods[0].rpartition("-")[0]: count
-             for index, count in outcomes_of(problem)[0].left.items()}  # fmt: skip
+    short = {
+        problem.classes[index].pods[0].rpartition("-")[0]: count
+        for index, count in outcomes_of(problem)[0].left.items()
+    }
     left = Counter(key.rpartition("-")[0] for key in solve(*snapshot.pending, pools=snapshot.pools).unschedulable)
     assert left <= Counter(short)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conftest import Solve, kind, pods, pool
+from tests.planner.conftest import Solve, kind, pods, pool
 
 _MODE = "example.com/mode"
 

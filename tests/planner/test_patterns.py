@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from dovetail.model.instancetype import Offering
+from dovetail.model.instance_type import Offering
 from dovetail.planner.launch.assemble import plan_of
 from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.optimise.lower_bound import holding, relaxed, sharing
@@ -20,9 +20,8 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import quick
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import HOSTNAME, SHOP, Solve, kind, near, pod, pods, pool, spread
-from .test_many_pods import TYPES, mixed
+from tests.planner.conftest import HOSTNAME, SHOP, Solve, kind, near, pod, pods, pool, spread
+from tests.planner.test_many_pods import TYPES, mixed
 
 _LONG = 1e6
 
@@ -135,8 +134,11 @@ for _ in range(2):
 def test_the_same_pods_are_cut_the_same_way_whatever_the_hash_seed() -> None:
     ways = {
         subprocess.run(
-            [sys.executable, "-c", _CUT], env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True, text=True, check=True,
+            [sys.executable, "-c", _CUT],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("1", "2")
     }

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from dovetail.cli.plan import plan
-from dovetail.cli.plan_output import as_json, json_pieces, yaml_pieces
+from dovetail.cli.plan_json import as_json, json_pieces, yaml_pieces
 from dovetail.planner.optimise import improve
 from dovetail.planner.plan import Choice, Cost, Machine, Placement, Plan
 
@@ -38,12 +38,27 @@ def _template(cpu: str, app: str, **spec: Any) -> dict[str, Any]:
 
 
 def _deployment(name: str, replicas: int, cpu: str, **spec: Any) -> dict[str, Any]:
-    return _object("Deployment", name, {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
-                                        "template": _template(cpu, name, **spec)}, "apps/v1")  # fmt: skip
+    return _object(
+        "Deployment",
+        name,
+        {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": _template(cpu, name, **spec)},
+        "apps/v1",
+    )
 
 
-POOL = _object("NodePool", "default", {"template": {"spec": {"requirements": [], "nodeClassRef": {
-    "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}}, "karpenter.sh/v1")  # fmt: skip
+POOL = _object(
+    "NodePool",
+    "default",
+    {
+        "template": {
+            "spec": {
+                "requirements": [],
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            }
+        }
+    },
+    "karpenter.sh/v1",
+)
 
 
 @pytest.fixture
@@ -68,8 +83,17 @@ def test_a_deployment_becomes_its_pods_and_machines(run: Any) -> None:
     assert len(found["machines"]) == 2
     assert found["cost"]["perHour"] == pytest.approx(0.236)
     machine = found["machines"][0]
-    assert {"name", "nodePool", "instanceType", "zone", "capacityType", "price", "requests", "requirements",
-            "offerings"} <= set(machine)  # fmt: skip
+    assert {
+        "name",
+        "nodePool",
+        "instanceType",
+        "zone",
+        "capacityType",
+        "price",
+        "requests",
+        "requirements",
+        "offerings",
+    } <= set(machine)
     assert found["took"]["tier"] == 1
 
 
@@ -81,10 +105,22 @@ def test_the_search_reports_bound_and_gap(run: Any) -> None:
 
 def test_few_pods_get_the_same_plan_however_slow_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "in.yaml"
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}]}}  # fmt: skip
-    file.write_text(yaml.safe_dump_all([_deployment("web", 9, "1300m"), _deployment("jobs", 5, "3700m"),
-                                        _deployment("db", 4, "700m", affinity=apart)]))  # fmt: skip
+    apart = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}
+            ]
+        }
+    }
+    file.write_text(
+        yaml.safe_dump_all(
+            [
+                _deployment("web", 9, "1300m"),
+                _deployment("jobs", 5, "3700m"),
+                _deployment("db", 4, "700m", affinity=apart),
+            ]
+        )
+    )
 
     def planned(*args: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(CliRunner().invoke(plan, ["-f", str(file), "-o", "json", *args]).stdout)
@@ -180,13 +216,23 @@ def test_pods_on_the_hosts_network_take_their_ports_from_it(run: Any) -> None:
 
 
 def test_statefulsets_bring_their_claims(run: Any) -> None:
-    storage = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gp3"},
-               "provisioner": "ebs.csi.aws.com", "volumeBindingMode": "WaitForFirstConsumer",
-               "allowedTopologies": [{"matchLabelExpressions": [
-                   {"key": "topology.ebs.csi.aws.com/zone", "values": ["ap-northeast-2b"]}]}]}  # fmt: skip
+    storage = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "gp3"},
+        "provisioner": "ebs.csi.aws.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [
+            {"matchLabelExpressions": [{"key": "topology.ebs.csi.aws.com/zone", "values": ["ap-northeast-2b"]}]}
+        ],
+    }
     claim = {"metadata": {"name": "data"}, "spec": {"storageClassName": "gp3", "accessModes": ["ReadWriteOnce"]}}
-    sts = _object("StatefulSet", "db", {"replicas": 2, "template": _template("1", "db"),
-                                        "volumeClaimTemplates": [claim]}, "apps/v1")  # fmt: skip
+    sts = _object(
+        "StatefulSet",
+        "db",
+        {"replicas": 2, "template": _template("1", "db"), "volumeClaimTemplates": [claim]},
+        "apps/v1",
+    )
     found = json.loads(run(POOL, storage, sts).stdout)
     assert {machine["zone"] for machine in found["machines"]} == {"ap-northeast-2b"}
 
@@ -206,12 +252,22 @@ def test_pods_that_leave_a_going_machine_have_their_successors_elsewhere(run: An
 
 
 def _running(name: str, cpu: str, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    labels = {"karpenter.sh/nodepool": "default", "node.kubernetes.io/instance-type": "m5.large",
-              "topology.kubernetes.io/zone": "ap-northeast-2a", "karpenter.sh/capacity-type": "on-demand",
-              "karpenter.sh/initialized": "true", "kubernetes.io/arch": "amd64"}  # fmt: skip
+    labels = {
+        "karpenter.sh/nodepool": "default",
+        "node.kubernetes.io/instance-type": "m5.large",
+        "topology.kubernetes.io/zone": "ap-northeast-2a",
+        "karpenter.sh/capacity-type": "on-demand",
+        "karpenter.sh/initialized": "true",
+        "kubernetes.io/arch": "amd64",
+    }
     room = {"cpu": cpu, "memory": "7Gi", "pods": "29"}
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {},
-            "status": {"capacity": room, "allocatable": room}}  # fmt: skip
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {},
+        "status": {"capacity": room, "allocatable": room},
+    }
     for pod in pods:
         pod["spec"]["nodeName"] = name
     return [node, *pods]
@@ -242,8 +298,12 @@ def test_text_and_yaml_say_the_same(run: Any) -> None:
 def _many(count: int) -> Plan:
     """Machines that may become any of many types."""
     offers = tuple(Choice(instance_type=f"t{n}", zone="z", capacity_type="spot", price=0.01 + n) for n in range(50))
-    machines = tuple(Machine(name=f"m-{n}", pool="p", offerings=offers, requirements=(), requests={"cpu": 5},
-                             pods=(f"default/a-{n}",)) for n in range(count))  # fmt: skip
+    machines = tuple(
+        Machine(
+            name=f"m-{n}", pool="p", offerings=offers, requirements=(), requests={"cpu": 5}, pods=(f"default/a-{n}",)
+        )
+        for n in range(count)
+    )
     places = {f"default/a-{n}": Placement(machine=f"m-{n}") for n in range(count)}
     return Plan(placements=places, machines=machines, cost=Cost(per_hour=0.39052, lower_bound=0.0007999))
 
@@ -271,17 +331,24 @@ def test_people_read_what_machines_are_for_and_why_a_pod_has_none(run: Any) -> N
     heads, row = text.splitlines()[:2]
     assert row[heads.index("FOR") :] == "2 web, lone"
     assert "$0.1180 an hour, $86.14 a month, 1 machine\n" in text
-    assert """
+    assert (
+        """
 no place for 1 pod: default/big-0
   NO_TYPE_FITS (change), NodePool default: ask for less, or allow larger types
   NodePool default: 3 offerings, none left by cpu 64 (at most 1930m)
     nearest: m5.large in ap-northeast-2a, $0.1180/h, lacks cpu 62070m
-""" in text
+"""
+        in text
+    )
 
 
 def test_verbose_says_what_else_would_do_and_what_cheaper_ones_lack(run: Any, tmp_path: Path) -> None:
-    small = {**TYPE, "name": "m5.tiny", "capacity": {"cpu": "1", "memory": "2Gi", "pods": "9"},
-             "offerings": [{**TYPE["offerings"][0], "price": 0.02}]}  # type: ignore[index]  # fmt: skip
+    small = {
+        **TYPE,
+        "name": "m5.tiny",
+        "capacity": {"cpu": "1", "memory": "2Gi", "pods": "9"},
+        "offerings": [{**TYPE["offerings"][0], "price": 0.02}],
+    }  # type: ignore[index]
     (tmp_path / "catalog.json").write_text(json.dumps([TYPE, small]))
     text = run(POOL, _deployment("web", 1, "1500m"), args=("-v",)).stdout
     best = "  $0.1180  m5.large in ap-northeast-2a and 2 more zones, on-demand\n"
@@ -292,8 +359,11 @@ def test_verbose_says_what_else_would_do_and_what_cheaper_ones_lack(run: Any, tm
 def test_a_namespace_is_there_as_soon_as_a_pod_lives_in_it(run: Any) -> None:
     """Manifests seldom have the namespaces themselves; each is labelled with its name in any case."""
     db = _object("Pod", "db", _template("100m", "db")["spec"], namespace="data", labels={"app": "db"})
-    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "topology.kubernetes.io/zone",
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "data"}}}  # fmt: skip
+    term = {
+        "labelSelector": {"matchLabels": {"app": "db"}},
+        "topologyKey": "topology.kubernetes.io/zone",
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "data"}},
+    }
     near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     result = run(POOL, *_running("n1", "1900m", [db]), _deployment("web", 3, "1500m", affinity=near))
     assert result.exit_code == 0

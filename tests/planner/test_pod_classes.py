@@ -6,8 +6,7 @@ from dovetail.model.pods import Pod
 from dovetail.planner.cache import Memory
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Snapshot
-
-from .conftest import HOSTNAME, ZONE, near, pod, pool, spread
+from tests.planner.conftest import HOSTNAME, ZONE, near, pod, pool, spread
 
 
 def _pods(key: str, app: str) -> tuple[Pod, ...]:

@@ -11,8 +11,7 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision, quick
 from dovetail.planner.snapshot import Pool, Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import HOSTNAME, SMALL, ZONE, near, node, pods, pool, spread
+from tests.planner.conftest import HOSTNAME, SMALL, ZONE, near, node, pods, pool, spread
 
 _SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -72,8 +71,10 @@ def test_a_soft_spread_looks_at_machines_that_are_full() -> None:
 
 def _offered(shop: Pool, *wishes: tuple[str, ...]) -> set[tuple[str, str]]:
     """What the machines for pods with such wishes may be, the heaviest wish first."""
-    terms = [{"weight": 100 - at, "preference": {"matchExpressions": [
-        {"key": key, "operator": "In", "values": values}]}} for at, (key, *values) in enumerate(wishes)]  # fmt: skip
+    terms = [
+        {"weight": 100 - at, "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": values}]}}
+        for at, (key, *values) in enumerate(wishes)
+    ]
     snapshot = Snapshot(pools=(shop,), pending=pods(3, affinity={"nodeAffinity": {_SOFT: terms}}))
     plan = provision(snapshot, deadline=0.2, optimiser=better_by_work)
     assert verify(plan, snapshot) == []

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dovetail.model.instancetype import Offering
+from dovetail.model.instance_type import Offering
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from dovetail.planner.snapshot import MinValues, Preferences
-
-from .conftest import (
+from tests.planner.conftest import (
     HOSTNAME,
     LARGE,
     MEDIUM,
@@ -25,7 +24,7 @@ from .conftest import (
     pool,
     spread,
     zones_of,
-)  # fmt: skip
+)
 
 
 def test_the_cheapest_machine_that_holds_the_pod_is_bought(solve: Solve) -> None:
@@ -72,23 +71,34 @@ def test_any_required_affinity_term_will_do(solve: Solve) -> None:
 def test_a_claim_admits_no_combination_that_its_pods_refuse(solve: Solve) -> None:
     """Requirements name types, zones and capacity types; whatever they admit together may be launched."""
     shop = (kind("old", 4, 16, 0.10, spot=True), kind("new", 4, 16, 0.20, spot=True), kind("big", 8, 32, 0.40))
-    terms = [{"matchExpressions": [{"key": INSTANCE_TYPE, "operator": "In", "values": ["new", "big"]}]},
-             {"matchExpressions": [{"key": CAPACITY_TYPE, "operator": "In", "values": ["spot"]},
-                                   {"key": ZONE, "operator": "In", "values": ["z2"]}]}]  # fmt: skip
+    terms = [
+        {"matchExpressions": [{"key": INSTANCE_TYPE, "operator": "In", "values": ["new", "big"]}]},
+        {
+            "matchExpressions": [
+                {"key": CAPACITY_TYPE, "operator": "In", "values": ["spot"]},
+                {"key": ZONE, "operator": "In", "values": ["z2"]},
+            ]
+        },
+    ]
     either = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     (machine,) = solve(pod("a", affinity=either), pools=(pool(types=shop),)).machines
     said = {each["key"]: each["values"] for each in machine.requirements}
-    together = {(each.name, o.zone, o.capacity_type) for each in shop for o in each.offerings
-                if each.name in said[INSTANCE_TYPE] and o.zone in said[ZONE]
-                and o.capacity_type in said[CAPACITY_TYPE]}  # fmt: skip
+    together = {
+        (each.name, o.zone, o.capacity_type)
+        for each in shop
+        for o in each.offerings
+        if each.name in said[INSTANCE_TYPE] and o.zone in said[ZONE] and o.capacity_type in said[CAPACITY_TYPE]
+    }
     assert together == {(each.instance_type, each.zone, each.capacity_type) for each in machine.offerings}
     assert (machine.choice.instance_type, machine.choice.zone, machine.price) == ("old", "z2", pytest.approx(0.04))
 
 
 def test_what_a_claim_admits_gives_way_in_zones_where_types_have_to_vary(solve: Solve) -> None:
     shop = tuple(kind(name, 4, 16, price) for name, price in (("a", 0.10), ("b", 0.11), ("c", 0.12)))
-    terms = [{"matchExpressions": [{"key": INSTANCE_TYPE, "operator": "In", "values": ["a", "b"]}]},
-             {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z1"]}]}]  # fmt: skip
+    terms = [
+        {"matchExpressions": [{"key": INSTANCE_TYPE, "operator": "In", "values": ["a", "b"]}]},
+        {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z1"]}]},
+    ]
     either = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     varied = pool(types=shop, requirements=({"key": INSTANCE_TYPE, "operator": "Exists", "min_values": 3},))
     (plain,) = solve(pod("a", affinity=either), pools=(pool(types=shop),)).machines
@@ -121,8 +131,10 @@ def test_a_zone_spread_uses_every_zone_the_pools_could_open(solve: Solve) -> Non
 
 def test_a_zone_spread_counts_running_pods(solve: Solve) -> None:
     running = pods(2, "web", nodeName="n1")
-    plan = solve(*(pod(f"new-{i}", labels={"app": "web"}, **spread()) for i in range(2)),
-                 nodes=(node("n1", cpu="2", pods=running),))  # fmt: skip
+    plan = solve(
+        *(pod(f"new-{i}", labels={"app": "web"}, **spread()) for i in range(2)),
+        nodes=(node("n1", cpu="2", pods=running),),
+    )
     assert zones_of(plan) == ["z2", "z3"]
 
 
@@ -159,14 +171,18 @@ def test_running_pods_anti_affinity_keeps_others_away(solve: Solve) -> None:
 
 
 def test_affinity_follows_pods_of_the_same_batch(solve: Solve) -> None:
-    plan = solve(pod("cache", labels={"app": "cache"}, nodeSelector={ZONE: "z3"}),
-                 *pods(2, **near("podAffinity", ZONE, app="cache")))  # fmt: skip
+    plan = solve(
+        pod("cache", labels={"app": "cache"}, nodeSelector={ZONE: "z3"}),
+        *pods(2, **near("podAffinity", ZONE, app="cache")),
+    )
     assert zones_of(plan) == ["z3", "z3", "z3"]
 
 
 def test_hostname_affinity_enlarges_the_machine_it_must_share(solve: Solve) -> None:
-    plan = solve(pod("cache", labels={"app": "cache"}, cpu="1500m"),
-                 *pods(3, cpu="3", **near("podAffinity", HOSTNAME, app="cache")))  # fmt: skip
+    plan = solve(
+        pod("cache", labels={"app": "cache"}, cpu="1500m"),
+        *pods(3, cpu="3", **near("podAffinity", HOSTNAME, app="cache")),
+    )
     assert [machine.choice.instance_type for machine in plan.machines] == ["large"]
 
 
@@ -243,8 +259,14 @@ def test_daemonsets_take_their_share_of_every_machine(solve: Solve) -> None:
 
     from dovetail.model.workloads import DaemonSet
 
-    body = {"metadata": {"name": "agent", "uid": "d"}, "spec": {"template": {"spec": {
-        "containers": [{"name": "c", "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}}}]}}}}  # fmt: skip
+    body = {
+        "metadata": {"name": "agent", "uid": "d"},
+        "spec": {
+            "template": {
+                "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}}}]}
+            }
+        },
+    }
     plan = solve(pod("a", cpu="1800m"), daemons=(msgspec.convert(body, DaemonSet),))
     assert plan.machines[0].choice.instance_type == "medium"
     assert plan.machines[0].requests["cpu"] == 2300
@@ -303,8 +325,11 @@ def test_pods_of_a_machine_that_goes_are_placed_elsewhere(solve: Solve) -> None:
 
 
 def test_the_search_never_costs_more_than_the_quick_answer(solve: Solve) -> None:
-    mixed = (*pods(9, "a", cpu="700m", memory="5Gi"), *pods(7, "b", cpu="1900m", **spread(app="b")),
-             *pods(3, "c", cpu="300m", **near("podAntiAffinity", HOSTNAME, app="c")))  # fmt: skip
+    mixed = (
+        *pods(9, "a", cpu="700m", memory="5Gi"),
+        *pods(7, "b", cpu="1900m", **spread(app="b")),
+        *pods(3, "c", cpu="300m", **near("podAntiAffinity", HOSTNAME, app="c")),
+    )
     quick, better = solve(*mixed), solve(*mixed, deadline=0.3)
     assert better.cost.per_hour <= quick.cost.per_hour + 1e-9
     assert better.cost.lower_bound is not None
@@ -344,7 +369,8 @@ def test_company_is_a_pod_that_every_affinity_of_a_pod_selects(solve: Solve) -> 
     both = near("podAffinity", ZONE, "one")
     terms = both["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     terms += near("podAffinity", HOSTNAME, "two")["affinity"]["podAffinity"][
-        "requiredDuringSchedulingIgnoredDuringExecution"]  # fmt: skip
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
     there = (*pods(1, "one", cpu="100m"), *pods(1, "two", cpu="100m"))
     assert set(solve(*there, *pods(1, "lean", cpu="100m", **both)).unschedulable) == {"default/lean-0"}
     terms[1]["labelSelector"] = {"matchLabels": {"tier": "x"}}

@@ -17,10 +17,9 @@ from dovetail.planner.provision import provision
 from dovetail.planner.requirements import text
 from dovetail.planner.snapshot import Pool, Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import HOSTNAME, ZONE, Solve, kind, near, pod, pool
-from .test_daemons import daemon
-from .test_explain import the_funnel, the_reason
+from tests.planner.conftest import HOSTNAME, ZONE, Solve, kind, near, pod, pool
+from tests.planner.test_daemons import daemon
+from tests.planner.test_explain import the_funnel, the_reason
 
 ARCH, CATEGORY, CAPACITY = "kubernetes.io/arch", "karpenter.k8s.aws/instance-category", "karpenter.sh/capacity-type"
 GPU = "example.com/gpu"
@@ -57,18 +56,37 @@ def stores(draw: st.DrawFn) -> Pool:
     needs += seldom(draw, (), [requirement(CAPACITY, "on-demand")])
     needs += seldom(draw, (), [requirement("node.kubernetes.io/instance-type", "c.small", "m.small", min_values=2)])
     taints = seldom(draw, (), ("team",), ("team", "tier"))
-    return pool(draw(st.sampled_from("ab")), types=STORE, requirements=tuple(needs),
-                limits=seldom(draw, {}, {"cpu": 1000}, {"nodes": 0}, {"memory": 2**33}),
-                labels=draw(st.sampled_from([{}, {"team": "a"}])),
-                taints=tuple({"key": key, "value": "x", "effect": "NoSchedule"} for key in taints))  # fmt: skip
+    return pool(
+        draw(st.sampled_from("ab")),
+        types=STORE,
+        requirements=tuple(needs),
+        limits=seldom(draw, {}, {"cpu": 1000}, {"nodes": 0}, {"memory": 2**33}),
+        labels=draw(st.sampled_from([{}, {"team": "a"}])),
+        taints=tuple({"key": key, "value": "x", "effect": "NoSchedule"} for key in taints),
+    )
 
 
 @st.composite
 def guests(draw: st.DrawFn) -> Pod:
-    asked = seldom(draw, {}, {ARCH: "arm64"}, {ARCH: "x86"}, {ZONE: "z3"}, {ZONE: "z9"}, {"team": "a"}, {"team": "b"},
-                   {CAPACITY: "spot"}, {CATEGORY: "m", ZONE: "z3"})  # fmt: skip
-    return pod("a", cpu=seldom(draw, "1", "3", "12", "50", "90"), memory=seldom(draw, "1Gi", "6Gi", "100Gi"),
-               requests=seldom(draw, {}, {GPU: "1"}, {GPU: "3"}), nodeSelector=asked)  # fmt: skip
+    asked = seldom(
+        draw,
+        {},
+        {ARCH: "arm64"},
+        {ARCH: "x86"},
+        {ZONE: "z3"},
+        {ZONE: "z9"},
+        {"team": "a"},
+        {"team": "b"},
+        {CAPACITY: "spot"},
+        {CATEGORY: "m", ZONE: "z3"},
+    )
+    return pod(
+        "a",
+        cpu=seldom(draw, "1", "3", "12", "50", "90"),
+        memory=seldom(draw, "1Gi", "6Gi", "100Gi"),
+        requests=seldom(draw, {}, {GPU: "1"}, {GPU: "3"}),
+        nodeSelector=asked,
+    )
 
 
 def treated(snapshot: Snapshot, funnel: Funnel, name: str) -> Snapshot:
@@ -102,8 +120,9 @@ def _asking_less(guest: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> C
     room = next(each.capacity for each in STORE if each.name == funnel.nearest.instance_type)
     (container,) = guest.spec.containers
     less = {"cpu": f"{room['cpu']}m", "memory": str(room["memory"]), GPU: str(room.get(GPU, 0))}
-    requests = {key: less[key] if key in funnel.nearest_lacks else asked
-                for key, asked in container.resources.requests.items()}  # fmt: skip
+    requests = {
+        key: less[key] if key in funnel.nearest_lacks else asked for key, asked in container.resources.requests.items()
+    }
     resources = replace(container.resources, requests=requests)
     spec = replace(guest.spec, containers=(replace(container, resources=resources),))
     return replace(guest, spec=spec), one, snapshot
@@ -135,9 +154,14 @@ def _patient(guest: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured
 
 
 _CURES: dict[str, Callable[[Pod, Pool, Snapshot, Funnel], Cured]] = {
-    "UNTOLERATED_TAINT": _tolerating, "NO_TYPE_FITS": _asking_less, "NO_TYPE_MATCHES": _asking_another,
-    "UNKNOWN_LABEL": _declaring, "LIMIT_REACHED": _unlimited, "MIN_VALUES": _undemanding, "NO_OFFERING": _patient,
-}  # fmt: skip
+    "UNTOLERATED_TAINT": _tolerating,
+    "NO_TYPE_FITS": _asking_less,
+    "NO_TYPE_MATCHES": _asking_another,
+    "UNKNOWN_LABEL": _declaring,
+    "LIMIT_REACHED": _unlimited,
+    "MIN_VALUES": _undemanding,
+    "NO_OFFERING": _patient,
+}
 _GONE = frozenset((each.name, zone, "on-demand") for each in STORE[:2] for zone in ("z1", "z2", "z3"))
 
 
@@ -164,8 +188,10 @@ def test_whoever_does_what_the_reason_says_has_a_place_at_the_price_that_was_tol
 def test_the_pool_that_a_toleration_opens_is_blamed_not_the_one_that_has_no_such_machine(solve: Solve) -> None:
     """Both lack one thing; but nobody buys GPUs for a general pool because a pod forgot a toleration."""
     taint = {"key": GPU, "value": "true", "effect": "NoSchedule"}
-    pools = (pool("general", types=STORE, requirements=(requirement(CATEGORY, "c", "m"),)),
-             pool("gpu", types=STORE, requirements=(requirement(CATEGORY, "g"),), taints=(taint,)))  # fmt: skip
+    pools = (
+        pool("general", types=STORE, requirements=(requirement(CATEGORY, "c", "m"),)),
+        pool("gpu", types=STORE, requirements=(requirement(CATEGORY, "g"),), taints=(taint,)),
+    )
     why = the_reason(solve(pod("a", requests={GPU: "1"}), pools=pools))
     assert why.code == "UNTOLERATED_TAINT"
     assert list(why.pools) == ["gpu", "general"]
@@ -230,8 +256,14 @@ def test_of_many_values_the_one_that_was_meant_is_told(solve: Solve) -> None:
 
 def test_requirements_of_a_pool_that_leave_nothing_together_are_named(solve: Solve) -> None:
     """Each of them is met by something; the third has no part in it."""
-    odd = pool(types=STORE, requirements=(requirement(CATEGORY, "c", "m"), requirement(ARCH, "arm64"),
-                                          requirement("kubernetes.io/os", "linux")))  # fmt: skip
+    odd = pool(
+        types=STORE,
+        requirements=(
+            requirement(CATEGORY, "c", "m"),
+            requirement(ARCH, "arm64"),
+            requirement("kubernetes.io/os", "linux"),
+        ),
+    )
     told = f"its own requirements {CATEGORY} In [c, m] and {ARCH} In [arm64]"
     assert the_funnel(solve(pod("a"), pools=(odd,))).emptied_by == told
     why = the_reason(solve(pod("a", cpu="99"), pools=(replace(odd, name="odd"), pool())))
@@ -265,8 +297,10 @@ def test_a_disk_that_is_too_small_is_the_node_classes_matter(solve: Solve) -> No
 
 def test_more_volumes_than_anything_attaches_are_counted(solve: Solve) -> None:
     disks = [{"name": f"v{number}", "awsElasticBlockStore": {"volumeID": f"vol-{number}"}} for number in range(5)]
-    types = tuple(kind(name, 2, 8, price, attach_limits={"ebs.csi.aws.com": most})
-                  for name, price, most in (("few", 0.1, 2), ("many", 0.3, 4)))  # fmt: skip
+    types = tuple(
+        kind(name, 2, 8, price, attach_limits={"ebs.csi.aws.com": most})
+        for name, price, most in (("few", 0.1, 2), ("many", 0.3, 4))
+    )
     funnel = the_funnel(solve(pod("a", volumes=disks), pools=(pool(types=types),)))
     assert (funnel.code, funnel.emptied_by) == ("VOLUME_LIMIT", "5 volumes of ebs.csi.aws.com (at most 4)")
     assert funnel.miss == "many in z1, $0.3000/h, lacks 1 volume of ebs.csi.aws.com"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.model.instancetype import InstanceType
+from dovetail.model.instance_type import InstanceType
 from dovetail.model.pods import Pod
 from dovetail.model.volumes import PersistentVolumeClaim, StorageClass
 from dovetail.planner.packing.state import Board
@@ -19,8 +19,7 @@ from dovetail.planner.problem.request import Ask
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import Solve, kind, node, pod, pool
+from tests.planner.conftest import Solve, kind, node, pod, pool
 
 _EBS = "ebs.csi.aws.com"
 _SHOP = (kind("small", 2, 8, 0.10, attach_limits={_EBS: 2}), kind("large", 16, 64, 0.80, attach_limits={_EBS: 2}))
@@ -58,16 +57,22 @@ def test_machines_attach_own_volumes_beside_a_shared_one(solve: Solve) -> None:
 
 def test_a_machine_that_is_full_takes_no_pod_with_a_volume_that_it_does_not_hold(solve: Solve) -> None:
     there = node("full", attach_limits={_EBS: 0})
-    plan = solve(*_using("a", 3), pools=(pool(types=_SHOP),), nodes=(there,), claims=_claims("a"),
-                 storage_classes=_CLASSES)  # fmt: skip
+    plan = solve(
+        *_using("a", 3), pools=(pool(types=_SHOP),), nodes=(there,), claims=_claims("a"), storage_classes=_CLASSES
+    )
     assert {place.node for place in plan.placements.values()} == {None}
 
 
 def test_no_bound_counts_a_shared_volume_for_each_pod(solve: Solve) -> None:
     """More volumes are shared than a machine attaches: two machines are enough, however many pods there are."""
     waiting = [each for claim in ("a", "b", "c", "d") for each in _using(claim, 8)]
-    plan = solve(*waiting, pools=(pool(types=_SHOP[1:]),), claims=_claims("a", "b", "c", "d"),
-                 storage_classes=_CLASSES, deadline=0.1)  # fmt: skip
+    plan = solve(
+        *waiting,
+        pools=(pool(types=_SHOP[1:]),),
+        claims=_claims("a", "b", "c", "d"),
+        storage_classes=_CLASSES,
+        deadline=0.1,
+    )
     assert plan.cost.lower_bound is not None
     assert plan.cost.lower_bound <= 2 * 0.80
 
@@ -76,8 +81,9 @@ def test_a_volume_that_a_machine_holds_already_takes_no_attachment_there(solve: 
     """Nothing else could be attached, but a pod that uses the same volume as a running one may join it."""
     volumes = _mounts("a")
     there = node("full", attach_limits={_EBS: 1}, pods=(pod("old", volumes=volumes, nodeName="full"),))
-    plan = solve(*_using("a", 2), pools=(pool(types=_SHOP),), nodes=(there,), claims=_claims("a"),
-                 storage_classes=_CLASSES)  # fmt: skip
+    plan = solve(
+        *_using("a", 2), pools=(pool(types=_SHOP),), nodes=(there,), claims=_claims("a"), storage_classes=_CLASSES
+    )
     assert {place.node for place in plan.placements.values()} == {"full"}
 
 
@@ -91,14 +97,18 @@ def test_volumes_that_are_shared_by_few_are_attached_where_those_are(solve: Solv
 
 def test_pods_that_use_several_volumes_share_them_all(solve: Solve) -> None:
     waiting = [pod(f"both-{at}", cpu="500m", volumes=_mounts("ab")) for at in range(2)]
-    plan = solve(*waiting, *_using("c", 2), pools=(pool(types=_SHOP),), claims=_claims(*"abc"),
-                 storage_classes=_CLASSES)  # fmt: skip
+    plan = solve(
+        *waiting, *_using("c", 2), pools=(pool(types=_SHOP),), claims=_claims(*"abc"), storage_classes=_CLASSES
+    )
     assert not plan.unschedulable
 
 
 def _problem(*pending: Pod, claims: str, nodes: tuple[NodeState, ...] = ()) -> Problem:
-    return Problem(Snapshot(pools=(pool(types=_SHOP),), pending=pending, nodes=nodes, claims=_claims(*claims),
-                            storage_classes=_CLASSES))  # fmt: skip
+    return Problem(
+        Snapshot(
+            pools=(pool(types=_SHOP),), pending=pending, nodes=nodes, claims=_claims(*claims), storage_classes=_CLASSES
+        )
+    )
 
 
 def _ask(problem: Problem, name: str) -> Ask:
@@ -147,8 +157,11 @@ def test_pods_with_volumes_of_their_own_leave_an_attachment_for_what_they_share(
     claims = ("a", "b", "c", "d")
     waiting = [pod(f"p-{own}", volumes=_mounts(("a", own))) for own in claims[1:]]
     three = kind("three", 16, 64, 0.80, attach_limits={_EBS: 3})
-    problem = Problem(Snapshot(pools=(pool(types=(three,)),), pending=tuple(waiting), claims=_claims(*claims),
-                               storage_classes=_CLASSES))  # fmt: skip
+    problem = Problem(
+        Snapshot(
+            pools=(pool(types=(three,)),), pending=tuple(waiting), claims=_claims(*claims), storage_classes=_CLASSES
+        )
+    )
     board, ask = Board(problem), _ask(problem, "p-b")
     at = board.open(0)
     assert board.holds(ask, at, 3) == 2
@@ -159,8 +172,15 @@ def test_a_machine_that_lacks_a_volume_takes_its_pods_once_somebody_else_has_bro
     """The large pods come first and find room for one volume; the small ones follow whoever has theirs."""
     there = [node(name, cpu="8", attach_limits={_EBS: 1}) for name in ("one", "two")]
     large = [pod(f"large-{name}", cpu="3", volumes=_mounts(name)) for name in "ab"]
-    plan = solve(*large, *_using("a", 4), *_using("b", 4), pools=(), nodes=there, claims=_claims("a", "b"),
-                 storage_classes=_CLASSES)  # fmt: skip
+    plan = solve(
+        *large,
+        *_using("a", 4),
+        *_using("b", 4),
+        pools=(),
+        nodes=there,
+        claims=_claims("a", "b"),
+        storage_classes=_CLASSES,
+    )
     assert not plan.unschedulable
 
 
@@ -196,12 +216,19 @@ def test_plans_with_shared_volumes_hold_and_leave_nobody_out_for_want_of_machine
     waiting: list[frozenset[str]], there: list[tuple[int, frozenset[str]]], limit: int
 ) -> None:
     pending = tuple(pod(f"p{at}", volumes=_mounts(names)) for at, names in enumerate(waiting))
-    nodes = tuple(node(f"n{at}", cpu="4", attach_limits={_EBS: most},
-                       pods=(pod(f"old{at}", volumes=_mounts(names), nodeName=f"n{at}"),))
-                  for at, (most, names) in enumerate(there))  # fmt: skip
+    nodes = tuple(
+        node(
+            f"n{at}",
+            cpu="4",
+            attach_limits={_EBS: most},
+            pods=(pod(f"old{at}", volumes=_mounts(names), nodeName=f"n{at}"),),
+        )
+        for at, (most, names) in enumerate(there)
+    )
     types = (kind("small", 2, 8, 0.10, attach_limits={_EBS: limit}),)
-    snapshot = Snapshot(pools=(pool(types=types),), pending=pending, nodes=nodes, claims=_claims(*"abcdef"),
-                        storage_classes=_CLASSES)  # fmt: skip
+    snapshot = Snapshot(
+        pools=(pool(types=types),), pending=pending, nodes=nodes, claims=_claims(*"abcdef"), storage_classes=_CLASSES
+    )
     plan = provision(snapshot, deadline=0.05)
     assert [str(each) for each in verify(plan, snapshot)] == []
     assert all(len(waiting[int(key.removeprefix("default/p"))]) > limit for key in plan.unschedulable)
@@ -220,23 +247,40 @@ def test_nodes_that_cannot_attach_all_that_is_shared_begin_with_different_volume
 ) -> None:
     """Each has one attachment, and keeps it for the users of one volume; none has to wait for room for both."""
     there = [node(name, cpu="8", attach_limits={_EBS: 1}) for name in ("one", "two")]
-    plan = solve(*_using("a", 3), *_using("b", 2), pools=(pool(types=types),), nodes=there, claims=_claims("a", "b"),
-                 storage_classes=_CLASSES)  # fmt: skip
+    plan = solve(
+        *_using("a", 3),
+        *_using("b", 2),
+        pools=(pool(types=types),),
+        nodes=there,
+        claims=_claims("a", "b"),
+        storage_classes=_CLASSES,
+    )
     assert {place.node for place in plan.placements.values()} == {"one", "two"}
 
 
 def test_a_node_keeps_its_attachments_for_what_it_holds(solve: Solve) -> None:
     volumes = _mounts("b")
     there = node("full", cpu="8", attach_limits={_EBS: 1}, pods=(pod("old", volumes=volumes, nodeName="full"),))
-    plan = solve(*_using("a", 3), *_using("b", 2), pools=(pool(types=_SHOP),), nodes=(there,),
-                 claims=_claims("a", "b"), storage_classes=_CLASSES)  # fmt: skip
+    plan = solve(
+        *_using("a", 3),
+        *_using("b", 2),
+        pools=(pool(types=_SHOP),),
+        nodes=(there,),
+        claims=_claims("a", "b"),
+        storage_classes=_CLASSES,
+    )
     assert [key for key, place in plan.placements.items() if place.node == "full"] == ["default/b-0", "default/b-1"]
 
 
 def test_a_shared_volume_that_nothing_attaches_is_told_as_any_other(solve: Solve) -> None:
     none = kind("small", 2, 8, 0.10, attach_limits={_EBS: 0})
-    plan = solve(*_using("a", 2), pools=(pool(types=(none,)),), nodes=(node("full", attach_limits={_EBS: 0}),),
-                 claims=_claims("a"), storage_classes=_CLASSES)  # fmt: skip
+    plan = solve(
+        *_using("a", 2),
+        pools=(pool(types=(none,)),),
+        nodes=(node("full", attach_limits={_EBS: 0}),),
+        claims=_claims("a"),
+        storage_classes=_CLASSES,
+    )
     why = plan.unschedulable["default/a-0"]
     assert why.code == "VOLUME_LIMIT"
     assert f"1 volume of {_EBS} (at most 0)" in why.message

@@ -9,8 +9,7 @@ from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.state import Board
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Snapshot
-
-from .conftest import MEDIUM, SMALL, pod, pods, pool, spread
+from tests.planner.conftest import MEDIUM, SMALL, pod, pods, pool, spread
 
 
 def _problem() -> Problem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.model.instancetype import Offering
+from dovetail.model.instance_type import Offering
 from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
@@ -40,11 +40,15 @@ def test_the_verifier_lets_pods_wait_in_line_for_those_who_wait_themselves(solve
 
 def test_pods_that_come_later_make_nobody_pay_for_another_zone() -> None:
     """The owners fill the emptiest zone, which is cheapest too; whoever must go there as well comes after them."""
-    offers = tuple(Offering(zone=zone, capacity_type="on-demand", price=price)
-                   for zone, price in (("z1", 0.1), ("z2", 0.11), ("z3", 0.11)))  # fmt: skip
+    offers = tuple(
+        Offering(zone=zone, capacity_type="on-demand", price=price)
+        for zone, price in (("z1", 0.1), ("z2", 0.11), ("z3", 0.11))
+    )
     shop = (kind("only", 16, 64, 0.1, offerings=offers),)
-    there = tuple(node(f"n-{zone}", zone=zone, cpu="1", pods=pods(3, f"run-{zone}", cpu="300m", labels={"tier": "x"}))
-                  for zone in ("z2", "z3"))  # fmt: skip
+    there = tuple(
+        node(f"n-{zone}", zone=zone, cpu="1", pods=pods(3, f"run-{zone}", cpu="300m", labels={"tier": "x"}))
+        for zone in ("z2", "z3")
+    )
     owners = pods(4, "owner", cpu="3", labels={"tier": "x"}, **spread(ZONE, 2, **_TIER))
     later = pods(7, "later", cpu="250m", labels={"tier": "x"}, nodeSelector={ZONE: "z1"})
     snapshot = Snapshot(pools=(pool(types=shop),), nodes=there, pending=(*owners, *later))

@@ -12,13 +12,16 @@ from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.state import Board, buy, used_by_all
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Snapshot
-
-from .conftest import HOSTNAME, ZONE, node, pod, pool, spread
+from tests.planner.conftest import HOSTNAME, ZONE, node, pod, pool, spread
 
 
 def _problem() -> Problem:
-    rules = {"topologySpreadConstraints": [*spread(ZONE, 1, "web")["topologySpreadConstraints"],
-                                           *spread(HOSTNAME, 2, "web")["topologySpreadConstraints"]]}  # fmt: skip
+    rules = {
+        "topologySpreadConstraints": [
+            *spread(ZONE, 1, "web")["topologySpreadConstraints"],
+            *spread(HOSTNAME, 2, "web")["topologySpreadConstraints"],
+        ]
+    }
     pending = tuple(pod(f"web-{at}", "300m", labels={"app": "web"}, **rules) for at in range(4))
     return Problem(Snapshot(pools=(pool(),), nodes=(node("n0", "z1", cpu="2"),), pending=pending))
 

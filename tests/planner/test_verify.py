@@ -15,8 +15,7 @@ from dovetail.planner.plan import Choice, Machine, Placement, Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import HOSTNAME, SMALL, ZONE, ZONES, kind, near, node, pod, pods, pool, spread, zones_of
+from tests.planner.conftest import HOSTNAME, SMALL, ZONE, ZONES, kind, near, node, pod, pods, pool, spread, zones_of
 
 
 def _rules(plan: Plan, snapshot: Snapshot) -> set[str]:
@@ -142,10 +141,14 @@ def test_a_pinned_machine_with_offerings_in_other_zones_is_noticed() -> None:
 
 
 def test_an_affinity_left_alone_is_noticed() -> None:
-    plan, snapshot = _plan(pod("cache", labels={"app": "cache"}, nodeSelector={ZONE: "z1"}),
-                           pod("a", **near("podAffinity", ZONE, app="cache")))  # fmt: skip
-    assert "fit" in _rules(plan, replace(snapshot, pending=tuple(
-        replace(p, metadata=replace(p.metadata, labels={})) for p in snapshot.pending)))  # fmt: skip
+    plan, snapshot = _plan(
+        pod("cache", labels={"app": "cache"}, nodeSelector={ZONE: "z1"}),
+        pod("a", **near("podAffinity", ZONE, app="cache")),
+    )
+    assert "fit" in _rules(
+        plan,
+        replace(snapshot, pending=tuple(replace(p, metadata=replace(p.metadata, labels={})) for p in snapshot.pending)),
+    )
 
 
 def test_limits_count_the_largest_offering_of_each_machine() -> None:
@@ -164,8 +167,9 @@ def test_a_node_that_is_full_or_unknown_is_noticed() -> None:
 
 
 def test_an_untolerated_taint_is_noticed() -> None:
-    plan, snapshot = _plan(pod("a", tolerations=[{"operator": "Exists"}]),
-                           pools=(pool(taints=({"key": "x", "effect": "NoSchedule"},)),))  # fmt: skip
+    plan, snapshot = _plan(
+        pod("a", tolerations=[{"operator": "Exists"}]), pools=(pool(taints=({"key": "x", "effect": "NoSchedule"},)),)
+    )
     bare = tuple(replace(p, spec=replace(p.spec, tolerations=())) for p in snapshot.pending)
     assert "fit" in _rules(plan, replace(snapshot, pending=bare))
 

@@ -13,14 +13,15 @@ from dovetail.model.fit.podinfo import PodInfo, pod_info
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.nodes import Node, NodeSpec, NodeStatus, Taint
 from dovetail.planner.verify.counts import Tallies
-
-from .conftest import HOSTNAME, ZONE, pod
+from tests.planner.conftest import HOSTNAME, ZONE, pod
 
 APPS = ("web", "db", "cache")
 SELECTORS: tuple[dict[str, Any] | None, ...] = (
-    None, {}, *({"matchLabels": {"app": app}} for app in APPS),
+    None,
+    {},
+    *({"matchLabels": {"app": app}} for app in APPS),
     {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]},
-)  # fmt: skip
+)
 WHERE: tuple[dict[str, Any], ...] = ({}, {"namespaces": ["default", "other"]}, {"namespaceSelector": {}})
 KEYS = st.sampled_from((ZONE, HOSTNAME, "rack"))
 
@@ -35,8 +36,13 @@ def asked(draw: st.DrawFn) -> dict[str, Any]:
 
     def spread() -> dict[str, Any]:
         policy = draw(st.sampled_from(({}, {"nodeTaintsPolicy": "Honor"}, {"nodeAffinityPolicy": "Ignore"})))
-        return {"maxSkew": draw(st.integers(1, 2)), "topologyKey": draw(KEYS), "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": draw(st.sampled_from(SELECTORS)), **policy}  # fmt: skip
+        return {
+            "maxSkew": draw(st.integers(1, 2)),
+            "topologyKey": draw(KEYS),
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": draw(st.sampled_from(SELECTORS)),
+            **policy,
+        }
 
     found: dict[str, Any] = {}
     if draw(st.booleans()):
@@ -54,9 +60,11 @@ def arrivals(draw: st.DrawFn) -> list[tuple[PodInfo, str]]:
     found = []
     for number in range(draw(st.integers(1, 14))):
         made = pod(
-            f"p{number}", labels={"app": draw(st.sampled_from(APPS))},
-            namespace=draw(st.sampled_from(("default", "other"))), **draw(asked()),
-        )  # fmt: skip
+            f"p{number}",
+            labels={"app": draw(st.sampled_from(APPS))},
+            namespace=draw(st.sampled_from(("default", "other"))),
+            **draw(asked()),
+        )
         found.append((pod_info(made), draw(st.sampled_from(("a", "b", "c", "d")))))
     return found
 
@@ -68,10 +76,11 @@ def _cluster() -> Cluster:
     return Cluster.of(
         Node(
             metadata=ObjectMeta(name=name, labels={HOSTNAME: name, ZONE: f"z{at % 2 + 1}", **racks[name]}),
-            spec=NodeSpec(taints=taints.get(name, ())), status=NodeStatus(allocatable=room),
+            spec=NodeSpec(taints=taints.get(name, ())),
+            status=NodeStatus(allocatable=room),
         )
         for at, name in enumerate(racks)
-    )  # fmt: skip
+    )
 
 
 @given(arrivals())

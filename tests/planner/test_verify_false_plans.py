@@ -19,8 +19,7 @@ from dovetail.planner.plan import Choice, Cost, Machine, Move, Placement, Plan, 
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import HOSTNAME, SHOP, ZONE, ZONES, near, node, pod, pods, pool, spread
+from tests.planner.conftest import HOSTNAME, SHOP, ZONE, ZONES, near, node, pod, pods, pool, spread
 
 _TIER = {"key": "tier", "operator": "In", "values": ("x", "y")}
 _WORLD = Snapshot(
@@ -81,7 +80,7 @@ _LIES: dict[str, tuple[str, Plan]] = {
     "a price that is no number": ("offering", _first(offerings=(replace(_CHOICE, price=float("nan")),))),
     "a reservation that nobody has": ("offering", _first(offerings=(replace(_CHOICE, reservation_id="cr-1"),))),
     "less than nothing asked for": ("requests", _first(requests={"cpu": -1})),
-}  # fmt: skip
+}
 
 
 def test_the_truth_passes() -> None:
@@ -107,10 +106,18 @@ _IDLE = tuple(
         ("placed", lambda plan: replace(plan, placements={}, moves={}, evictions=0)),
         ("moved", lambda plan: replace(plan, moves={key: Move(source="n9", node="n9") for key in plan.moves})),
         ("cost", lambda plan: replace(plan, cost=replace(plan.cost, per_hour=0.0))),
-        ("fit", lambda plan: replace(plan, placements=dict.fromkeys(plan.placements, Placement(node=plan.remove[0])),
-                                     machines=(), moves={}, evictions=0)),
+        (
+            "fit",
+            lambda plan: replace(
+                plan,
+                placements=dict.fromkeys(plan.placements, Placement(node=plan.remove[0])),
+                machines=(),
+                moves={},
+                evictions=0,
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_pods_of_machines_that_are_removed_are_accounted_for(rule: str, lie: Callable[[Plan], Plan]) -> None:
     snapshot = Snapshot(pools=(pool(),), nodes=_IDLE)
     plan = consolidate(snapshot)
@@ -139,16 +146,27 @@ class _Ask(NamedTuple):
     machine: int
 
 
-_asks = st.builds(_Ask, st.sampled_from((100, 900, 1900)), st.sampled_from((None, None, *ZONES)), st.booleans(),
-                  st.sampled_from((False, False, True)), st.integers(0, 2))  # fmt: skip
+_asks = st.builds(
+    _Ask,
+    st.sampled_from((100, 900, 1900)),
+    st.sampled_from((None, None, *ZONES)),
+    st.booleans(),
+    st.sampled_from((False, False, True)),
+    st.integers(0, 2),
+)
 _machines = st.lists(st.tuples(st.sampled_from(SHOP), st.sampled_from(ZONES)), min_size=3, max_size=3)
 
 
 def _pod(at: int, ask: _Ask) -> Pod:
     more: dict[str, Any] = near("podAntiAffinity", HOSTNAME) if ask.apart else {}
-    return pod(f"web-{at}", cpu=f"{ask.cpu}m", labels={"app": "web"} if ask.apart else {},
-               nodeSelector={ZONE: ask.zone} if ask.zone else {},
-               container={"ports": [{"hostPort": 80}] if ask.port else []}, **more)  # fmt: skip
+    return pod(
+        f"web-{at}",
+        cpu=f"{ask.cpu}m",
+        labels={"app": "web"} if ask.apart else {},
+        nodeSelector={ZONE: ask.zone} if ask.zone else {},
+        container={"ports": [{"hostPort": 80}] if ask.port else []},
+        **more,
+    )
 
 
 def _holds(cpu: int, zone: str, on: Sequence[_Ask]) -> bool:
@@ -172,9 +190,16 @@ def _bought(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: Seq
                 used[name] += amount
         choice = Choice(instance_type=kind.name, zone=zone, capacity_type="on-demand", price=kind.offerings[0].price)
         said = ((INSTANCE_TYPE, kind.name), (ZONE, zone))
-        machines.append(Machine(name=f"m-{number}", pool="default", offerings=(choice,), requests=used,
-                                requirements=tuple({"key": k, "operator": "In", "values": [v]} for k, v in said),
-                                pods=tuple(each.metadata.key for each in mine)))  # fmt: skip
+        machines.append(
+            Machine(
+                name=f"m-{number}",
+                pool="default",
+                offerings=(choice,),
+                requests=used,
+                requirements=tuple({"key": k, "operator": "In", "values": [v]} for k, v in said),
+                pods=tuple(each.metadata.key for each in mine),
+            )
+        )
     placements = {each.metadata.key: Placement(machine=f"m-{at}") for each, at in zip(waiting, where, strict=True)}
     cost = Cost(per_hour=sum(machine.price for machine in machines))
     return Plan(placements=placements, machines=tuple(machines), cost=cost)
@@ -184,8 +209,10 @@ def _bought(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: Seq
 def test_plain_arithmetic_agrees_about_any_assignment(asks: list[_Ask], sorts: list[tuple[Any, str]]) -> None:
     waiting = tuple(_pod(at, ask) for at, ask in enumerate(asks))
     plan = _bought(sorts, waiting, [ask.machine for ask in asks])
-    right = all(_holds(kind.capacity["cpu"], zone, [ask for ask in asks if ask.machine == number])
-                for number, (kind, zone) in enumerate(sorts))  # fmt: skip
+    right = all(
+        _holds(kind.capacity["cpu"], zone, [ask for ask in asks if ask.machine == number])
+        for number, (kind, zone) in enumerate(sorts)
+    )
     found = verify(plan, Snapshot(pools=(pool(),), pending=waiting))
     assert (found == []) is right, [str(each) for each in found]
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dovetail.model.instancetype import Offering
+from dovetail.model.instance_type import Offering
 from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod, TopologySpreadConstraint
 from dovetail.model.selector import LabelSelector
@@ -17,9 +17,8 @@ from dovetail.planner.plan import Cost, Machine, Placement, Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import HOSTNAME, LARGE, SMALL, ZONE, Solve, kind, near, node, pod, pods, pool, spread
-from .test_daemons import daemon
+from tests.planner.conftest import HOSTNAME, LARGE, SMALL, ZONE, Solve, kind, near, node, pod, pods, pool, spread
+from tests.planner.test_daemons import daemon
 
 EBS = "ebs.csi.aws.com"
 
@@ -55,12 +54,19 @@ def _machine(plan: Plan, **changes: Any) -> Plan:
 
 def _volume(name: str, zone: str) -> tuple[PersistentVolumeClaim, PersistentVolume]:
     bound = {"pv.kubernetes.io/bind-completed": "yes"}
-    claim = {"metadata": {"name": name, "namespace": "default", "annotations": bound},
-             "spec": {"volumeName": f"pv-{name}", "storageClassName": "gp3"}, "status": {"phase": "Bound"}}  # fmt: skip
+    claim = {
+        "metadata": {"name": name, "namespace": "default", "annotations": bound},
+        "spec": {"volumeName": f"pv-{name}", "storageClassName": "gp3"},
+        "status": {"phase": "Bound"},
+    }
     where = {"key": ZONE, "operator": "In", "values": [zone]}
-    volume = {"metadata": {"name": f"pv-{name}"}, "spec": {
-        "csi": {"driver": EBS, "volumeHandle": f"vol-{name}"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}}}}  # fmt: skip
+    volume = {
+        "metadata": {"name": f"pv-{name}"},
+        "spec": {
+            "csi": {"driver": EBS, "volumeHandle": f"vol-{name}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}},
+        },
+    }
     return msgspec.convert(claim, PersistentVolumeClaim), msgspec.convert(volume, PersistentVolume)
 
 
@@ -145,11 +151,16 @@ def test_a_device_that_is_not_there() -> None:
 @pytest.mark.parametrize(
     "rule",
     [
-        spread(), spread(HOSTNAME), spread(skew=2, minDomains=3), spread(matchLabelKeys=["app"]),
-        spread(nodeAffinityPolicy="Ignore"), spread(nodeTaintsPolicy="Honor"), near("podAntiAffinity", HOSTNAME),
+        spread(),
+        spread(HOSTNAME),
+        spread(skew=2, minDomains=3),
+        spread(matchLabelKeys=["app"]),
+        spread(nodeAffinityPolicy="Ignore"),
+        spread(nodeTaintsPolicy="Honor"),
+        near("podAntiAffinity", HOSTNAME),
         near("podAntiAffinity", ZONE),
     ],
-)  # fmt: skip
+)
 def test_everybody_on_one_machine(rule: dict[str, Any]) -> None:
     plan, snapshot = _plan(*pods(3, **rule))
     assert len(plan.machines) > 1
@@ -228,10 +239,16 @@ def test_a_node_answers_to_the_old_names_of_its_labels(solve: Solve) -> None:
 
 
 def test_a_claim_that_names_no_class_has_the_default_one() -> None:
-    body = {"metadata": {"name": "gp3", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
-            "provisioner": EBS, "volumeBindingMode": "WaitForFirstConsumer",
-            "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}]}  # fmt: skip
+    body = {
+        "metadata": {"name": "gp3", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "provisioner": EBS,
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}],
+    }
     claim = {"metadata": {"name": "a", "namespace": "default"}, "status": {"phase": "Pending"}}
-    plan, _ = _plan(*pods(1, **_mounts("a")), storage_classes={"gp3": msgspec.convert(body, StorageClass)},
-                    claims={"default/a": msgspec.convert(claim, PersistentVolumeClaim)})  # fmt: skip
+    plan, _ = _plan(
+        *pods(1, **_mounts("a")),
+        storage_classes={"gp3": msgspec.convert(body, StorageClass)},
+        claims={"default/a": msgspec.convert(claim, PersistentVolumeClaim)},
+    )
     assert plan.machines[0].choice.zone == "z2"

@@ -12,8 +12,7 @@ from dovetail.model.meta import ObjectMeta
 from dovetail.model.pods import Pod
 from dovetail.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.planner.plan import Plan
-
-from .conftest import HOSTNAME, ZONE, Solve, node, pod
+from tests.planner.conftest import HOSTNAME, ZONE, Solve, node, pod
 
 _STATIC = "kubernetes.io/no-provisioner"
 _EBS = "ebs.csi.aws.com"
@@ -27,15 +26,25 @@ def _user(name: str = "db", claim: str = "data", **more: Any) -> Pod:
 
 def _claim(name: str = "data", *, notes: dict[str, str] | None = None, phase: str = "", **spec: Any) -> dict[str, Any]:
     notes = {"pv.kubernetes.io/bind-completed": "yes"} if "volumeName" in spec and notes is None else notes or {}
-    body = {"metadata": {"name": name, "namespace": "default", "annotations": notes},
-            "spec": {"accessModes": ["ReadWriteOnce"], **spec}, "status": {"phase": phase}}  # fmt: skip
+    body = {
+        "metadata": {"name": name, "namespace": "default", "annotations": notes},
+        "spec": {"accessModes": ["ReadWriteOnce"], **spec},
+        "status": {"phase": phase},
+    }
     return {f"default/{name}": msgspec.convert(body, PersistentVolumeClaim)}
 
 
 def _volume(*terms: dict[str, Any], kind: dict[str, Any] = _NET, cls: str = "", **meta: Any) -> dict[str, Any]:
-    body = {"metadata": {"name": "pv", **meta}, "status": {"phase": "Available"},
-            "spec": {**kind, "storageClassName": cls, "accessModes": ["ReadWriteOnce"],
-                     "nodeAffinity": {"required": {"nodeSelectorTerms": list(terms)}} if terms else None}}  # fmt: skip
+    body = {
+        "metadata": {"name": "pv", **meta},
+        "status": {"phase": "Available"},
+        "spec": {
+            **kind,
+            "storageClassName": cls,
+            "accessModes": ["ReadWriteOnce"],
+            "nodeAffinity": {"required": {"nodeSelectorTerms": list(terms)}} if terms else None,
+        },
+    }
     return {"pv": msgspec.convert(body, PersistentVolume)}
 
 
@@ -45,8 +54,13 @@ def _term(key: str, *values: str) -> dict[str, Any]:
 
 def _class(name: str = "x", provisioner: str = _EBS, *zones: str, **more: Any) -> dict[str, StorageClass]:
     terms = [{"matchLabelExpressions": [{"key": ZONE, "values": [zone]}] if zone else []} for zone in zones]
-    body = {"metadata": {"name": name, **more.pop("metadata", {})}, "provisioner": provisioner,
-            "volumeBindingMode": "WaitForFirstConsumer", "allowedTopologies": terms, **more}  # fmt: skip
+    body = {
+        "metadata": {"name": name, **more.pop("metadata", {})},
+        "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": terms,
+        **more,
+    }
     return {name: msgspec.convert(body, StorageClass)}
 
 
@@ -124,14 +138,23 @@ def test_a_class_that_makes_no_volumes_may_have_some_brought_by_a_machine(solve:
 @pytest.mark.parametrize("terms", [[_term(HOSTNAME, "b")], [_term(HOSTNAME, "gone"), _term(HOSTNAME, "b")]])
 def test_an_open_claim_goes_where_a_volume_is_free_for_it(solve: Solve, terms: list[dict[str, Any]]) -> None:
     free = _volume(*terms, kind=_LOCAL, cls="x")
-    plan = solve(_user(), nodes=(node("a"), node("b"), node("c")), claims=_claim(storageClassName="x"),
-                 volumes=free, storage_classes=_class("x", _STATIC))  # fmt: skip
+    plan = solve(
+        _user(),
+        nodes=(node("a"), node("b"), node("c")),
+        claims=_claim(storageClassName="x"),
+        volumes=free,
+        storage_classes=_class("x", _STATIC),
+    )
     assert _place(plan) == "b"
 
 
 def test_a_free_volume_in_a_zone_draws_a_new_machine_there(solve: Solve) -> None:
-    plan = solve(_user(), claims=_claim(storageClassName="x"), volumes=_volume(_term(ZONE, "z3"), cls="x"),
-                 storage_classes=_class("x", _STATIC))  # fmt: skip
+    plan = solve(
+        _user(),
+        claims=_claim(storageClassName="x"),
+        volumes=_volume(_term(ZONE, "z3"), cls="x"),
+        storage_classes=_class("x", _STATIC),
+    )
     assert _place(plan) == "z3"
 
 
@@ -141,19 +164,35 @@ def test_a_free_volume_draws_one_pod_and_the_smallest_is_taken_first(solve: Solv
         return {name: replace(made, spec=replace(made.spec, capacity={"storage": size}))}
 
     claims = _claim("one", storageClassName="x") | _claim("two", storageClassName="x")
-    plan = solve(_user("p", "one"), _user("q", "two"), nodes=tuple(node(name, cpu="9") for name in "abc"),
-                 claims=claims, volumes=volume("large", "b", "9Gi") | volume("small", "c", "1Gi"),
-                 storage_classes=_class("x", _STATIC))  # fmt: skip
+    plan = solve(
+        _user("p", "one"),
+        _user("q", "two"),
+        nodes=tuple(node(name, cpu="9") for name in "abc"),
+        claims=claims,
+        volumes=volume("large", "b", "9Gi") | volume("small", "c", "1Gi"),
+        storage_classes=_class("x", _STATIC),
+    )
     assert (_place(plan, "p"), _place(plan, "q")) == ("c", "b")
 
 
-@pytest.mark.parametrize("wrong", [{"accessModes": ["ReadWriteMany"]}, {"volumeMode": "Block"},
-                                   {"resources": {"requests": {"storage": "1Gi"}}},
-                                   {"selector": {"matchLabels": {"a": "b"}}}])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"accessModes": ["ReadWriteMany"]},
+        {"volumeMode": "Block"},
+        {"resources": {"requests": {"storage": "1Gi"}}},
+        {"selector": {"matchLabels": {"a": "b"}}},
+    ],
+)
 def test_a_volume_that_does_not_suit_the_claim_draws_nobody(solve: Solve, wrong: dict[str, Any]) -> None:
     free = _volume(_term(HOSTNAME, "b"), kind=_LOCAL, cls="x")
-    plan = solve(_user(), nodes=(node("a", cpu="8"), node("b")), claims=_claim(storageClassName="x", **wrong),
-                 volumes=free, storage_classes=_class("x", _STATIC))  # fmt: skip
+    plan = solve(
+        _user(),
+        nodes=(node("a", cpu="8"), node("b")),
+        claims=_claim(storageClassName="x", **wrong),
+        volumes=free,
+        storage_classes=_class("x", _STATIC),
+    )
     assert plan.placements["default/db"].relaxed == ()
 
 
@@ -169,8 +208,10 @@ def test_a_disk_inside_a_machine_that_is_gone_or_full_does_not_keep_its_pod_wait
     solve: Solve, there: tuple[Any, ...]
 ) -> None:
     """Whoever runs such pods makes the claim anew; the plan says that the disk was given up."""
-    volume = _volume({"matchExpressions": [*_term(HOSTNAME, "b")["matchExpressions"],
-                                           *_term(ZONE, "z2")["matchExpressions"]]}, kind=_LOCAL)  # fmt: skip
+    volume = _volume(
+        {"matchExpressions": [*_term(HOSTNAME, "b")["matchExpressions"], *_term(ZONE, "z2")["matchExpressions"]]},
+        kind=_LOCAL,
+    )
     plan = solve(_user(), nodes=there, claims=_claim(volumeName="pv"), volumes=volume)
     assert _place(plan) == "z2"
     assert plan.placements["default/db"].relaxed == ("the machine that has its volume",)
@@ -180,8 +221,12 @@ def test_wishes_are_given_up_before_the_way_home(solve: Solve) -> None:
     wish = {"weight": 1, "preference": _term(ZONE, "z3")}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
     volume = _volume(_term(HOSTNAME, "b"), kind=_LOCAL)
-    plan = solve(_user(affinity=affinity), nodes=(node("a", "z3"), node("b", "z1")), claims=_claim(volumeName="pv"),
-                 volumes=volume)  # fmt: skip
+    plan = solve(
+        _user(affinity=affinity),
+        nodes=(node("a", "z3"), node("b", "z1")),
+        claims=_claim(volumeName="pv"),
+        volumes=volume,
+    )
     assert _place(plan) == "b"
 
 
@@ -251,8 +296,15 @@ def test_a_pods_own_volume_is_planned_before_its_claim_is_made(solve: Solve, own
 # -- disks that pods name themselves -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("disk", [{"awsElasticBlockStore": {"volumeID": "vol-1"}}, {"iscsi": {"iqn": "one"}},
-                                  {"gcePersistentDisk": {"pdName": "one"}}, {"rbd": {"image": "one"}}])  # fmt: skip
+@pytest.mark.parametrize(
+    "disk",
+    [
+        {"awsElasticBlockStore": {"volumeID": "vol-1"}},
+        {"iscsi": {"iqn": "one"}},
+        {"gcePersistentDisk": {"pdName": "one"}},
+        {"rbd": {"image": "one"}},
+    ],
+)
 def test_a_machine_takes_a_disk_once(solve: Solve, disk: dict[str, Any]) -> None:
     volumes = [{"name": "v", **disk}]
     there = node("a", cpu="8", pods=(pod("old", volumes=volumes, nodeName="a"),))
@@ -279,14 +331,18 @@ _GOING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
         (_claim(storageClassName="x"), {}, "VOLUME_MISSING", 'storageclass "x" of persistentvolumeclaim "data" not'),
         (_claim(), {}, "VOLUME_CLASS", "there is no default one"),
         (_claim(storageClassName=""), {"storage_classes": _class()}, "VOLUME_CLASS", 'its storageClassName is ""'),
-        (_claim(storageClassName="x"), {"storage_classes": _class(volumeBindingMode="Immediate")}, "VOLUME_UNBOUND",
-         'storageclass "x" does not wait for the first consumer'),
+        (
+            _claim(storageClassName="x"),
+            {"storage_classes": _class(volumeBindingMode="Immediate")},
+            "VOLUME_UNBOUND",
+            'storageclass "x" does not wait for the first consumer',
+        ),
         (_claim(volumeName="pv", notes={"a": "b"}), {"volumes": _volume()}, "VOLUME_UNBOUND", "is not bound yet to"),
         (_claim(volumeName="pv", phase="Lost"), {"volumes": _volume()}, "VOLUME_LOST", "which does not exist"),
         (_claim(volumeName="pv"), {}, "VOLUME_LOST", 'persistentvolume "pv" of persistentvolumeclaim "data" not found'),
         (_claim(volumeName="pv"), {"volumes": _volume(**_GOING)}, "VOLUME_LOST", "is being deleted"),
     ],
-)  # fmt: skip
+)
 def test_a_claim_in_trouble_is_told_with_its_name_and_a_cure(
     solve: Solve, claims: dict[str, Any], more: dict[str, Any], code: str, words: str
 ) -> None:

@@ -16,8 +16,7 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision, quick
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
-
-from .conftest import ZONE, node, pods, pool, spread
+from tests.planner.conftest import ZONE, node, pods, pool, spread
 
 PENDING = (*pods(9, cpu="700m"), *pods(5, "spread", cpu="300m", **spread(ZONE, app="spread")))
 WORLD = Snapshot(pools=(pool(),), pending=PENDING, nodes=(node("n1"),))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dovetail.model.instancetype import Offering
-
-from .conftest import HOSTNAME, ZONE, Solve, kind, near, pods, pool
+from dovetail.model.instance_type import Offering
+from tests.planner.conftest import HOSTNAME, ZONE, Solve, kind, near, pods, pool
 
 
 def _shop(dearer: float) -> tuple[Offering, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dovetail.model.instancetype import Offering
+from dovetail.model.instance_type import Offering
 from dovetail.planner.packing.zone_spread import reach
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import quick
@@ -36,11 +36,15 @@ def test_zones_that_the_reference_uses_are_reached_by_whoever_gets_there_for_lea
     """The large machines might lie anywhere, but at twice the price; a small one goes to the third zone instead."""
 
     def offers(*prices: float) -> tuple[Offering, ...]:
-        return tuple(Offering(zone=zone, capacity_type="on-demand", price=price)
-                     for zone, price in zip(ZONES, prices, strict=True))  # fmt: skip
+        return tuple(
+            Offering(zone=zone, capacity_type="on-demand", price=price)
+            for zone, price in zip(ZONES, prices, strict=True)
+        )
 
-    shop = (kind("small", 2, 8, 0.1, offerings=offers(0.12, 0.10, 0.13)),
-            kind("large", 16, 64, 1.0, offerings=offers(1.0, 2.0, 2.0)))  # fmt: skip
+    shop = (
+        kind("small", 2, 8, 0.1, offerings=offers(0.12, 0.10, 0.13)),
+        kind("large", 16, 64, 1.0, offerings=offers(1.0, 2.0, 2.0)),
+    )
     alone = pods(8, cpu="1500m", **spread(app="nobody"), **near("podAntiAffinity", HOSTNAME))
     plan = solve(*alone, *pods(2, "large", cpu="15"), pools=(pool(types=shop),), deadline=0.2)
     assert zones_of(plan) == ["z1", "z1", *["z2"] * 7, "z3"]

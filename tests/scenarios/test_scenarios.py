@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail.clock import run_virtual
-from dovetail.lab.scenario.play import Outcome, play
+from dovetail.lab.scenario.runner import Outcome, play
 from dovetail.lab.scenario.schema import ScenarioError, convert, read
 
 FOLDER = Path(__file__).parents[2] / "scenarios"

@@ -1,0 +1,1 @@
+"""Autoscalers beside the provisioner: in each a pure algorithm and a thin controller."""

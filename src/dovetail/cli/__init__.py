@@ -1,0 +1,1 @@
+"""The `dovetail` command. Each subcommand imports what it needs when it runs."""

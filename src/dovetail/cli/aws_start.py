@@ -9,7 +9,7 @@ from structlog.typing import FilteringBoundLogger
 
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.aws.start_checks import check_ec2_answers, check_identity
-from dovetail.cloud.protocol import CloudError
+from dovetail.cloud.provider import CloudError
 
 #: Between two tries, the first and the longest.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 60.0

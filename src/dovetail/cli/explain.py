@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dovetail.cli.problem import Problem
+from dovetail.cli.errors import Problem
 
 _NAMES = {
     "pod": ("pod", "pods", "po"),
@@ -20,50 +20,57 @@ KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of a pod.")
 @click.option("-v", "verbose", count=True, help="-v per pool and blocker, -vv per step and decision.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--history-namespace", default=None,
-              help="Namespace of the history.  [default: that of the controller's lease]")  # fmt: skip
+@click.option(
+    "--history-namespace", default=None, help="Namespace of the history.  [default: that of the controller's lease]"
+)
 @click.option("--name", "lab", default=None, metavar="LAB", help="Ask the lab of this name.")
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def explain(
-    subject: str, namespace: str, verbose: int, form: str, history_namespace: str | None, lab: str | None,
-    kubeconfig: str | None, context: str | None,
-) -> None:  # fmt: skip
+    subject: str,
+    namespace: str,
+    verbose: int,
+    form: str,
+    history_namespace: str | None,
+    lab: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
     """Say why a pod waits or a node stays: pod/NAME, node/NAME, nodeclaim/NAME, nodepool/NAME.
 
     Exit status: 0 an answer, 2 no answer (the cluster has no such object, or cannot be asked).
     """
     import msgspec
 
-    from dovetail.cli import nearest
-    from dovetail.cli.asking import Cluster, ask
-    from dovetail.controllers import explanation
-    from dovetail.controllers.ledger import Decision
+    from dovetail.cli import cluster_session
+    from dovetail.cli.cluster_session import Cluster, ask
+    from dovetail.controllers.explain import Answer, Unknown, claim, node, nodepool, pod
+    from dovetail.controllers.history.decisions import Decision
 
     kind, slash, name = subject.partition("/")
     if not slash or kind.lower() not in KINDS or not name:
         raise click.UsageError(f"{subject!r}: ask for pod/NAME, node/NAME, nodeclaim/NAME or nodepool/NAME")
 
-    async def question(cluster: Cluster) -> explanation.Answer:
+    async def question(cluster: Cluster) -> Answer:
         await cluster.read()
         found, silence = answer_of(cluster, await cluster.decisions(history_namespace)), await cluster.silence()
         return msgspec.structs.replace(found, line=f"{found.line}; {silence}") if silence else found
 
-    def answer_of(cluster: Cluster, decisions: list[Decision]) -> explanation.Answer:
+    def answer_of(cluster: Cluster, decisions: list[Decision]) -> Answer:
         match KINDS[kind.lower()]:
             case "pod":
                 key = name if "/" in name else f"{namespace}/{name}"
-                return explanation.pod(cluster.mirror, decisions, key, cluster.now)
+                return pod(cluster.mirror, decisions, key, cluster.now)
             case "node":
-                return explanation.node(cluster.mirror, decisions, name, cluster.now)
+                return node(cluster.mirror, decisions, name, cluster.now)
             case "nodeclaim":
-                return explanation.claim(cluster.mirror, decisions, name, cluster.now)
+                return claim(cluster.mirror, decisions, name, cluster.now)
             case _:
-                return explanation.nodepool(cluster.mirror, decisions, name, cluster.now)
+                return nodepool(cluster.mirror, decisions, name, cluster.now)
 
     try:
-        answer = ask(nearest.kubeconfig(kubeconfig, lab), context, question)
-    except explanation.Unknown as problem:
+        answer = ask(cluster_session.kubeconfig(kubeconfig, lab), context, question)
+    except Unknown as problem:
         raise Problem(str(problem.args[0])) from problem
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())

@@ -7,20 +7,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.problem import Problem
+from dovetail.cli.errors import Problem
 
 if TYPE_CHECKING:
     from dovetail.kube.client import Kube
     from dovetail.kube.transport import Response
-    from dovetail.lab.faultkinds import Fault
+    from dovetail.lab.faults.kinds import Fault
 
 
 @click.command()
 @click.argument("kind", required=False)
-@click.option("--node", default="",
-              help="A node by name or number (counted round), or * for all of them; the first by default.")  # fmt: skip
-@click.option("--for", "lasting", default="60s", show_default=True, metavar="DURATION",
-              help="How long by the lab's clock, as 90s or 5m; 0: until mended.")  # fmt: skip
+@click.option(
+    "--node", default="", help="A node by name or number (counted round), or * for all of them; the first by default."
+)
+@click.option(
+    "--for",
+    "lasting",
+    default="60s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long by the lab's clock, as 90s or 5m; 0: until mended.",
+)
 @click.option("--name", default=None, metavar="LAB", help="The lab to break it in, where several run.")
 @click.option("--amount", default=0.0, help="Seconds of delay or skew, or the share of requests or events.")
 def fault(kind: str | None, node: str, lasting: str, name: str | None, amount: float) -> None:
@@ -30,15 +37,15 @@ def fault(kind: str | None, node: str, lasting: str, name: str | None, amount: f
     watch-stale, watch-drop, watch-twice or watch-gulps; with AWS spot-interruption, status-checks, aws-denied,
     aws-throttled or sold-out. Without a KIND: what is broken now. The KIND mend ends all of it.
     """
-    from dovetail.cli import nearest
-    from dovetail.lab.faultkinds import Fault
-    from dovetail.lab.seconds import seconds
+    from dovetail.cli import cluster_session
+    from dovetail.lab.durations import seconds
+    from dovetail.lab.faults.kinds import Fault
 
     try:
         asked = Fault(kind=kind, node=node, seconds=seconds(lasting), amount=amount) if kind is not None else None
     except ValueError as error:
         raise Problem(str(error)) from error
-    click.echo(_knock(Path(nearest.lab(name).kubeconfig), asked))
+    click.echo(_knock(Path(cluster_session.lab(name).kubeconfig), asked))
 
 
 def _knock(config: Path, asked: Fault | None) -> str:
@@ -76,7 +83,7 @@ async def _at_some_door(kube: Kube, asked: Fault | None) -> Response:
 
     from dovetail.kube.errors import NotFound
     from dovetail.kube.resources import NODES
-    from dovetail.lab.faults import PATH
+    from dovetail.lab.faults.injection import PATH
 
     method, body = ("GET", None) if asked is None else ("POST", msgspec.to_builtins(asked, enc_hook=float))
     try:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.problem import Problem
+from dovetail.cli.errors import Problem
 
 if TYPE_CHECKING:
-    from dovetail.controllers.ledger import Decision
+    from dovetail.controllers.history.decisions import Decision
 
 KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-mode", "drift-stop", "shadow")
 
@@ -20,28 +20,44 @@ KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-m
 @click.option("--kind", type=click.Choice(KINDS), default=None, help="Only this kind.")
 @click.option("--reason", default=None, help="Only this reason: Empty, Drifted, Underutilized, NOT_CHEAPER and so on.")
 @click.option("--since", default="168h", show_default=True, help="How far back, as a duration.")
-@click.option("-n", "--last", default=50, show_default=True, type=click.IntRange(min=1),
-              help="At most so many, the newest.")  # fmt: skip
+@click.option(
+    "-n", "--last", default=50, show_default=True, type=click.IntRange(min=1), help="At most so many, the newest."
+)
 @click.option("--id", "identity", default=None, metavar="ID", help="One decision, whole.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--file", "file", type=click.Path(dir_okay=False, path_type=Path), default=None,
-              help="Read the decisions of a file: of dovetail run --history, or of a dry run.")  # fmt: skip
+@click.option(
+    "--file",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Read the decisions of a file: of dovetail run --history, or of a dry run.",
+)
 @click.option("--namespace", default=None, help="Namespace of the history.  [default: that of the controller's lease]")
 @click.option("--name", "lab", default=None, metavar="LAB", help="Ask the lab of this name.")
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def history(
-    about: str | None, kind: str | None, reason: str | None, since: str, last: int, identity: str | None, form: str,
-    file: Path | None, namespace: str | None, lab: str | None, kubeconfig: str | None, context: str | None,
-) -> None:  # fmt: skip
+    about: str | None,
+    kind: str | None,
+    reason: str | None,
+    since: str,
+    last: int,
+    identity: str | None,
+    form: str,
+    file: Path | None,
+    namespace: str | None,
+    lab: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
     """Show past decisions."""
     import msgspec
 
-    from dovetail.cli import nearest
-    from dovetail.cli.asking import Cluster, ask
+    from dovetail.cli import cluster_session
+    from dovetail.cli.cluster_session import Cluster, ask
     from dovetail.clock import wall
-    from dovetail.controllers import explanation
-    from dovetail.controllers.ledger import concerns
+    from dovetail.controllers import explain
+    from dovetail.controllers.history.decisions import concerns
     from dovetail.model import duration
 
     try:
@@ -50,12 +66,12 @@ def history(
         raise click.UsageError(f"--since {since!r}: {problem}; try 30m, 24h or 168h") from problem
 
     async def question(cluster: Cluster) -> list[Decision]:
-        return explanation.since(await cluster.decisions(namespace), cluster.now, window)
+        return explain.since(await cluster.decisions(namespace), cluster.now, window)
 
     if file is not None:
-        found = explanation.since(_of_file(file), wall(), window)
+        found = explain.since(_of_file(file), wall(), window)
     else:
-        found = ask(nearest.kubeconfig(kubeconfig, lab), context, question)
+        found = ask(cluster_session.kubeconfig(kubeconfig, lab), context, question)
     found = [
         each
         for each in found
@@ -78,7 +94,7 @@ def history(
 
 
 def _of_file(path: Path) -> list[Decision]:
-    from dovetail.controllers.history import lines
+    from dovetail.controllers.history.store import lines
 
     try:
         return lines(path.read_bytes())

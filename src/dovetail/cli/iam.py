@@ -4,32 +4,59 @@ from __future__ import annotations
 
 import click
 
-from dovetail.cli.problem import Problem
+from dovetail.cli.errors import Problem
 
 PARTS = ("controller", "controller-trust", "node-trust", "queue")
 
 
 @click.command()
 @click.option("--cluster", "--cluster-name", required=True, help="Name of the EKS cluster.")
-@click.option("--format", "form", type=click.Choice(["policy", "cloudformation", "terraform"]), default="policy",
-              show_default=True)  # fmt: skip
-@click.option("--part", type=click.Choice(PARTS), default="controller", show_default=True,
-              help="Which document, with --format policy.")  # fmt: skip
-@click.option("--for", "program", type=click.Choice(["dovetail", "cluster-autoscaler"]), default="dovetail",
-              show_default=True, help="Which program's permissions.")  # fmt: skip
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["policy", "cloudformation", "terraform"]),
+    default="policy",
+    show_default=True,
+)
+@click.option(
+    "--part",
+    type=click.Choice(PARTS),
+    default="controller",
+    show_default=True,
+    help="Which document, with --format policy.",
+)
+@click.option(
+    "--for",
+    "program",
+    type=click.Choice(["dovetail", "cluster-autoscaler"]),
+    default="dovetail",
+    show_default=True,
+    help="Which program's permissions.",
+)
 @click.option("--region", default=None, help="Region; default as the AWS command's.")
 @click.option("--account", default=None, help="Account; AWS is asked if left out.")
 @click.option("--partition", default="aws", show_default=True)
-@click.option("--queue", default=None, help="Interruption queue; the cluster's name if left out, \"\" for none.")
+@click.option("--queue", default=None, help='Interruption queue; the cluster\'s name if left out, "" for none.')
 @click.option("--node-role", default="", help="Name of the nodes' role.  [default: KarpenterNodeRole-CLUSTER]")
 @click.option("--namespace", default="karpenter", show_default=True)
 @click.option("--service-account", default="karpenter", show_default=True)
 @click.option("--oidc-issuer", default="", help="The cluster's OIDC issuer; Pod Identity if left out.")
 @click.option("--reboots", is_flag=True, help="Let NodeRepair reboot instances.")
 def iam(
-    cluster: str, form: str, part: str, program: str, region: str | None, account: str | None, partition: str,
-    queue: str | None, node_role: str, namespace: str, service_account: str, oidc_issuer: str, reboots: bool,
-) -> None:  # fmt: skip
+    cluster: str,
+    form: str,
+    part: str,
+    program: str,
+    region: str | None,
+    account: str | None,
+    partition: str,
+    queue: str | None,
+    node_role: str,
+    namespace: str,
+    service_account: str,
+    oidc_issuer: str,
+    reboots: bool,
+) -> None:
     """Print IAM policies, roles, queue and rules, as a policy, a CloudFormation template or Terraform."""
     import json
 
@@ -39,10 +66,17 @@ def iam(
     if form == "policy":
         region, account = _region(region), account or _account()
     site = source.Site(
-        cluster=cluster, region=region or "", account=account or "", partition=partition,
-        queue=cluster if queue is None else queue, node_role_name=node_role, namespace=namespace,
-        service_account=service_account, issuer=oidc_issuer.removeprefix("https://"), reboots=reboots,
-    )  # fmt: skip
+        cluster=cluster,
+        region=region or "",
+        account=account or "",
+        partition=partition,
+        queue=cluster if queue is None else queue,
+        node_role_name=node_role,
+        namespace=namespace,
+        service_account=service_account,
+        issuer=oidc_issuer.removeprefix("https://"),
+        reboots=reboots,
+    )
     if program == "cluster-autoscaler":
         documents = {
             "policy": source.cluster_autoscaler_policy,
@@ -52,9 +86,11 @@ def iam(
         made = documents[form](site)
     elif form == "policy":
         made = {
-            "controller": source.controller_policy, "controller-trust": source.controller_trust,
-            "node-trust": source.node_trust, "queue": source.queue_policy,
-        }[part](site)  # fmt: skip
+            "controller": source.controller_policy,
+            "controller-trust": source.controller_trust,
+            "node-trust": source.node_trust,
+            "queue": source.queue_policy,
+        }[part](site)
     else:
         made = {"cloudformation": iam_formats.cloudformation, "terraform": iam_formats.terraform}[form](site)
     click.echo(made if isinstance(made, str) else json.dumps(made, indent=2), nl=not isinstance(made, str))

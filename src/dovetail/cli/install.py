@@ -19,30 +19,54 @@ if TYPE_CHECKING:
 @click.option("--region", default=None, help="Region; default as the AWS command's.")
 @click.option("-n", "--namespace", default="karpenter", show_default=True)
 @click.option("--release", "name", default="karpenter", show_default=True, help="Name of the objects.")
-@click.option("-f", "--values", "files", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Values of Karpenter's or our chart; may be repeated.")  # fmt: skip
+@click.option(
+    "-f",
+    "--values",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Values of Karpenter's or our chart; may be repeated.",
+)
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="One value, as Helm's --set.")
 @click.option("--no-node-pool", is_flag=True, help="Make no first NodePool and EC2NodeClass.")
 @click.option("--take-over", is_flag=True, help="Replace a running Karpenter in place; no node is replaced.")
 @click.option("--hand-back", is_flag=True, help="Return to the Karpenter that was taken over.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; touch nothing.")
 @click.option("--print", "printed", is_flag=True, help="Print the manifests, and do nothing.")
-@click.option("--wait", "wait_s", default=300.0, show_default=True, metavar="SECONDS",
-              help="How long to wait for the controller; 0 does not wait.")  # fmt: skip
+@click.option(
+    "--wait",
+    "wait_s",
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the controller; 0 does not wait.",
+)
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the aws or kubectl command of each step.")
 def install(
-    cluster: str | None, region: str | None, namespace: str, name: str, files: tuple[Path, ...], sets: tuple[str, ...],
-    no_node_pool: bool, take_over: bool, hand_back: bool, dry_run: bool, printed: bool, wait_s: float,
-    kubeconfig: str | None, context: str | None, verbose: bool,
-) -> None:  # fmt: skip
+    cluster: str | None,
+    region: str | None,
+    namespace: str,
+    name: str,
+    files: tuple[Path, ...],
+    sets: tuple[str, ...],
+    no_node_pool: bool,
+    take_over: bool,
+    hand_back: bool,
+    dry_run: bool,
+    printed: bool,
+    wait_s: float,
+    kubeconfig: str | None,
+    context: str | None,
+    verbose: bool,
+) -> None:
     """Install Dovetail into an existing EKS cluster, with all it needs at AWS and a first NodePool.
 
     Each part is read first: what is there stays, what is missing is made. Repeat the command after an interruption.
     """
+    from dovetail.cli.errors import Problem
     from dovetail.cli.installing import conversation
-    from dovetail.cli.problem import Problem
     from dovetail.install.chart import Release, ValuesError
     from dovetail.install.plan import Options
     from dovetail.install.values import read_values
@@ -63,9 +87,16 @@ def install(
 
 
 async def _install(
-    account: Account, connection: Connection, cluster: str | None, context: str | None, options: Options, mode: str,
-    dry_run: bool, wait_s: float, verbose: bool,
-) -> None:  # fmt: skip
+    account: Account,
+    connection: Connection,
+    cluster: str | None,
+    context: str | None,
+    options: Options,
+    mode: str,
+    dry_run: bool,
+    wait_s: float,
+    verbose: bool,
+) -> None:
     from dovetail.cli.installing import show, totals
     from dovetail.install import removal, run
     from dovetail.install.discovery import discover

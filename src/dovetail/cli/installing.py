@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import click
 
-from dovetail.cli.problem import Problem
+from dovetail.cli.errors import Problem
 from dovetail.clock import Clock
-from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, message_of
 from dovetail.install.chart import ValuesError
 from dovetail.install.discovery import DiscoveryError

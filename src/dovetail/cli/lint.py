@@ -13,7 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from dovetail.model.lint import Finding, Source
-    from dovetail.model.lint.shop import Shop
+    from dovetail.model.lint.catalog import Shop
 
 _ZONE = re.compile(r"\b([a-z]{2}(?:-[a-z]+)+-[0-9])[a-f]\b")
 
@@ -42,8 +42,8 @@ def lint(
     sources = _sources([*names, *more])
     shop = _shop(region) if region else _shop(_guess(sources))
     if region and shop is None:
-        from dovetail.cli.problem import Problem
-        from dovetail.cloud.catalogue import UnknownRegion
+        from dovetail.cli.errors import Problem
+        from dovetail.cloud.aws.catalog import UnknownRegion
 
         raise Problem(f"--region: {UnknownRegion(region)}")
     if fix:
@@ -82,12 +82,12 @@ def _guess(sources: list[Source]) -> str | None:
 
 
 def _shop(region: str | None) -> Shop | None:
-    from dovetail.cloud import catalogue
-    from dovetail.model.lint.shop import Shop
+    from dovetail.cloud.aws import catalog
+    from dovetail.model.lint.catalog import Shop
 
-    if region is None or region not in catalogue.regions():
+    if region is None or region not in catalog.regions():
         return None
-    return Shop(region, catalogue.load(region))
+    return Shop(region, catalog.load(region))
 
 
 def _findings(sources: list[Source], shop: Shop | None, region: str | None, aws: bool) -> list[Finding]:
@@ -111,7 +111,7 @@ def _fix(sources: list[Source], check: Callable[[list[Source]], list[Finding]]) 
     """Write the safe corrections. One may uncover another, so a few rounds."""
     from dovetail.cli.manifests import STDIN, write
     from dovetail.model.lint import Source
-    from dovetail.model.lint.fix import fixed
+    from dovetail.model.lint.suggestions import fixed
 
     total: Counter[str] = Counter()
     for _ in range(5):

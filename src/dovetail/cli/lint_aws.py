@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dovetail.cli.problem import Problem
-from dovetail.model.kinds.selectormaps import images_up, terms_up
+from dovetail.cli.errors import Problem
+from dovetail.model.kinds.selector_maps import images_up, terms_up
 from dovetail.model.lint.envelope import is_known, subjects
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.source import Source, read

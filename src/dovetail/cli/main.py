@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from dovetail import __version__
-from dovetail.cli.problem import Problem
+from dovetail.cli.errors import Problem
 from dovetail.model.spelling import nearest
 
 #: The exit status of a command that Ctrl-C ended, as of any program that SIGINT ends.

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dovetail.cli.problem import Problem
+from dovetail.cli.errors import Problem
 
 STDIN = "<stdin>"
 _ENDINGS = (".yaml", ".yml", ".json")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.problem import Problem
-from dovetail.cli.waiting import waiting
+from dovetail.cli.errors import Problem
+from dovetail.cli.terminal import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dovetail.model.instancetype import InstanceType
+    from dovetail.model.instance_type import InstanceType
     from dovetail.planner.consolidate.policy import Terms
     from dovetail.planner.optimise.improve import Optimiser
     from dovetail.planner.plan import Plan
@@ -31,16 +31,27 @@ STEADY = 500
 @click.option("-f", "--filename", "paths", multiple=True, metavar="PATH", help="A file, a folder, or - for the input.")
 @click.argument("more", nargs=-1, metavar="[PATH]...")
 @click.option("--catalog", metavar="FILE", help="Instance types as a JSON array, instead of the packaged catalogue.")
-@click.option("--region",
-              help="Region of the packaged catalogue; else the input's, AWS_REGION, or ap-northeast-2.")  # fmt: skip
-@click.option("--deadline", type=click.FloatRange(min=0), metavar="SECONDS",
-              help="Time to better the quick answer in; by default 0.5 to 4, by the number of pods.")  # fmt: skip
+@click.option("--region", help="Region of the packaged catalogue; else the input's, AWS_REGION, or ap-northeast-2.")
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Time to better the quick answer in; by default 0.5 to 4, by the number of pods.",
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
-@click.option("-v", "--verbose", is_flag=True,
-              help="As text, also what else each machine may become, and why nothing cheaper would do.")  # fmt: skip
-@click.option("--consolidate", "consolidating", is_flag=True,
-              help="Plan what a cluster could give back: kubectl's, unless files or another are named.")  # fmt: skip
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="As text, also what else each machine may become, and why nothing cheaper would do.",
+)
+@click.option(
+    "--consolidate",
+    "consolidating",
+    is_flag=True,
+    help="Plan what a cluster could give back: kubectl's, unless files or another are named.",
+)
 @click.option("--kubeconfig", metavar="FILE", help="Read the objects from a cluster.")
 @click.option("--context", help="Context of the kubeconfig.")
 def plan(
@@ -63,11 +74,11 @@ def plan(
 
     Exit status: 0 every pod has a place, 1 some pod has none, 2 the input is wrong.
     """
-    from dovetail.cli import plan_input
-    from dovetail.cli.plan_notes import notes
-    from dovetail.cli.plan_objects import read
-    from dovetail.cli.plan_region import region_of
-    from dovetail.cloud.catalogue import load
+    from dovetail.cloud.aws.catalog import load
+    from dovetail.offline import snapshot as snapshot_module
+    from dovetail.offline.objects import read
+    from dovetail.offline.region import region_of
+    from dovetail.offline.warnings import notes
 
     if deadline is not None and not isfinite(deadline):
         raise Problem(f"--deadline: {deadline} is no number of seconds; leave it out for the usual 0.5 to 2.5")
@@ -76,16 +87,16 @@ def plan(
         raise Problem("nothing to plan: name files with -f PATH, or a cluster with --kubeconfig or --context")
     objects = read((*paths, *more))
     if asking:
-        from dovetail.cli import plan_cluster
+        from dovetail.offline import cluster_settings
 
-        plan_cluster.read(objects, kubeconfig, context)
+        cluster_settings.read(objects, kubeconfig, context)
     region = "" if catalog else region_of(region, objects)
-    types = plan_input.catalogue(catalog) if catalog else load(region)
-    snapshot = plan_input.snapshot(objects, types, any_type=bool(catalog), region=region)
+    types = snapshot_module.catalogue(catalog) if catalog else load(region)
+    snapshot = snapshot_module.snapshot(objects, types, any_type=bool(catalog), region=region)
     terms = None
     if consolidating:
-        from dovetail.cli.plan_fleet import fleet
         from dovetail.clock import wall
+        from dovetail.offline.consolidation import fleet
 
         snapshot, terms = fleet(objects, snapshot, wall())
     for note in notes(objects, region, snapshot, consolidating):
@@ -120,7 +131,7 @@ def _printed(
     found: Plan, types: tuple[InstanceType, ...], snapshot: Snapshot, output: str, consolidating: bool, verbose: bool
 ) -> Iterator[str]:
     """`types` are those whose prices have a source worth telling."""
-    from dovetail.cli.plan_prices import sources_of
+    from dovetail.cli.plan_text import sources_of
 
     sources = sources_of(found, types)
     if output == "text":
@@ -129,7 +140,7 @@ def _printed(
         yield as_text(found, snapshot.nodes if consolidating else None, verbose, sources)
         yield "\n"
         return
-    from dovetail.cli.plan_output import json_pieces, yaml_pieces
+    from dovetail.cli.plan_json import json_pieces, yaml_pieces
 
     yield from (json_pieces if output == "json" else yaml_pieces)(found, consolidating, sources)
     if output == "json":

@@ -9,12 +9,31 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from dovetail.cli.plan_prices import Sources
+from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import format_resources
 from dovetail.model.reasons import reason
 from dovetail.planner.plan import Choice, Cost, Funnel, Machine, Plan
 from dovetail.planner.snapshot import NodeState
+
+# Where the prices of a plan come from: a list, an observation, an estimate; each says so.
+
+Sources = Mapping[Choice, str]
+
+
+def sources_of(plan: Plan, types: Iterable[InstanceType]) -> Sources:
+    """What is known about the prices of a plan's machines; a price that an overlay gave is not the catalogue's."""
+    bought = {machine.choice for machine in plan.machines}
+    names = {choice.instance_type for choice in bought}
+    known = {
+        (kind.name, each.zone, each.capacity_type, each.price): each.price_source
+        for kind in types
+        if kind.name in names
+        for each in kind.offerings
+    }
+    told = {each: known.get((each.instance_type, each.zone, each.capacity_type, each.price), "") for each in bought}
+    return {choice: source for choice, source in told.items() if source}
+
 
 HOURS_A_MONTH = 730
 _HEADS = ("N", "TYPE", "ZONE", "CAPACITY", "NODEPOOL", "$/H EACH", "PODS", "CPU", "MEMORY", "OTHER", "TYPES", "FOR")
@@ -81,10 +100,20 @@ def _row(group: Sequence[Machine]) -> tuple[str, ...]:
     pods = [pod for each in group for pod in each.pods]
     price = "unknown" if machine.choice.price is None else f"{machine.choice.price:.4f}"
     others = format_resources({name: total[name] for name in sorted(total) if name not in _SHOWN and total[name]})
-    return (str(len(group)), machine.choice.instance_type, machine.choice.zone, machine.choice.capacity_type,
-            machine.pool, price, str(len(pods)), format_resources({"cpu": total["cpu"]})["cpu"],
-            _mebibytes(total["memory"]), ", ".join(f"{amount} {name}" for name, amount in others.items()),
-            str(len(options)), _workloads(pods))  # fmt: skip
+    return (
+        str(len(group)),
+        machine.choice.instance_type,
+        machine.choice.zone,
+        machine.choice.capacity_type,
+        machine.pool,
+        price,
+        str(len(pods)),
+        format_resources({"cpu": total["cpu"]})["cpu"],
+        _mebibytes(total["memory"]),
+        ", ".join(f"{amount} {name}" for name, amount in others.items()),
+        str(len(options)),
+        _workloads(pods),
+    )
 
 
 def _table(heads: Sequence[str], rows: Iterable[tuple[str, ...]], width: int) -> Iterator[str]:
@@ -164,10 +193,14 @@ def _given_back(plan: Plan, nodes: Sequence[NodeState], verbose: bool, width: in
         labels = tuple(node.labels.get(key, "") for key in (INSTANCE_TYPE, ZONE, CAPACITY_TYPE))
         alike.setdefault((*labels, node.pool or "", price), []).append(name)
     if alike:
-        yield from _table(_GOING, [
-            (str(len(names)), *key, str(sum(pods[name] for name in names)), _names(names, verbose))
-            for key, names in alike.items()
-        ], width)  # fmt: skip
+        yield from _table(
+            _GOING,
+            [
+                (str(len(names)), *key, str(sum(pods[name] for name in names)), _names(names, verbose))
+                for key, names in alike.items()
+            ],
+            width,
+        )
     for line in _staying(plan, verbose):
         yield from _wrapped(line, width)
 
@@ -249,8 +282,10 @@ def _left_out(pods: Sequence[str], totals: Mapping[str, int]) -> str:
     if len(pods) == 1:
         return pods[0]
     found = Counter(map(_workload, pods)).most_common()
-    told = [name if count == 1 == totals[name] else f"{count}{f' of {totals[name]}' * (count < totals[name])} {name}"
-            for name, count in found[:_FEW]]  # fmt: skip
+    told = [
+        name if count == 1 == totals[name] else f"{count}{f' of {totals[name]}' * (count < totals[name])} {name}"
+        for name, count in found[:_FEW]
+    ]
     return ", ".join(told) + (f" and {len(found) - _FEW} more" if len(found) > _FEW else "")
 
 

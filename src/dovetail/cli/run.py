@@ -42,7 +42,7 @@ def run(
     """Run the autoscaler against a cluster."""
     import os
 
-    from dovetail.cli.running import Options, main
+    from dovetail.cli.run_autoscaler import Options, main
     from dovetail.controllers.settings import SettingsError, read, unknown_gates
 
     try:

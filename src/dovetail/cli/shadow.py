@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dovetail.cli.problem import Problem
+from dovetail.cli.errors import Problem
 
 
 @click.group()
@@ -15,19 +15,24 @@ def shadow() -> None:
 
 
 @shadow.command()
-@click.option("--history", "file", type=click.Path(dir_okay=False, path_type=Path), default=None,
-              help="File of the dry run's decisions; by default the one that a dry run writes.")  # fmt: skip
+@click.option(
+    "--history",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="File of the dry run's decisions; by default the one that a dry run writes.",
+)
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def report(file: Path | None, form: str) -> None:
     """Sum up a dry run: launches against the cluster's autoscaler, disruption, dollars, evictions, differences."""
     import msgspec
 
-    from dovetail.controllers import history
+    from dovetail.controllers.history import store
     from dovetail.controllers.shadow import report as shadow_report
 
-    path = file or history.shadow_file()
+    path = file or store.shadow_file()
     try:
-        decisions = history.lines(path.read_bytes())
+        decisions = store.lines(path.read_bytes())
     except OSError as problem:
         remedy = "--history names the file that dovetail run --dry-run was given"
         raise Problem(f"{path}: {problem.strerror}; {remedy}") from problem

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from dovetail.cli.problem import Problem
-from dovetail.cli.waiting import waiting
+from dovetail.cli.errors import Problem
+from dovetail.cli.terminal import waiting
 
 if TYPE_CHECKING:
-    from dovetail.lab.scenario.play import Outcome
+    from dovetail.lab.scenario.runner import Outcome
     from dovetail.lab.scenario.schema import Scenario
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -38,7 +38,7 @@ def simulate(
     # than they do. So nobody looks before the heap has grown by as much as some ten thousand pods are.
     gc.set_threshold(1_000_000, 50, 1000)
 
-    from dovetail.lab.scenario import references
+    from dovetail.lab.scenario import validation
     from dovetail.lab.scenario.schema import ScenarioError, read
 
     if (file is None) == (drawn is None):
@@ -46,7 +46,7 @@ def simulate(
     try:
         scenario = read(file) if file is not None else _drawn(drawn or 0)
         folder = file.parent if file is not None else Path()
-        references.check(scenario, folder, str(file))
+        validation.check(scenario, folder, str(file))
         if check:
             name = file or f"seed {drawn}"
             click.echo(f"{name}: a scenario of {len(scenario.steps)} steps over {_span(scenario.duration)}")
@@ -79,20 +79,20 @@ def _span(seconds: float) -> str:
 
 
 def _drawn(seed: int) -> Scenario:
-    from dovetail.lab.scenario import seeds
+    from dovetail.lab.scenario import random_scenarios
 
-    return seeds.scenario(seed)
+    return random_scenarios.scenario(seed)
 
 
 def _play(scenario: Scenario, folder: Path, seed: int | None) -> tuple[Outcome, list[str]]:
     from dovetail.clock import run_virtual
     from dovetail.kube import log
-    from dovetail.lab.scenario.play import play
+    from dovetail.lab.scenario.runner import play
     from dovetail.lab.scenario.schema import ScenarioError
 
     log.quiet()
     if scenario.autoscaler is not None:  # its parts log for operators
-        from dovetail.cli.quiet import quiet_logs
+        from dovetail.cli.terminal import quiet_logs
 
         quiet_logs()
     lines: list[str] = []

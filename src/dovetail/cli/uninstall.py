@@ -19,25 +19,42 @@ if TYPE_CHECKING:
 @click.option("--region", default=None, help="Region; default as the AWS command's.")
 @click.option("-n", "--namespace", default="karpenter", show_default=True)
 @click.option("--release", "name", default="karpenter", show_default=True)
-@click.option("-f", "--values", "files", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Values that it was installed with.")  # fmt: skip
+@click.option(
+    "-f",
+    "--values",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Values that it was installed with.",
+)
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE")
 @click.option("--drain", is_flag=True, help="Move the pods of all nodes of ours, and end the nodes.")
 @click.option("--keep-nodes", is_flag=True, help="Leave the nodes running without an autoscaler.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; touch nothing.")
-@click.option("--wait", "wait_s", default=900.0, show_default=True, metavar="SECONDS",
-              help="How long to wait for nodes.")  # fmt: skip
+@click.option(
+    "--wait", "wait_s", default=900.0, show_default=True, metavar="SECONDS", help="How long to wait for nodes."
+)
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the aws or kubectl command of each step.")
 def uninstall(
-    cluster: str | None, region: str | None, namespace: str, name: str, files: tuple[Path, ...], sets: tuple[str, ...],
-    drain: bool, keep_nodes: bool, dry_run: bool, wait_s: float, kubeconfig: str | None, context: str | None,
+    cluster: str | None,
+    region: str | None,
+    namespace: str,
+    name: str,
+    files: tuple[Path, ...],
+    sets: tuple[str, ...],
+    drain: bool,
+    keep_nodes: bool,
+    dry_run: bool,
+    wait_s: float,
+    kubeconfig: str | None,
+    context: str | None,
     verbose: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Remove Dovetail from a cluster and its account. What was there before the installation stays."""
+    from dovetail.cli.errors import Problem
     from dovetail.cli.installing import conversation
-    from dovetail.cli.problem import Problem
     from dovetail.install.chart import Release, ValuesError
     from dovetail.install.plan import Options
     from dovetail.install.removal import Nodes
@@ -59,9 +76,16 @@ def uninstall(
 
 
 async def _uninstall(
-    account: Account, connection: Connection, cluster: str | None, context: str | None, options: Options, nodes: Nodes,
-    dry_run: bool, wait_s: float, verbose: bool,
-) -> None:  # fmt: skip
+    account: Account,
+    connection: Connection,
+    cluster: str | None,
+    context: str | None,
+    options: Options,
+    nodes: Nodes,
+    dry_run: bool,
+    wait_s: float,
+    verbose: bool,
+) -> None:
     from dovetail.cli.install import _same_cluster
     from dovetail.cli.installing import show, totals
     from dovetail.install import removal, run

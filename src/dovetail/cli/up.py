@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.problem import Problem
-from dovetail.cli.waiting import waiting
+from dovetail.cli.errors import Problem
+from dovetail.cli.terminal import waiting
 from dovetail.runfile import DEFAULT_NAME, alive, command_for, find, folder, is_name, log_of
 from dovetail.runfile import running as running_labs
 
@@ -39,25 +39,56 @@ _STARTING = "starting the lab …"
 @click.option("--zones", default=None, help="Their zones, dealt in turn; three of the region by default.")
 @click.option("--cluster-name", default="dovetail", show_default=True, help="What EKS calls the cluster.")
 @click.option("--region", default="ap-northeast-2", show_default=True, help="The AWS region the lab is in.")
-@click.option("--autoscaler/--no-autoscaler", default=True, show_default=True,
-              help="With AWS and the autoscaler, or the plain cluster.")  # fmt: skip
-@click.option("--feature-gates", "gates", default="",
-              help="Gates to open or shut, as NodeRepair=true,StaticCapacity=true.")  # fmt: skip
-@click.option("--boot", default=None, type=click.FloatRange(0, 3600),
-              help="Seconds until a bought machine joins; 25 to 35 by default.")  # fmt: skip
-@click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0, 10000, min_open=True),
-              help="Seconds of the lab to one of yours, while it waits.")  # fmt: skip
+@click.option(
+    "--autoscaler/--no-autoscaler",
+    default=True,
+    show_default=True,
+    help="With AWS and the autoscaler, or the plain cluster.",
+)
+@click.option(
+    "--feature-gates", "gates", default="", help="Gates to open or shut, as NodeRepair=true,StaticCapacity=true."
+)
+@click.option(
+    "--boot",
+    default=None,
+    type=click.FloatRange(0, 3600),
+    help="Seconds until a bought machine joins; 25 to 35 by default.",
+)
+@click.option(
+    "--speed",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 10000, min_open=True),
+    help="Seconds of the lab to one of yours, while it waits.",
+)
 @click.option("--seed", type=int, default=None, help="Makes names and choices repeatable.")
 @click.option("--data", type=_FOLDER, default=None, help="Keep the cluster in this folder across restarts.")
-@click.option("--recover", is_flag=True,
-              help="Start with every sound record of a damaged --data folder; the damaged file is kept.")  # fmt: skip
-@click.option("--kubeconfig", "config", type=_FILE, default=None,
-              help="Where to write it; kubeconfig.yaml by default, kubeconfig-NAME.yaml of a named lab.")  # fmt: skip
-@click.option("--port", default=None, type=click.IntRange(0, 65535),
-              help="Port on the loopback; 6443 by default, 0 or a named lab picks a free one.")  # fmt: skip
+@click.option(
+    "--recover",
+    is_flag=True,
+    help="Start with every sound record of a damaged --data folder; the damaged file is kept.",
+)
+@click.option(
+    "--kubeconfig",
+    "config",
+    type=_FILE,
+    default=None,
+    help="Where to write it; kubeconfig.yaml by default, kubeconfig-NAME.yaml of a named lab.",
+)
+@click.option(
+    "--port",
+    default=None,
+    type=click.IntRange(0, 65535),
+    help="Port on the loopback; 6443 by default, 0 or a named lab picks a free one.",
+)
 @click.option("--token", default=None, help="The administrator's token; made up if absent.")
-@click.option("--control-plane", type=click.Choice(["embedded", "kubernetes"]), default="embedded", show_default=True,
-              help="The API server, scheduler and controllers: ours, or the real ones.")  # fmt: skip
+@click.option(
+    "--control-plane",
+    type=click.Choice(["embedded", "kubernetes"]),
+    default="embedded",
+    show_default=True,
+    help="The API server, scheduler and controllers: ours, or the real ones.",
+)
 @click.option("--bare", is_flag=True, help="The API server alone, without machines or controllers.")
 @click.option("--detach", is_flag=True, help="Leave the lab in the background; dovetail down stops it.")
 def up(
@@ -82,7 +113,7 @@ def up(
     detach: bool,
 ) -> None:
     """Start the lab: a cluster in one process."""
-    from dovetail.lab import bare as alone
+    from dovetail.lab import apiserver_only as alone
     from dovetail.lab.up import Settings
 
     names, log = _zones(zones, region), os.environ.get(_LOG, "")
@@ -107,13 +138,26 @@ def up(
         else:
             _run(
                 Settings(
-                    nodes=nodes, node_type=node_type, zones=names, boot=boot, speed=speed, seed=seed, data=data,
-                    recover=recover, name=name,
-                    kubeconfig=config, port=port, token=token, control_plane=control_plane,
-                    cluster_name=cluster_name, region=region, autoscaler=autoscaler, gates=_gates(gates),
+                    nodes=nodes,
+                    node_type=node_type,
+                    zones=names,
+                    boot=boot,
+                    speed=speed,
+                    seed=seed,
+                    data=data,
+                    recover=recover,
+                    name=name,
+                    kubeconfig=config,
+                    port=port,
+                    token=token,
+                    control_plane=control_plane,
+                    cluster_name=cluster_name,
+                    region=region,
+                    autoscaler=autoscaler,
+                    gates=_gates(gates),
                     log=log,
                 )
-            )  # fmt: skip
+            )
     except alone.StartError as error:
         raise Problem(str(error)) from error
 
@@ -128,11 +172,11 @@ def _make_room() -> None:
 
 
 def _zones(asked: str | None, region: str) -> tuple[str, ...]:
-    from dovetail.cloud import catalogue
+    from dovetail.cloud.aws import catalog
 
     try:
-        known = sorted(catalogue.region(region).zones)
-    except catalogue.UnknownRegion as error:
+        known = sorted(catalog.region(region).zones)
+    except catalog.UnknownRegion as error:
         raise Problem(f"--region: {error}") from error
     if asked is None:
         return tuple(known[:3])
@@ -159,11 +203,11 @@ def _gates(text: str) -> Mapping[str, bool]:
 def _run(settings: Settings) -> None:
     from rich.console import Console
 
-    from dovetail.cli.live import View
-    from dovetail.cli.quiet import quiet_logs
+    from dovetail.cli.status_lines import View
+    from dovetail.cli.terminal import quiet_logs
     from dovetail.clock import run_scaled
     from dovetail.lab import up as lab
-    from dovetail.lab.bare import StartError
+    from dovetail.lab.apiserver_only import StartError
 
     console = Console()
     quiet_logs()
@@ -187,7 +231,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 def _detach(name: str) -> None:
     """Start the same command in a session of its own, and wait until it can be reached."""
-    from dovetail.lab.bare import StartError, refuse_second
+    from dovetail.lab.apiserver_only import StartError, refuse_second
 
     refuse_second(name)
     log = log_of(name)
@@ -244,12 +288,12 @@ def _poll(done: Callable[[], bool], seconds: float) -> bool:
 @click.option("--name", default=None, metavar="LAB", help="Which lab, where several run.")
 def down(name: str | None) -> None:
     """Stop a lab left in the background."""
-    from dovetail.cli import nearest
+    from dovetail.cli import cluster_session
 
     if name is None and not running_labs():
         click.echo("no lab runs")
         return
-    running = nearest.lab(name)
+    running = cluster_session.lab(name)
     os.kill(running.pid, signal.SIGTERM)
     if _poll(lambda: not alive(running.pid), seconds=15):
         which = "the lab" if running.name == DEFAULT_NAME else f"lab {running.name}"
@@ -262,9 +306,9 @@ def down(name: str | None) -> None:
 @click.option("--name", default=None, metavar="LAB", help="Which lab, where several run.")
 def env(name: str | None) -> None:
     """Print the environment that points kubectl and aws at the lab: eval "$(dovetail env)"."""
-    from dovetail.cli import nearest
+    from dovetail.cli import cluster_session
 
-    chosen = nearest.lab(name).name
+    chosen = cluster_session.lab(name).name
     with waiting(_STARTING):
         _poll(lambda: find(chosen) is None or _ready(find(chosen)), seconds=60)
     running = find(chosen)

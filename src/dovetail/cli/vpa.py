@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dovetail import __version__
-from dovetail.cli.problem import Problem
+from dovetail.cli.errors import Problem
 
 if TYPE_CHECKING:
     from dovetail.autoscalers.vpa.settings import CommonSettings
@@ -142,12 +142,12 @@ async def _run(common: CommonSettings, start: Start) -> None:
     import socket
 
     from dovetail.chance import Chance, system_seed
-    from dovetail.cli.nearest import kubeconfig
+    from dovetail.cli.cluster_session import kubeconfig
     from dovetail.clock import Clock
     from dovetail.controllers import logs
-    from dovetail.controllers.pacing import Paced
     from dovetail.kube.client import Kube
     from dovetail.kube.config import load
+    from dovetail.kube.ratelimit import Paced
 
     clock = Clock(asyncio.get_running_loop())
     logs.configure(clock, "debug" if common.verbosity >= 5 else "info")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.problem import Problem
+from dovetail.cli.errors import Problem
 
 if TYPE_CHECKING:
     import ssl
@@ -39,9 +39,13 @@ RELOAD_INTERVAL_S = 10.0
 @click.option("--port", default=8443, show_default=True, type=click.IntRange(1, 65535))
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's, then in-cluster.")
 def webhook(
-    tls_cert: Path | None, tls_key: Path | None, service: str | None, address: str | None, port: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    service: str | None,
+    address: str | None,
+    port: int,
     kubeconfig: str | None,
-) -> None:  # fmt: skip
+) -> None:
     """Serve POST /convert over TLS; `dovetail crds --webhook` points the definitions at it."""
     import ssl
 
@@ -153,9 +157,7 @@ async def point_definitions(kube: Kube, namespace: str, name: str, port: int, bu
     from dovetail.kube.resources import CRDS
     from dovetail.model.kinds.crds import KINDS, definition
 
-    client = {
-        "service": {"namespace": namespace, "name": name, "port": port, "path": "/convert"}, "caBundle": bundle
-    }  # fmt: skip
+    client = {"service": {"namespace": namespace, "name": name, "port": port, "path": "/convert"}, "caBundle": bundle}
     for kind in KINDS:
         wanted = definition(kind, client)["spec"].get("conversion")
         if wanted is not None and (await kube.get(CRDS, kind.name))["spec"].get("conversion") != wanted:

@@ -1,0 +1,1 @@
+"""The cloud provider interface, and its two sides: AWS and a simulation."""

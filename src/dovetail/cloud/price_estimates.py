@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.cloud import catalogue
+from dovetail.cloud.aws import catalog
 
 REFERENCE_REGION = "us-east-1"
 
@@ -22,16 +22,16 @@ _FACTORS: Mapping[str, tuple[str, Mapping[str, float], float]] = {
 _ELSEWHERE: tuple[str, Mapping[str, float], float] = ("USD", {}, 1.0)
 
 
-def on_demand(region: str, instance_type: str) -> catalogue.Quote | None:
+def on_demand(region: str, instance_type: str) -> catalog.Quote | None:
     """The packaged price, or an estimate for a region in no packaged list; None where the list lacks the type."""
-    if packaged := catalogue.on_demand(region, instance_type):
+    if packaged := catalog.on_demand(region, instance_type):
         return packaged
-    if catalogue.is_priced(region):
+    if catalog.is_priced(region):
         return None
-    reference = catalogue.on_demand(REFERENCE_REGION, instance_type)
+    reference = catalog.on_demand(REFERENCE_REGION, instance_type)
     if reference is None:
         return None
     currency, factors, other = next((f for prefix, f in _FACTORS.items() if region.startswith(prefix)), _ELSEWHERE)
-    factor = factors.get(catalogue.category(instance_type), other)
+    factor = factors.get(catalog.category(instance_type), other)
     said = f"estimated {factor:g} of {REFERENCE_REGION} ({reference[1]})"
     return round(reference[0] * factor, 6), said if currency == "USD" else f"{said}, in {currency}"

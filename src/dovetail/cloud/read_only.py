@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from dovetail.cloud.protocol import (
+from dovetail.cloud.provider import (
     Cloud,
     CloudError,
     Interruption,
@@ -16,8 +16,8 @@ from dovetail.cloud.protocol import (
     Remedy,
     RepairPolicy,
 )
-from dovetail.cloud.unavailable import Unavailable
-from dovetail.model.instancetype import InstanceType
+from dovetail.cloud.unavailable_offerings import Unavailable
+from dovetail.model.instance_type import InstanceType
 
 
 def _refuse(action: str) -> NoReturn:

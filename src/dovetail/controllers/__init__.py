@@ -1,0 +1,3 @@
+"""The Karpenter-compatible controllers, named after the objects they reconcile. Each waits, takes a snapshot,
+plans, acts, records.
+"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from dovetail.cloud.aws.calls import Record
+from dovetail.cloud.aws.client import Record
 from dovetail.cloud.aws.errors import THROTTLE_CODES
 
 _SERVICES = {"ec2": "EC2", "eks": "EKS", "iam": "IAM", "pricing": "Pricing", "sqs": "SQS", "ssm": "SSM", "sts": "STS"}
@@ -19,31 +19,69 @@ class AwsMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("service", "action", "status_code")
-        self._requests = Counter("aws_sdk_go_request", "AWS requests, all attempts of one counted once.", labels,
-                                 registry=registry)
-        self._request_seconds = Histogram("aws_sdk_go_request_duration_seconds", "Time of an AWS request with all its"
-                                          " attempts.", labels, registry=registry, buckets=_SECONDS)
+        self._requests = Counter(
+            "aws_sdk_go_request", "AWS requests, all attempts of one counted once.", labels, registry=registry
+        )
+        self._request_seconds = Histogram(
+            "aws_sdk_go_request_duration_seconds",
+            "Time of an AWS request with all its attempts.",
+            labels,
+            registry=registry,
+            buckets=_SECONDS,
+        )
         self._attempts = Counter("aws_sdk_go_request_attempt", "Attempts of AWS requests.", labels, registry=registry)
-        self._attempt_seconds = Histogram("aws_sdk_go_request_attempt_duration_seconds", "Time of an attempt.", labels,
-                                          registry=registry, buckets=_SECONDS)
-        self._retries = Histogram("aws_sdk_go_request_retry_count", "Repetitions of an AWS request.", labels,
-                                  registry=registry, buckets=_RETRIES)
-        self._errors = Counter("dovetail_aws_request_errors", "Attempts of AWS requests that failed, by AWS's code.",
-                               ("service", "action", "code"), registry=registry)
-        self._throttles = Counter("dovetail_aws_throttles", "Attempts of AWS requests that AWS throttled.",
-                                  ("service", "action"), registry=registry)
+        self._attempt_seconds = Histogram(
+            "aws_sdk_go_request_attempt_duration_seconds",
+            "Time of an attempt.",
+            labels,
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._retries = Histogram(
+            "aws_sdk_go_request_retry_count",
+            "Repetitions of an AWS request.",
+            labels,
+            registry=registry,
+            buckets=_RETRIES,
+        )
+        self._errors = Counter(
+            "dovetail_aws_request_errors",
+            "Attempts of AWS requests that failed, by AWS's code.",
+            ("service", "action", "code"),
+            registry=registry,
+        )
+        self._throttles = Counter(
+            "dovetail_aws_throttles",
+            "Attempts of AWS requests that AWS throttled.",
+            ("service", "action"),
+            registry=registry,
+        )
         self._launch_failures = Counter(
-            "karpenter_cloudprovider_instance_launch_failures", "Offerings that EC2 refused to launch.",
-            ("zone", "zone_id", "capacity_type", "reason"), registry=registry,
-        )  # fmt: skip
+            "karpenter_cloudprovider_instance_launch_failures",
+            "Offerings that EC2 refused to launch.",
+            ("zone", "zone_id", "capacity_type", "reason"),
+            registry=registry,
+        )
         self._termination_failures = Counter(
-            "karpenter_cloudprovider_instance_termination_failures", "Instances whose termination failed.",
-            ("zone", "zone_id"), registry=registry,
-        )  # fmt: skip
-        self._batch_size = Histogram("karpenter_cloudprovider_batcher_batch_size", "Requests in a batch.", ("batcher",),
-                                     registry=registry, buckets=_SIZES)
-        self._batch_seconds = Histogram("karpenter_cloudprovider_batcher_batch_time_seconds", "Time a batch was"
-                                        " gathered for.", ("batcher",), registry=registry, buckets=_GATHERED)
+            "karpenter_cloudprovider_instance_termination_failures",
+            "Instances whose termination failed.",
+            ("zone", "zone_id"),
+            registry=registry,
+        )
+        self._batch_size = Histogram(
+            "karpenter_cloudprovider_batcher_batch_size",
+            "Requests in a batch.",
+            ("batcher",),
+            registry=registry,
+            buckets=_SIZES,
+        )
+        self._batch_seconds = Histogram(
+            "karpenter_cloudprovider_batcher_batch_time_seconds",
+            "Time a batch was gathered for.",
+            ("batcher",),
+            registry=registry,
+            buckets=_GATHERED,
+        )
 
     def call(self, record: Record) -> None:
         service = _SERVICES.get(record.service, record.service)

@@ -9,19 +9,19 @@ from structlog.typing import FilteringBoundLogger
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock
-from dovetail.cloud.protocol import Cloud
-from dovetail.cluster.mirror import Mirror
-from dovetail.cluster.snapshots import Cutter
-from dovetail.controllers.coming import Coming
-from dovetail.controllers.health import RegistrationHealth
-from dovetail.controllers.ledger import Ledger
-from dovetail.controllers.metrics import Metrics
-from dovetail.controllers.notices import Notices
-from dovetail.controllers.offers import Offers
+from dovetail.cloud.provider import Cloud
+from dovetail.cluster.replacement_nominations import Coming
+from dovetail.cluster.snapshot import Cutter
+from dovetail.cluster.state import Mirror
+from dovetail.controllers.events import Notices
+from dovetail.controllers.history.decisions import Ledger
+from dovetail.controllers.instance_types import Offers
+from dovetail.controllers.metrics.definitions import Metrics
+from dovetail.controllers.metrics.pod_latency import Waits
+from dovetail.controllers.nodepool.registration_health import RegistrationHealth
 from dovetail.controllers.rights import Rights
-from dovetail.controllers.safety import Safety
+from dovetail.controllers.safemode import Safety
 from dovetail.controllers.settings import Settings
-from dovetail.controllers.waits import Waits
 from dovetail.kube.client import Kube
 
 

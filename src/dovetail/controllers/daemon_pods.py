@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dovetail.cluster import keys
+from dovetail.model import wellknown
 from dovetail.model.fit.podinfo import node_matches, shape_of
 from dovetail.model.nodes import Node, Taint
 from dovetail.model.pods import Pod
@@ -44,4 +44,4 @@ def missing(node: Node, daemonsets: Iterable[DaemonSet], there: Iterable[Pod]) -
 
 def _passes(taint: Taint) -> bool:
     """Whether a taint goes while the node starts, or is ours."""
-    return ephemeral(taint) or taint.key in (keys.PLACING, UNSCHEDULABLE)
+    return ephemeral(taint) or taint.key in (wellknown.PLACING, UNSCHEDULABLE)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from dovetail.cloud.protocol import CloudError, Interruption, Remedy
+from dovetail.cloud.provider import CloudError, Interruption, Remedy
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.nodeclaim.ending import delete
-from dovetail.controllers.termination import deadline
+from dovetail.controllers.node.termination import deadline
+from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.kube.errors import KubeError
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import INSTANCE_TYPE, RESERVATION, RESERVED, SPOT, ZONE
@@ -23,17 +23,20 @@ from dovetail.model.labels import INSTANCE_TYPE, RESERVATION, RESERVED, SPOT, ZO
 _MEANING = {
     "spot-interruption": ("SpotInterrupted", "Spot interruption warning was triggered", "spot_interrupted"),
     "reservation-interruption": (
-        "CapacityReservationInstanceInterrupted", "Capacity Reservation interruption warning was triggered",
+        "CapacityReservationInstanceInterrupted",
+        "Capacity Reservation interruption warning was triggered",
         "capacity_reservation_interrupted",
     ),
     "scheduled-change": (
-        "InstanceUnhealthy", "An unhealthy warning was triggered for the instance", "scheduled_change",
+        "InstanceUnhealthy",
+        "An unhealthy warning was triggered for the instance",
+        "scheduled_change",
     ),
     "instance-stopped": ("InstanceStopping", "Instance is stopping", "instance_stopped"),
     "instance-terminated": ("InstanceTerminating", "Instance is terminating", "instance_terminated"),
     "status-check-failed": ("InstanceUnhealthy", "The machine fails its status checks", "instance_status"),
     "scheduled-event": ("InstanceUnhealthy", "An event is scheduled for the machine", "event_status"),
-}  # fmt: skip
+}
 #: What messages are called in log and metrics that end nothing.
 _QUIET = {"rebalance": "rebalance_recommendation", "no-op": "no_op"}
 #: What there is too little of when machines are called back.
@@ -66,7 +69,9 @@ class Interruptions:
             try:
                 found = await self._context.cloud.ailing()
                 for message in found:
-                    self._context.metrics.unhealthy_machines.labels(_CATEGORY[message.kind]).inc(len(message.provider_ids))
+                    self._context.metrics.unhealthy_machines.labels(_CATEGORY[message.kind]).inc(
+                        len(message.provider_ids)
+                    )
                 await self._handle(found)
                 told = ""
             except CloudError as problem:
@@ -150,9 +155,13 @@ class Interruptions:
 
     def _log(self, text: str, claim: NodeClaim, message: Interruption, **more: str) -> None:
         self._context.log.info(
-            text, controller="interruption", NodeClaim=logs.ref(claim.name), Node=logs.ref(claim.status.node_name),
-            messageKind=_label(message), **more,
-        )  # fmt: skip
+            text,
+            controller="interruption",
+            NodeClaim=logs.ref(claim.name),
+            Node=logs.ref(claim.status.node_name),
+            messageKind=_label(message),
+            **more,
+        )
 
 
 def _short(claim: NodeClaim, kind: str) -> tuple[str, str, str]:

@@ -14,12 +14,12 @@ import msgspec
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import FALSE, TRUE, Conditions, Family
 from dovetail.controllers.context import Context
-from dovetail.controllers.rehash import rehash
+from dovetail.controllers.nodepool.hash import rehash
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS
-from dovetail.model.kinds import classhash
+from dovetail.model.kinds import nodeclass_hash
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import Condition, ObjectMeta
@@ -35,8 +35,13 @@ class NodeClasses:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._worker = Worker(
-            "nodeclass", self.reconcile, context.log, context.chance, workers=5,
-            resource=EC2NODECLASSES, metrics=context.metrics,
+            "nodeclass",
+            self.reconcile,
+            context.log,
+            context.chance,
+            workers=5,
+            resource=EC2NODECLASSES,
+            metrics=context.metrics,
         )
         context.mirror.listen(EC2NODECLASSES, self._class_changed)
         context.mirror.listen(NODECLAIMS, self._claim_changed)
@@ -97,9 +102,12 @@ class NodeClasses:
             return
         for kind, detail in found.details.items():
             self._context.log.error(
-                "validating nodeclass", controller="nodeclass", NodeClass=logs.ref(meta.name), condition=kind,
+                "validating nodeclass",
+                controller="nodeclass",
+                NodeClass=logs.ref(meta.name),
+                condition=kind,
                 error=detail,
-            )  # fmt: skip
+            )
         body = {"status": {**found.status, "conditions": conditions.manifest()}}
         try:
             await self._context.kube.patch(EC2NODECLASSES, meta.name, body, subresource="status")
@@ -108,7 +116,7 @@ class NodeClasses:
 
     async def _rehash(self, meta: ObjectMeta, marks: Mapping[str, str]) -> None:
         """Claims of a pool with kubelet settings of its own see another class, and wait for their end as they are."""
-        version, mirror = classhash.VERSION_ANNOTATION, self._context.mirror
+        version, mirror = nodeclass_hash.VERSION_ANNOTATION, self._context.mirror
         if version not in marks or meta.annotations.get(version) == marks[version]:
             return
         own = {pool.name for pool in mirror.pools.store.all() if KUBELET_ANNOTATION in pool.metadata.annotations}
@@ -165,5 +173,5 @@ def _conditions(node_class: Mapping[str, Any]) -> tuple[Condition, ...]:
 def _essence(node_class: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a new look would depend on: not our own status. To annotate a class is to ask for one."""
     metadata = node_class.get("metadata") or {}
-    notes = classhash.unmarked(metadata.get("annotations"))
+    notes = nodeclass_hash.unmarked(metadata.get("annotations"))
     return node_class.get("spec"), notes, metadata.get("deletionTimestamp"), metadata.get("finalizers")

@@ -10,7 +10,7 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from dovetail.clock import Clock
-from dovetail.controllers.metrics import Metrics
+from dovetail.controllers.metrics.definitions import Metrics
 
 #: Seconds after which a forbidden call is tried again.
 TRIED_AGAIN_AFTER_S = 600.0
@@ -30,9 +30,7 @@ class Right(msgspec.Struct, frozen=True):
 
 BIND_PODS = Right("create", "pods/binding", "planned pods are left to the scheduler, as with --place off")
 WRITE_HISTORY = Right("create", "configmaps", "decisions are kept in memory and lost with the process")
-READ_PRIORITIES = Right(
-    "list", "priorityclasses.scheduling.k8s.io", "pods without spec.priority count as priority 0"
-)
+READ_PRIORITIES = Right("list", "priorityclasses.scheduling.k8s.io", "pods without spec.priority count as priority 0")
 READ_OVERLAYS = Right("list", "nodeoverlays.karpenter.sh", "NodeOverlays have no effect")
 READ_ATTACHMENTS = Right(
     "list", "volumeattachments.storage.k8s.io", "nodes end without waiting for volumes to be detached"
@@ -56,9 +54,12 @@ class Rights:
         if right not in self._missing:
             self._metrics.missing_rights.labels(right.verb, right.resource).set(1)
             self._log.warning(
-                "missing right", right=right.name, error=why, without=right.without,
+                "missing right",
+                right=right.name,
+                error=why,
+                without=right.without,
                 remedy=f"grant {right.verb} on {right.resource} to the controller's service account",
-            )  # fmt: skip
+            )
         self._missing[right] = self._clock.monotonic()
 
     def allow(self, right: Right) -> None:

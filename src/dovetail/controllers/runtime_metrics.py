@@ -19,9 +19,47 @@ from dovetail.kube.transport import Request
 
 #: Buckets of durations, in seconds, as controller-runtime and client-go have them.
 RECONCILE_BUCKETS = (
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
-    1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60,
-)  # fmt: skip
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.15,
+    0.2,
+    0.25,
+    0.3,
+    0.35,
+    0.4,
+    0.45,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    1.0,
+    1.25,
+    1.5,
+    1.75,
+    2.0,
+    2.5,
+    3.0,
+    3.5,
+    4.0,
+    4.5,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    15,
+    20,
+    25,
+    30,
+    40,
+    50,
+    60,
+)
 QUEUE_BUCKETS = tuple(10.0**exponent for exponent in range(-8, 4))
 REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -71,9 +109,11 @@ class RuntimeMetrics:
             "rest_client_requests", "Requests to the API server; <error> where there was no answer.", ("code", "method")
         )
         self.request_seconds = histogram(
-            "client_go_request_duration_seconds", "Time of a request to the API server, without watches.",
-            ("verb", "group", "version", "kind", "subresource"), REQUEST_BUCKETS,
-        )  # fmt: skip
+            "client_go_request_duration_seconds",
+            "Time of a request to the API server, without watches.",
+            ("verb", "group", "version", "kind", "subresource"),
+            REQUEST_BUCKETS,
+        )
         self.master = gauge("leader_election_master_status", "1 while this process leads.", ("name",))
         self.slow_path = counter(
             "leader_election_slowpath", "Renewals of the lease that had to read it first.", ("name",)

@@ -13,8 +13,8 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 
 from dovetail.controllers.inert_settings import WITHOUT_EFFECT, Inert, refusals, without_effect
-from dovetail.controllers.schedulerconfig import SchedulerConfigError, default_constraints
 from dovetail.model.duration import parse as parse_duration
+from dovetail.model.scheduler_config import SchedulerConfigError, default_constraints
 
 
 class Place(StrEnum):
@@ -57,9 +57,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     eks_control_plane: Annotated[bool, "Take the Kubernetes version from EKS rather than from the API server."] = False
     assume_role_arn: Annotated[str, "IAM role to assume for every call to AWS."] = ""
     assume_role_duration: Annotated[float, "How long the assumed role's credentials live."] = 900.0
-    aws_tags: Annotated[
-        Mapping[str, str], "Tags of all that is made in AWS: a JSON object, or team=shop,env=prod."
-    ] = msgspec.field(default_factory=dict)
+    aws_tags: Annotated[Mapping[str, str], "Tags of all that is made in AWS: a JSON object, or team=shop,env=prod."] = (
+        msgspec.field(default_factory=dict)
+    )
     ec2_share: Annotated[float, "Share of EC2's request limits to stay below; 0 sets no limit of our own."] = 0.5
     vm_memory_overhead_percent: Annotated[float, "Share of memory that the hypervisor keeps."] = 0.075
     interruption_queue: Annotated[str, "SQS queue of spot interruptions and health events."] = ""
@@ -152,8 +152,14 @@ _DURATIONS = frozenset(
 
 
 #: What the keys of tags begin with that only the autoscaler, or AWS, may write.
-_OWN_TAGS = ("aws:", "eks:eks-cluster-name", "karpenter.sh/", "karpenter.k8s.aws/", "kubernetes.io/cluster",
-             "dovetail.sh/")  # fmt: skip
+_OWN_TAGS = (
+    "aws:",
+    "eks:eks-cluster-name",
+    "karpenter.sh/",
+    "karpenter.k8s.aws/",
+    "kubernetes.io/cluster",
+    "dovetail.sh/",
+)
 
 #: The least and the most that a number may be.
 _RANGES: Mapping[str, tuple[float, float]] = {

@@ -14,10 +14,10 @@ from structlog.typing import FilteringBoundLogger
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock
-from dovetail.cloud.protocol import CloudError
-from dovetail.controllers.metrics import Metrics
+from dovetail.cloud.provider import CloudError
+from dovetail.controllers.metrics.definitions import Metrics
+from dovetail.kube.backoff import Retries
 from dovetail.kube.errors import KubeError
-from dovetail.kube.retries import Retries
 
 #: The pause before a controller is restarted, in seconds.
 RESTARTS = Retries(base=1.0, cap=60.0)

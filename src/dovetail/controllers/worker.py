@@ -14,14 +14,14 @@ from contextlib import nullcontext
 from structlog.typing import FilteringBoundLogger
 
 from dovetail.chance import Chance
-from dovetail.cloud.protocol import CloudError
+from dovetail.cloud.provider import CloudError
 from dovetail.controllers import logs
-from dovetail.controllers.metrics import Metrics
+from dovetail.controllers.metrics.definitions import Metrics
 from dovetail.controllers.supervision import raised_at
+from dovetail.kube.backoff import Retries
 from dovetail.kube.errors import Conflict, KubeError
-from dovetail.kube.queue import WorkQueue
 from dovetail.kube.resources import Resource
-from dovetail.kube.retries import Retries
+from dovetail.kube.workqueue import WorkQueue
 
 #: What a reconciliation answers: seconds until it wants to look again, or None for "when something changes".
 Again = float | None
@@ -101,9 +101,13 @@ class Worker:
 
 
 async def every(
-    seconds: float, act: Callable[[], Awaitable[None]], name: str, log: FilteringBoundLogger, times: int | None = None,
+    seconds: float,
+    act: Callable[[], Awaitable[None]],
+    name: str,
+    log: FilteringBoundLogger,
+    times: int | None = None,
     again: float | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Call `act` now and then every so many seconds; a failed call is told and the next one comes all the same.
 
     Without a number of `times` it goes on until cancelled. After a failure the pause is `again`, if given.

@@ -84,19 +84,33 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
         steps: list[Call] = []
         if there is None:
             tags = _listed({OWNER_TAG: self.owner})
-            steps.append(Call("iam", "create_role", {
-                "RoleName": self.name, "AssumeRolePolicyDocument": _text(self.trust), "Tags": tags}))  # fmt: skip
+            steps.append(
+                Call(
+                    "iam",
+                    "create_role",
+                    {"RoleName": self.name, "AssumeRolePolicyDocument": _text(self.trust), "Tags": tags},
+                )
+            )
         elif there["trust"] != self.trust:
-            steps.append(Call("iam", "update_assume_role_policy", {
-                "RoleName": self.name, "PolicyDocument": _text(self.trust)}))  # fmt: skip
+            steps.append(
+                Call("iam", "update_assume_role_policy", {"RoleName": self.name, "PolicyDocument": _text(self.trust)})
+            )
         held, written = (there["attached"], there["inline"]) if there else ((), {})
-        steps += [Call("iam", "attach_role_policy", {"RoleName": self.name, "PolicyArn": arn})
-                  for arn in self.attached if arn not in held]  # fmt: skip
-        steps += [Call("iam", "put_role_policy", {
-            "RoleName": self.name, "PolicyName": name, "PolicyDocument": _text(policy)})
-            for name, policy in self.inline.items() if written.get(name) != policy]  # fmt: skip
-        steps += [Call("iam", "delete_role_policy", {"RoleName": self.name, "PolicyName": name})
-                  for name in written if name not in self.inline]  # fmt: skip
+        steps += [
+            Call("iam", "attach_role_policy", {"RoleName": self.name, "PolicyArn": arn})
+            for arn in self.attached
+            if arn not in held
+        ]
+        steps += [
+            Call("iam", "put_role_policy", {"RoleName": self.name, "PolicyName": name, "PolicyDocument": _text(policy)})
+            for name, policy in self.inline.items()
+            if written.get(name) != policy
+        ]
+        steps += [
+            Call("iam", "delete_role_policy", {"RoleName": self.name, "PolicyName": name})
+            for name in written
+            if name not in self.inline
+        ]
         if there is None:
             return Change(Status.CREATE, tuple(steps))
         return Change(Status.CHANGE, tuple(steps)) if steps else EXISTS
@@ -106,10 +120,12 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
             return NOTHING_TO_REMOVE
         if there["tags"].get(OWNER_TAG) != self.owner:
             return Change(Status.LEAVE, why="was there before the installation")
-        steps = [Call("iam", "detach_role_policy", {"RoleName": self.name, "PolicyArn": arn})
-                 for arn in there["attached"]]  # fmt: skip
-        steps += [Call("iam", "delete_role_policy", {"RoleName": self.name, "PolicyName": name})
-                  for name in there["inline"]]  # fmt: skip
+        steps = [
+            Call("iam", "detach_role_policy", {"RoleName": self.name, "PolicyArn": arn}) for arn in there["attached"]
+        ]
+        steps += [
+            Call("iam", "delete_role_policy", {"RoleName": self.name, "PolicyName": name}) for name in there["inline"]
+        ]
         return Change(Status.REMOVE, (*steps, Call("iam", "delete_role", {"RoleName": self.name})))
 
 
@@ -133,8 +149,11 @@ class InstanceProfile(msgspec.Struct, frozen=True, kw_only=True):
     def change(self, there: Any) -> Change:
         add = Call("iam", "add_role_to_instance_profile", {"InstanceProfileName": self.name, "RoleName": self.role})
         if there is None:
-            create = Call("iam", "create_instance_profile", {
-                "InstanceProfileName": self.name, "Tags": _listed({OWNER_TAG: self.owner})})  # fmt: skip
+            create = Call(
+                "iam",
+                "create_instance_profile",
+                {"InstanceProfileName": self.name, "Tags": _listed({OWNER_TAG: self.owner})},
+            )
             return Change(Status.CREATE, (create, add))
         if self.role in there["roles"]:
             return EXISTS
@@ -147,8 +166,10 @@ class InstanceProfile(msgspec.Struct, frozen=True, kw_only=True):
             return NOTHING_TO_REMOVE
         if there["tags"].get(OWNER_TAG) != self.owner:
             return Change(Status.LEAVE, why="was there before the installation")
-        steps = [Call("iam", "remove_role_from_instance_profile", {
-            "InstanceProfileName": self.name, "RoleName": role}) for role in there["roles"]]  # fmt: skip
+        steps = [
+            Call("iam", "remove_role_from_instance_profile", {"InstanceProfileName": self.name, "RoleName": role})
+            for role in there["roles"]
+        ]
         delete = Call("iam", "delete_instance_profile", {"InstanceProfileName": self.name})
         return Change(Status.REMOVE, (*steps, delete))
 
@@ -171,9 +192,20 @@ class OidcProvider(msgspec.Struct, frozen=True, kw_only=True):
     def change(self, there: Any) -> Change:
         if there is not None:
             return EXISTS
-        return Change(Status.CREATE, (Call("iam", "create_open_id_connect_provider", {
-            "Url": f"https://{self.issuer}", "ClientIDList": ["sts.amazonaws.com"],
-            "Tags": _listed({OWNER_TAG: self.owner})}),))  # fmt: skip
+        return Change(
+            Status.CREATE,
+            (
+                Call(
+                    "iam",
+                    "create_open_id_connect_provider",
+                    {
+                        "Url": f"https://{self.issuer}",
+                        "ClientIDList": ["sts.amazonaws.com"],
+                        "Tags": _listed({OWNER_TAG: self.owner}),
+                    },
+                ),
+            ),
+        )
 
     def removal(self, there: Any) -> Change:
         if there is None:
@@ -208,9 +240,10 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     def change(self, there: Any) -> Change:
         if there is None:
             attributes = {
-                "MessageRetentionPeriod": str(QUEUE_RETENTION_S), "SqsManagedSseEnabled": "true",
+                "MessageRetentionPeriod": str(QUEUE_RETENTION_S),
+                "SqsManagedSseEnabled": "true",
                 "Policy": _text(self.policy),
-            }  # fmt: skip
+            }
             arguments = {"QueueName": self.name, "Attributes": attributes, "tags": {OWNER_TAG: self.owner}}
             return Change(Status.CREATE, (Call("sqs", "create_queue", arguments),))
         if there["tags"].get(OWNER_TAG) != self.owner:
@@ -254,11 +287,19 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def change(self, there: Any) -> Change:
-        put = Call("events", "put_rule", {
-            "Name": self.name, "EventPattern": _text(self.pattern), "State": "ENABLED",
-            **({"Tags": _listed({OWNER_TAG: self.owner})} if there is None else {})})  # fmt: skip
-        aim = Call("events", "put_targets", {
-            "Rule": self.name, "Targets": [{"Id": "InterruptionQueue", "Arn": self.target}]})  # fmt: skip
+        put = Call(
+            "events",
+            "put_rule",
+            {
+                "Name": self.name,
+                "EventPattern": _text(self.pattern),
+                "State": "ENABLED",
+                **({"Tags": _listed({OWNER_TAG: self.owner})} if there is None else {}),
+            },
+        )
+        aim = Call(
+            "events", "put_targets", {"Rule": self.name, "Targets": [{"Id": "InterruptionQueue", "Arn": self.target}]}
+        )
         if there is None:
             return Change(Status.CREATE, (put, aim))
         if there["tags"].get(OWNER_TAG) != self.owner:
@@ -273,8 +314,9 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
         if there["tags"].get(OWNER_TAG) != self.owner:
             return Change(Status.LEAVE, why="was there before the installation")
         steps = [Call("events", "remove_targets", {"Rule": self.name, "Ids": list(there["targets"])})]
-        return Change(Status.REMOVE, (*(steps if there["targets"] else ()),
-                                      Call("events", "delete_rule", {"Name": self.name})))  # fmt: skip
+        return Change(
+            Status.REMOVE, (*(steps if there["targets"] else ()), Call("events", "delete_rule", {"Name": self.name}))
+        )
 
 
 class DiscoveryTag(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,8 +346,10 @@ class DiscoveryTag(msgspec.Struct, frozen=True, kw_only=True):
 
     def removal(self, there: Any) -> Change:
         if there.get(OWNER_TAG) != self.owner:
-            return Change(Status.LEAVE, why="was there before the installation") if DISCOVERY_TAG in there else (
-                NOTHING_TO_REMOVE
+            return (
+                Change(Status.LEAVE, why="was there before the installation")
+                if DISCOVERY_TAG in there
+                else (NOTHING_TO_REMOVE)
             )
         tags = _listed({DISCOVERY_TAG: self.owner, OWNER_TAG: self.owner})
         return Change(Status.REMOVE, (Call("ec2", "delete_tags", {"Resources": [self.resource], "Tags": tags}),))
@@ -334,8 +378,12 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True):
                 return EXISTS
             why = f"has the type {there.get('type')}, with which nodes cannot join; delete it and repeat"
             return Change(Status.EXISTS, why=why)
-        arguments = {"clusterName": self.cluster, "principalArn": self.role_arn, "type": "EC2_LINUX",
-                     "tags": {OWNER_TAG: self.owner}}  # fmt: skip
+        arguments = {
+            "clusterName": self.cluster,
+            "principalArn": self.role_arn,
+            "type": "EC2_LINUX",
+            "tags": {OWNER_TAG: self.owner},
+        }
         return Change(Status.CREATE, (Call("eks", "create_access_entry", arguments),))
 
     def removal(self, there: Any) -> Change:
@@ -374,8 +422,13 @@ class PodIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     def change(self, there: Any) -> Change:
         if there is None:
-            arguments = {"clusterName": self.cluster, "namespace": self.namespace, "tags": {OWNER_TAG: self.owner},
-                         "serviceAccount": self.service_account, "roleArn": self.role_arn}  # fmt: skip
+            arguments = {
+                "clusterName": self.cluster,
+                "namespace": self.namespace,
+                "tags": {OWNER_TAG: self.owner},
+                "serviceAccount": self.service_account,
+                "roleArn": self.role_arn,
+            }
             return Change(Status.CREATE, (Call("eks", "create_pod_identity_association", arguments),))
         if there["roleArn"] == self.role_arn or (there.get("tags") or {}).get(OWNER_TAG) != self.owner:
             return EXISTS

@@ -19,10 +19,24 @@ Json = dict[str, Any]
 
 #: The order in which Helm creates kinds; what is not listed comes last.
 INSTALL_ORDER = (
-    "Namespace", "NetworkPolicy", "ResourceQuota", "PodDisruptionBudget", "ServiceAccount", "Secret", "ConfigMap",
-    "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Service", "DaemonSet",
-    "Deployment", "StatefulSet", "Job",
-)  # fmt: skip
+    "Namespace",
+    "NetworkPolicy",
+    "ResourceQuota",
+    "PodDisruptionBudget",
+    "ServiceAccount",
+    "Secret",
+    "ConfigMap",
+    "CustomResourceDefinition",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "Service",
+    "DaemonSet",
+    "Deployment",
+    "StatefulSet",
+    "Job",
+)
 
 
 class ValuesError(ValueError):
@@ -125,9 +139,14 @@ def merge_values(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Json:
 # -- the schema
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
-    "number": (int, float), "null": (type(None),),
-}  # fmt: skip
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "null": (type(None),),
+}
 
 
 def _is(value: Any, kind: str) -> bool:

@@ -114,8 +114,10 @@ async def _cluster_of(account: Account, server: str) -> str:
     if len(names) == 1:
         return str(names[0])
     listed = ", ".join(names) or "none"
-    raise DiscoveryError(f"no EKS cluster in {account.calls.region} has the endpoint {server} (there are: {listed});"
-                         " set --cluster, --region, or run aws eks update-kubeconfig")  # fmt: skip
+    raise DiscoveryError(
+        f"no EKS cluster in {account.calls.region} has the endpoint {server} (there are: {listed});"
+        " set --cluster, --region, or run aws eks update-kubeconfig"
+    )
 
 
 async def _node_group_names(account: Account, cluster: str) -> Sequence[str]:
@@ -140,9 +142,11 @@ async def _template_groups(account: Account, template: Mapping[str, Any]) -> tup
     if not template.get("id"):
         return ()
     answer = await account.calls(
-        "ec2", "describe_launch_template_versions", LaunchTemplateId=template["id"],
+        "ec2",
+        "describe_launch_template_versions",
+        LaunchTemplateId=template["id"],
         Versions=[str(template.get("version") or "$Default")],
-    )  # fmt: skip
+    )
     versions = answer.get("LaunchTemplateVersions") or [{}]
     data = versions[0].get("LaunchTemplateData", {})
     interfaces = data.get("NetworkInterfaces") or [{}]

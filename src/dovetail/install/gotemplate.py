@@ -277,7 +277,9 @@ class Templates:
 
     def __init__(self, functions: Functions) -> None:
         self._functions: dict[str, Callable[..., Any]] = {
-            **functions, "include": self.include, "tpl": self._render_text
+            **functions,
+            "include": self.include,
+            "tpl": self._render_text,
         }
         self._named: dict[str, tuple[Any, ...]] = {}
         self._bodies: dict[str, tuple[Any, ...]] = {}

@@ -18,9 +18,11 @@ REGION_TAG = "topology.kubernetes.io/region"
 #: Tag of everything that `dovetail install` makes.
 OWNER_TAG = "dovetail.sh/installed-by"
 NODE_POLICIES = (
-    "AmazonEKS_CNI_Policy", "AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly",
+    "AmazonEKS_CNI_Policy",
+    "AmazonEKSWorkerNodePolicy",
+    "AmazonEC2ContainerRegistryPullOnly",
     "AmazonSSMManagedInstanceCore",
-)  # fmt: skip
+)
 LAUNCHED = ("fleet", "instance", "volume", "network-interface", "launch-template", "spot-instances-request")
 QUEUE_RETENTION_S = 300
 
@@ -79,9 +81,7 @@ def document(*statements: Mapping[str, Any]) -> Json:
 def _allow(sid: str, actions: Sequence[str], resources: Sequence[str], **conditions: Mapping[str, Any]) -> Json:
     statement: Json = {"Sid": sid, "Effect": "Allow", "Action": list(actions), "Resource": list(resources)}
     if conditions:
-        statement["Condition"] = {
-            name.replace("__", ":"): dict(test) for name, test in conditions.items()
-        }
+        statement["Condition"] = {name.replace("__", ":"): dict(test) for name, test in conditions.items()}
     return statement
 
 
@@ -129,25 +129,59 @@ def _node_lifecycle(site: Site) -> list[Json]:
     shared = ("security-group", "subnet", "capacity-reservation", "placement-group")
     cluster_name = {f"aws:RequestTag/{EKS_CLUSTER}": site.cluster}
     statements = [
-        _allow("AllowScopedEC2InstanceAccessActions", launch,
-               [*site.ec2("image", "snapshot", account=""), *site.ec2(*shared)]),
-        _allow("AllowScopedEC2LaunchTemplateAccessActions", launch, site.ec2("launch-template"),
-               StringEquals=owned, StringLike=pooled),
-        _allow("AllowScopedEC2InstanceActionsWithTags", [*launch, "ec2:CreateLaunchTemplate"],
-               site.ec2(*LAUNCHED), StringEquals=equals, StringLike=like),
-        _allow("AllowScopedResourceCreationTagging", ["ec2:CreateTags"], site.ec2(*LAUNCHED),
-               StringEquals={**equals, **created}, StringLike=like),
-        _allow("AllowScopedResourceTagging", ["ec2:CreateTags"], site.ec2("instance"),
-               StringEquals=owned, StringLike=pooled, StringEqualsIfExists=cluster_name,
-               ForAllValues__StringEquals=later),
-        _allow("AllowScopedDeletion", ["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"],
-               site.ec2("instance", "launch-template"), StringEquals=owned, StringLike=pooled),
-    ]  # fmt: skip
+        _allow(
+            "AllowScopedEC2InstanceAccessActions",
+            launch,
+            [*site.ec2("image", "snapshot", account=""), *site.ec2(*shared)],
+        ),
+        _allow(
+            "AllowScopedEC2LaunchTemplateAccessActions",
+            launch,
+            site.ec2("launch-template"),
+            StringEquals=owned,
+            StringLike=pooled,
+        ),
+        _allow(
+            "AllowScopedEC2InstanceActionsWithTags",
+            [*launch, "ec2:CreateLaunchTemplate"],
+            site.ec2(*LAUNCHED),
+            StringEquals=equals,
+            StringLike=like,
+        ),
+        _allow(
+            "AllowScopedResourceCreationTagging",
+            ["ec2:CreateTags"],
+            site.ec2(*LAUNCHED),
+            StringEquals={**equals, **created},
+            StringLike=like,
+        ),
+        _allow(
+            "AllowScopedResourceTagging",
+            ["ec2:CreateTags"],
+            site.ec2("instance"),
+            StringEquals=owned,
+            StringLike=pooled,
+            StringEqualsIfExists=cluster_name,
+            ForAllValues__StringEquals=later,
+        ),
+        _allow(
+            "AllowScopedDeletion",
+            ["ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"],
+            site.ec2("instance", "launch-template"),
+            StringEquals=owned,
+            StringLike=pooled,
+        ),
+    ]
     if site.reboots:
         statements.append(
-            _allow("AllowScopedReboot", ["ec2:RebootInstances"], site.ec2("instance"), StringEquals=owned,
-                   StringLike=pooled)
-        )  # fmt: skip
+            _allow(
+                "AllowScopedReboot",
+                ["ec2:RebootInstances"],
+                site.ec2("instance"),
+                StringEquals=owned,
+                StringLike=pooled,
+            )
+        )
     return statements
 
 
@@ -164,36 +198,73 @@ def _iam_integration(site: Site) -> list[Json]:
     }
     asked_class, held_class = {f"aws:RequestTag/{NODECLASS}": "*"}, {f"aws:ResourceTag/{NODECLASS}": "*"}
     return [
-        _allow("AllowPassingInstanceRole", ["iam:PassRole"], [site.role_arn(site.node_role)],
-               StringEquals={"iam:PassedToService": [f"ec2.{site.dns_suffix}"]}),
-        _allow("AllowScopedInstanceProfileCreationActions", ["iam:CreateInstanceProfile"], profiles,
-               StringEquals=asked, StringLike=asked_class),
-        _allow("AllowScopedInstanceProfileTagActions", ["iam:TagInstanceProfile"], profiles,
-               StringEquals={**asked, **held}, StringLike={**asked_class, **held_class}),
-        _allow("AllowScopedInstanceProfileActions",
-               ["iam:AddRoleToInstanceProfile", "iam:RemoveRoleFromInstanceProfile", "iam:DeleteInstanceProfile"],
-               profiles, StringEquals=held, StringLike=held_class),
-        _allow("AllowInstanceProfileReadActions", ["iam:GetInstanceProfile"],
-               [f"arn:{site.partition}:iam::{site.account}:instance-profile/*"]),
+        _allow(
+            "AllowPassingInstanceRole",
+            ["iam:PassRole"],
+            [site.role_arn(site.node_role)],
+            StringEquals={"iam:PassedToService": [f"ec2.{site.dns_suffix}"]},
+        ),
+        _allow(
+            "AllowScopedInstanceProfileCreationActions",
+            ["iam:CreateInstanceProfile"],
+            profiles,
+            StringEquals=asked,
+            StringLike=asked_class,
+        ),
+        _allow(
+            "AllowScopedInstanceProfileTagActions",
+            ["iam:TagInstanceProfile"],
+            profiles,
+            StringEquals={**asked, **held},
+            StringLike={**asked_class, **held_class},
+        ),
+        _allow(
+            "AllowScopedInstanceProfileActions",
+            ["iam:AddRoleToInstanceProfile", "iam:RemoveRoleFromInstanceProfile", "iam:DeleteInstanceProfile"],
+            profiles,
+            StringEquals=held,
+            StringLike=held_class,
+        ),
+        _allow(
+            "AllowInstanceProfileReadActions",
+            ["iam:GetInstanceProfile"],
+            [f"arn:{site.partition}:iam::{site.account}:instance-profile/*"],
+        ),
         _allow("AllowUnscopedInstanceProfileListAction", ["iam:ListInstanceProfiles"], ["*"]),
-    ]  # fmt: skip
+    ]
 
 
 #: What is only read, in the cluster's region.
 REGIONAL_READS = (
-    "CapacityReservations", "Images", "Instances", "InstanceStatus", "InstanceTypeOfferings", "InstanceTypes",
-    "LaunchTemplates", "PlacementGroups", "SecurityGroups", "SpotPriceHistory", "Subnets",
-)  # fmt: skip
+    "CapacityReservations",
+    "Images",
+    "Instances",
+    "InstanceStatus",
+    "InstanceTypeOfferings",
+    "InstanceTypes",
+    "LaunchTemplates",
+    "PlacementGroups",
+    "SecurityGroups",
+    "SpotPriceHistory",
+    "Subnets",
+)
 
 
 def _resource_discovery(site: Site) -> list[Json]:
     return [
-        _allow("AllowRegionalReadActions", [f"ec2:Describe{kind}" for kind in REGIONAL_READS], ["*"],
-               StringEquals={"aws:RequestedRegion": site.region}),
-        _allow("AllowSSMReadActions", ["ssm:GetParameter"],
-               [f"arn:{site.partition}:ssm:{site.region}::parameter/aws/service/*"]),
+        _allow(
+            "AllowRegionalReadActions",
+            [f"ec2:Describe{kind}" for kind in REGIONAL_READS],
+            ["*"],
+            StringEquals={"aws:RequestedRegion": site.region},
+        ),
+        _allow(
+            "AllowSSMReadActions",
+            ["ssm:GetParameter"],
+            [f"arn:{site.partition}:ssm:{site.region}::parameter/aws/service/*"],
+        ),
         _allow("AllowPricingReadActions", ["pricing:GetProducts"], ["*"]),
-    ]  # fmt: skip
+    ]
 
 
 def controller_trust(site: Site) -> Json:
@@ -208,9 +279,7 @@ def controller_trust(site: Site) -> Json:
             "Effect": "Allow",
             "Principal": {"Federated": provider},
             "Action": "sts:AssumeRoleWithWebIdentity",
-            "Condition": {
-                "StringEquals": {f"{site.issuer}:aud": "sts.amazonaws.com", f"{site.issuer}:sub": subject}
-            },
+            "Condition": {"StringEquals": {f"{site.issuer}:aud": "sts.amazonaws.com", f"{site.issuer}:sub": subject}},
         }
     )
 
@@ -270,11 +339,15 @@ def rule_name(site: Site, event: str) -> str:
 def cluster_autoscaler_policy(site: Site) -> Json:
     """Groups are found by their tags, and changed only where the tags name this cluster."""
     reads = [
-        "autoscaling:DescribeAutoScalingGroups", "autoscaling:DescribeAutoScalingInstances",
-        "autoscaling:DescribeLaunchConfigurations", "autoscaling:DescribeScalingActivities",
-        "ec2:DescribeImages", "ec2:DescribeInstanceTypes", "ec2:DescribeLaunchTemplateVersions",
+        "autoscaling:DescribeAutoScalingGroups",
+        "autoscaling:DescribeAutoScalingInstances",
+        "autoscaling:DescribeLaunchConfigurations",
+        "autoscaling:DescribeScalingActivities",
+        "ec2:DescribeImages",
+        "ec2:DescribeInstanceTypes",
+        "ec2:DescribeLaunchTemplateVersions",
         "ec2:GetInstanceTypesFromInstanceRequirements",
-    ]  # fmt: skip
+    ]
     tags = {
         "aws:ResourceTag/k8s.io/cluster-autoscaler/enabled": "true",
         f"aws:ResourceTag/k8s.io/cluster-autoscaler/{site.cluster}": "owned",
@@ -283,8 +356,11 @@ def cluster_autoscaler_policy(site: Site) -> Json:
     nodegroups = [f"arn:{site.partition}:eks:{site.region}:{site.account}:nodegroup/{site.cluster}/*"]
     return document(
         _allow("AllowGroupDiscovery", reads, ["*"], StringEquals={"aws:RequestedRegion": site.region}),
-        _allow("AllowScopedScaling",
-               ["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"], groups,
-               StringEquals=tags),
+        _allow(
+            "AllowScopedScaling",
+            ["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"],
+            groups,
+            StringEquals=tags,
+        ),
         _allow("AllowNodeGroupDiscovery", ["eks:DescribeNodegroup"], nodegroups),
-    )  # fmt: skip
+    )

@@ -42,9 +42,11 @@ def cloudformation(site: Site) -> Json:
     for name, policy in controller_policies(site).items():
         resources[f"Controller{name}Policy"] = {
             "Type": "AWS::IAM::ManagedPolicy",
-            "Properties": {"ManagedPolicyName": f"KarpenterController{name}-{site.cluster}",
-                           "PolicyDocument": _substituted(policy)},
-        }  # fmt: skip
+            "Properties": {
+                "ManagedPolicyName": f"KarpenterController{name}-{site.cluster}",
+                "PolicyDocument": _substituted(policy),
+            },
+        }
         arns.append({"Ref": f"Controller{name}Policy"})
     resources["NodeRole"] = _role(site, site.node_role, node_trust(site), _substituted(node_policy_arns(site)))
     resources["NodeInstanceProfile"] = {
@@ -55,14 +57,20 @@ def cloudformation(site: Site) -> Json:
     if site.queue:
         resources["InterruptionQueue"] = {
             "Type": "AWS::SQS::Queue",
-            "Properties": {"QueueName": site.queue, "MessageRetentionPeriod": QUEUE_RETENTION_S,
-                           "SqsManagedSseEnabled": True, "Tags": _tags(site)},
-        }  # fmt: skip
+            "Properties": {
+                "QueueName": site.queue,
+                "MessageRetentionPeriod": QUEUE_RETENTION_S,
+                "SqsManagedSseEnabled": True,
+                "Tags": _tags(site),
+            },
+        }
         resources["InterruptionQueuePolicy"] = {
             "Type": "AWS::SQS::QueuePolicy",
-            "Properties": {"Queues": [{"Ref": "InterruptionQueue"}],
-                           "PolicyDocument": _substituted(queue_policy(site))},
-        }  # fmt: skip
+            "Properties": {
+                "Queues": [{"Ref": "InterruptionQueue"}],
+                "PolicyDocument": _substituted(queue_policy(site)),
+            },
+        }
         for event, pattern in EVENT_PATTERNS.items():
             target = {"Id": "InterruptionQueue", "Arn": {"Fn::GetAtt": ["InterruptionQueue", "Arn"]}}
             resources[f"{event}Rule"] = {
@@ -80,18 +88,24 @@ def cluster_autoscaler_cloudformation(site: Site) -> Json:
     site = msgspec.structs.replace(site, **_CLOUDFORMATION)
     policy = {
         "Type": "AWS::IAM::ManagedPolicy",
-        "Properties": {"ManagedPolicyName": f"ClusterAutoscaler-{site.cluster}",
-                       "PolicyDocument": _substituted(cluster_autoscaler_policy(site))},
-    }  # fmt: skip
+        "Properties": {
+            "ManagedPolicyName": f"ClusterAutoscaler-{site.cluster}",
+            "PolicyDocument": _substituted(cluster_autoscaler_policy(site)),
+        },
+    }
     return {"AWSTemplateFormatVersion": "2010-09-09", "Resources": {"ClusterAutoscalerPolicy": policy}}
 
 
 def _role(site: Site, name: str, trust: Json, policies: Any) -> Json:
     return {
         "Type": "AWS::IAM::Role",
-        "Properties": {"RoleName": name, "AssumeRolePolicyDocument": _substituted(trust),
-                       "ManagedPolicyArns": policies, "Tags": _tags(site)},
-    }  # fmt: skip
+        "Properties": {
+            "RoleName": name,
+            "AssumeRolePolicyDocument": _substituted(trust),
+            "ManagedPolicyArns": policies,
+            "Tags": _tags(site),
+        },
+    }
 
 
 def _tags(site: Site) -> list[dict[str, str]]:
@@ -112,36 +126,90 @@ def terraform(site: Site) -> str:
     site = msgspec.structs.replace(site, **_TERRAFORM)
     blocks = [_data("aws_region"), _data("aws_caller_identity"), _data("aws_partition")]
     blocks += [
-        _block("aws_iam_role", "node", name=site.node_role, assume_role_policy=_Json(node_trust(site)),
-               tags={OWNER_TAG: site.cluster}),
+        _block(
+            "aws_iam_role",
+            "node",
+            name=site.node_role,
+            assume_role_policy=_Json(node_trust(site)),
+            tags={OWNER_TAG: site.cluster},
+        ),
         _block("aws_iam_instance_profile", "node", name=site.instance_profile, role=_Name("aws_iam_role.node.name")),
-        _block("aws_iam_role", "controller", name=site.controller_role,
-               assume_role_policy=_Json(controller_trust(site)), tags={OWNER_TAG: site.cluster}),
-    ]  # fmt: skip
+        _block(
+            "aws_iam_role",
+            "controller",
+            name=site.controller_role,
+            assume_role_policy=_Json(controller_trust(site)),
+            tags={OWNER_TAG: site.cluster},
+        ),
+    ]
     for arn in node_policy_arns(site):
-        blocks.append(_block("aws_iam_role_policy_attachment", "node_" + _snake(arn.rsplit("/", 1)[-1]),
-                             role=_Name("aws_iam_role.node.name"), policy_arn=arn))  # fmt: skip
+        blocks.append(
+            _block(
+                "aws_iam_role_policy_attachment",
+                "node_" + _snake(arn.rsplit("/", 1)[-1]),
+                role=_Name("aws_iam_role.node.name"),
+                policy_arn=arn,
+            )
+        )
     for name, policy in controller_policies(site).items():
-        blocks.append(_block("aws_iam_role_policy", "controller_" + _snake(name), name=f"Karpenter{name}",
-                             role=_Name("aws_iam_role.controller.id"), policy=_Json(policy)))  # fmt: skip
+        blocks.append(
+            _block(
+                "aws_iam_role_policy",
+                "controller_" + _snake(name),
+                name=f"Karpenter{name}",
+                role=_Name("aws_iam_role.controller.id"),
+                policy=_Json(policy),
+            )
+        )
     if site.queue:
-        blocks.append(_block("aws_sqs_queue", "interruption", name=site.queue, tags={OWNER_TAG: site.cluster},
-                             message_retention_seconds=QUEUE_RETENTION_S, sqs_managed_sse_enabled=True))  # fmt: skip
-        blocks.append(_block("aws_sqs_queue_policy", "interruption", queue_url=_Name("aws_sqs_queue.interruption.url"),
-                             policy=_Json(queue_policy(site))))  # fmt: skip
+        blocks.append(
+            _block(
+                "aws_sqs_queue",
+                "interruption",
+                name=site.queue,
+                tags={OWNER_TAG: site.cluster},
+                message_retention_seconds=QUEUE_RETENTION_S,
+                sqs_managed_sse_enabled=True,
+            )
+        )
+        blocks.append(
+            _block(
+                "aws_sqs_queue_policy",
+                "interruption",
+                queue_url=_Name("aws_sqs_queue.interruption.url"),
+                policy=_Json(queue_policy(site)),
+            )
+        )
         for event, pattern in EVENT_PATTERNS.items():
             name = _snake(event)
-            blocks.append(_block("aws_cloudwatch_event_rule", name, name=rule_name(site, event),
-                                 event_pattern=_Json(pattern), tags={OWNER_TAG: site.cluster}))  # fmt: skip
-            blocks.append(_block("aws_cloudwatch_event_target", name, arn=_Name("aws_sqs_queue.interruption.arn"),
-                                 rule=_Name(f"aws_cloudwatch_event_rule.{name}.name")))  # fmt: skip
+            blocks.append(
+                _block(
+                    "aws_cloudwatch_event_rule",
+                    name,
+                    name=rule_name(site, event),
+                    event_pattern=_Json(pattern),
+                    tags={OWNER_TAG: site.cluster},
+                )
+            )
+            blocks.append(
+                _block(
+                    "aws_cloudwatch_event_target",
+                    name,
+                    arn=_Name("aws_sqs_queue.interruption.arn"),
+                    rule=_Name(f"aws_cloudwatch_event_rule.{name}.name"),
+                )
+            )
     return "\n".join(blocks)
 
 
 def cluster_autoscaler_terraform(site: Site) -> str:
     site = msgspec.structs.replace(site, **_TERRAFORM)
-    policy = _block("aws_iam_policy", "cluster_autoscaler", name=f"ClusterAutoscaler-{site.cluster}",
-                    policy=_Json(cluster_autoscaler_policy(site)))  # fmt: skip
+    policy = _block(
+        "aws_iam_policy",
+        "cluster_autoscaler",
+        name=f"ClusterAutoscaler-{site.cluster}",
+        policy=_Json(cluster_autoscaler_policy(site)),
+    )
     return "\n".join([_data("aws_region"), _data("aws_caller_identity"), _data("aws_partition"), policy])
 
 

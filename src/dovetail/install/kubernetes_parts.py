@@ -23,14 +23,28 @@ APPLIED = "dovetail.sh/applied-hash"
 ADDED_ROLES = "dovetail.sh/added-roles"
 
 _PLURALS = {
-    "NetworkPolicy": "networkpolicies", "PodDisruptionBudget": "poddisruptionbudgets", "EC2NodeClass": "ec2nodeclasses",
+    "NetworkPolicy": "networkpolicies",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "EC2NodeClass": "ec2nodeclasses",
     "PriorityClass": "priorityclasses",
-}  # fmt: skip
+}
 _CLUSTER_WIDE = frozenset(
-    {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "FlowSchema", "PriorityClass",
-     "NodePool", "EC2NodeClass", "PriorityLevelConfiguration", "APIService", "MutatingWebhookConfiguration",
-     "ValidatingWebhookConfiguration", "StorageClass"}
-)  # fmt: skip
+    {
+        "Namespace",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CustomResourceDefinition",
+        "FlowSchema",
+        "PriorityClass",
+        "NodePool",
+        "EC2NodeClass",
+        "PriorityLevelConfiguration",
+        "APIService",
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+        "StorageClass",
+    }
+)
 
 
 def resource_of(obj: Mapping[str, Any]) -> Resource:
@@ -106,8 +120,9 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
             return NOTHING_TO_REMOVE
         if OWNER_TAG not in (there["metadata"].get("annotations") or {}):
             return Change(Status.LEAVE, why="was there before the installation")
-        return Change(Status.REMOVE, (
-            Write(verb="delete", resource=self.resource, name=self.name, namespace=self.namespace),))  # fmt: skip
+        return Change(
+            Status.REMOVE, (Write(verb="delete", resource=self.resource, name=self.name, namespace=self.namespace),)
+        )
 
 
 class MappedRole(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,8 +150,11 @@ class MappedRole(msgspec.Struct, frozen=True, kw_only=True):
 
     def change(self, there: Any) -> Change:
         if there is None:
-            metadata = {"name": "aws-auth", "namespace": "kube-system", "annotations": {
-                OWNER_TAG: self.owner, ADDED_ROLES: self.role_arn}}  # fmt: skip
+            metadata = {
+                "name": "aws-auth",
+                "namespace": "kube-system",
+                "annotations": {OWNER_TAG: self.owner, ADDED_ROLES: self.role_arn},
+            }
             body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mapRoles": self.line}}
             write = Write(verb="apply", resource=CONFIGMAPS, name="aws-auth", namespace="kube-system", body=body)
             return Change(Status.CREATE, (write,))

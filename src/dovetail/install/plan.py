@@ -139,9 +139,15 @@ def _cloud_parts(found: Found, site: Site, given_role: str | None, *, removing: 
         inline = {f"Karpenter{name}": policy for name, policy in iam.controller_policies(site).items()}
         parts.append(Role(name=site.controller_role, owner=owner, trust=iam.controller_trust(site), inline=inline))
         if not site.issuer:
-            parts.append(PodIdentity(
-                cluster=site.cluster, namespace=site.namespace, service_account=site.service_account,
-                role_arn=site.role_arn(site.controller_role), owner=owner))  # fmt: skip
+            parts.append(
+                PodIdentity(
+                    cluster=site.cluster,
+                    namespace=site.namespace,
+                    service_account=site.service_account,
+                    role_arn=site.role_arn(site.controller_role),
+                    owner=owner,
+                )
+            )
     parts.append(Queue(name=site.queue, owner=owner, policy=iam.queue_policy(site)))
     for event, pattern in iam.EVENT_PATTERNS.items():
         name = iam.rule_name(site, event)
@@ -164,8 +170,7 @@ def _cluster_parts(chart: Chart, release: Release, values: Json, owner: str) -> 
     definitions = Release(name=CRD_RELEASE, namespace=release.namespace)
     parts: list[Part] = [Object(body=marked(namespace, release, owner), owner=owner, keep=True)]
     parts += [
-        Object(body=marked(definition, definitions, owner), owner=owner, keep=True)
-        for definition in crds.definitions()
+        Object(body=marked(definition, definitions, owner), owner=owner, keep=True) for definition in crds.definitions()
     ]
     parts += [Object(body=marked(obj, release, owner), owner=owner) for obj in chart.objects(release, values)]
     return parts

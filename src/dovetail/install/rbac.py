@@ -105,9 +105,7 @@ RULES: tuple[Rule, ...] = (
         verbs=("get", "patch", "delete"),
     ),
     Rule(why="Drain: eviction under the budgets.", group=CORE, resources=("pods/eviction",), verbs=("create",)),
-    Rule(
-        why="Drain past the grace period of the NodeClaim.", group=CORE, resources=("pods",), verbs=("delete",)
-    ),
+    Rule(why="Drain past the grace period of the NodeClaim.", group=CORE, resources=("pods",), verbs=("delete",)),
     Rule(
         why="Pods are bound to the node that was planned for them.",
         group=CORE,
@@ -226,10 +224,23 @@ RULES: tuple[Rule, ...] = (
 
 #: What administrators of namespaces may do with our kinds, through the aggregated role `admin`.
 ADMIN_RESOURCES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (KARPENTER, ("nodepools", "nodepools/status", "nodeclaims", "nodeclaims/status", "nodeoverlays",
-                 "nodeoverlays/status", "provisioners", "provisioners/status", "machines", "machines/status")),
+    (
+        KARPENTER,
+        (
+            "nodepools",
+            "nodepools/status",
+            "nodeclaims",
+            "nodeclaims/status",
+            "nodeoverlays",
+            "nodeoverlays/status",
+            "provisioners",
+            "provisioners/status",
+            "machines",
+            "machines/status",
+        ),
+    ),
     (AWS, ("ec2nodeclasses", "ec2nodeclasses/status", "awsnodetemplates", "awsnodetemplates/status")),
-)  # fmt: skip
+)
 ADMIN_VERBS = ("get", "list", "watch", "create", "delete", "update", "patch")
 
 

@@ -227,9 +227,12 @@ async def _strip_finalizers(account: Account) -> None:
         for obj in await _listed(account, resource):
             if obj["metadata"].get("finalizers"):
                 await account.kube.patch(
-                    resource, obj["metadata"]["name"], {"metadata": {"finalizers": None}},
-                    obj["metadata"].get("namespace"), manager=MANAGER,
-                )  # fmt: skip
+                    resource,
+                    obj["metadata"]["name"],
+                    {"metadata": {"finalizers": None}},
+                    obj["metadata"].get("namespace"),
+                    manager=MANAGER,
+                )
 
 
 async def _delete(account: Account, resource: Resource, name: str, namespace: str | None = None) -> None:
@@ -258,5 +261,3 @@ async def hand_back(account: Account, found: Found, planned: Installation, repor
         metadata = deployment["metadata"]
         replicas = int(metadata["annotations"][FORMER_REPLICAS])
         await scale(account, metadata["name"], metadata["namespace"], replicas, former=None)
-
-

@@ -76,8 +76,13 @@ def _to_string(value: Any) -> str:
 
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
-    "string": (str,), "map": (dict,), "slice": (list,), "bool": (bool,), "int": (int,), "float64": (float,),
-}  # fmt: skip
+    "string": (str,),
+    "map": (dict,),
+    "slice": (list,),
+    "bool": (bool,),
+    "int": (int,),
+    "float64": (float,),
+}
 
 
 def _kind_is(kind: str, value: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.client import Calls
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import Resource
 

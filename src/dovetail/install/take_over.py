@@ -65,9 +65,14 @@ def plan_take_over(found: Found, options: Options, release_name: str = "dovetail
     parts = [Object(body=marked(obj, definitions, owner), owner=owner, keep=True) for obj in crds.definitions()]
     parts += [Object(body=marked(obj, release, owner), owner=owner) for obj in chart.objects(release, values)]
     return Installation(
-        site=site, release=release, values=values, cloud=(), cluster=tuple(parts), first_pool=(),
+        site=site,
+        release=release,
+        values=values,
+        cloud=(),
+        cluster=tuple(parts),
+        first_pool=(),
         notes=chart.notes(release, values),
-    )  # fmt: skip
+    )
 
 
 async def take_over(account: Account, found: Found, planned: Installation, report: Report, *, wait_s: float) -> int:

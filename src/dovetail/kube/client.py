@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Generic, Literal
 
@@ -19,14 +19,90 @@ from typing_extensions import TypeVar
 from dovetail import __version__
 from dovetail.chance import Chance
 from dovetail.clock import Clock
-from dovetail.kube.bodies import PATCH_TYPES, Body, PatchKind, Query, delete_options, named, namespace_of, query_of
+from dovetail.kube.backoff import NEVER, Retries, worth_repeating
 from dovetail.kube.decode import AS_DICT, Envelope, Head, decode, key_of_raw, uncollected
 from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeError, from_response, from_status
-from dovetail.kube.frames import frames
 from dovetail.kube.read_only import ReadOnly
 from dovetail.kube.resources import PODS, Resource
-from dovetail.kube.retries import NEVER, Retries, worth_repeating
 from dovetail.kube.transport import Neighbour, Request, Response, Transport
+
+# What goes into a request: bodies, patch media types, query parameters and delete options.
+
+Body = Mapping[str, Any] | msgspec.Struct | Sequence[Any] | bytes
+Query = tuple[tuple[str, str], ...]
+PatchKind = Literal["merge", "json", "strategic", "apply"]
+
+PATCH_TYPES: dict[PatchKind, str] = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+
+
+def query_of(**parameters: str | int | None) -> Query:
+    return tuple((name, str(value)) for name, value in parameters.items() if value is not None)
+
+
+def named(resource: Resource, body: Body) -> Body:
+    """The body with its apiVersion and kind, which the resource knows."""
+    if isinstance(body, Mapping) and "kind" not in body:
+        return {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+    return body
+
+
+def namespace_of(body: Body) -> str | None:
+    if isinstance(body, Mapping):
+        namespace = (body.get("metadata") or {}).get("namespace")
+    elif isinstance(body, msgspec.Struct):
+        namespace = getattr(getattr(body, "metadata", None), "namespace", None)
+    else:
+        namespace = None
+    return namespace or None
+
+
+def delete_options(
+    uid: str | None, resource_version: str | None, grace: int | None, propagation: str | None
+) -> dict[str, Any] | None:
+    preconditions = {
+        name: value for name, value in (("uid", uid), ("resourceVersion", resource_version)) if value is not None
+    }
+    options: dict[str, Any] = {}
+    if preconditions:
+        options["preconditions"] = preconditions
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    if propagation is not None:
+        options["propagationPolicy"] = propagation
+    return {"apiVersion": "v1", "kind": "DeleteOptions", **options} if options else None
+
+
+# Watch streams cut into lines: chunks come as the network likes, an event ends with a newline.
+
+
+async def frames(stream: AsyncIterator[bytes], quiet: float | None = None) -> AsyncGenerator[bytes, None]:
+    """The lines of `stream`, which is closed in the end. `quiet` seconds without a byte count as a dead peer."""
+    rest = b""
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(quiet):
+                    chunk = await anext(stream)
+            except StopAsyncIteration:
+                break
+            except TimeoutError as problem:
+                raise Disconnected(f"nothing heard for {quiet:g} s") from problem
+            *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+            for line in lines:
+                if line:
+                    yield line
+        if rest.strip():
+            raise Disconnected("the stream ended in the middle of an event")
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+
 
 T = TypeVar("T", default=dict[str, Any])
 
@@ -181,9 +257,14 @@ class Kube:
     ) -> AsyncIterator[WatchEvent[T]]:
         """Events until the server ends the watch. `initial` asks for the present state first (then a bookmark)."""
         events = self.watch_raw(
-            resource, namespace, labels=labels, fields=fields,
-            resource_version=resource_version, timeout=timeout, initial=initial,
-        )  # fmt: skip
+            resource,
+            namespace,
+            labels=labels,
+            fields=fields,
+            resource_version=resource_version,
+            timeout=timeout,
+            initial=initial,
+        )
         async with aclosing(events):
             async for event in events:
                 try:
@@ -314,9 +395,16 @@ class Kube:
         """Server-side apply: create it, or make the fields of `body` ours and as they are there."""
         metadata = body["metadata"]
         return await self.patch(
-            resource, metadata["name"], body, metadata.get("namespace"),
-            kind="apply", subresource=subresource, manager=manager, force=force, type=type,
-        )  # fmt: skip
+            resource,
+            metadata["name"],
+            body,
+            metadata.get("namespace"),
+            kind="apply",
+            subresource=subresource,
+            manager=manager,
+            force=force,
+            type=type,
+        )
 
     async def delete(
         self,

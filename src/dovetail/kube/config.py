@@ -19,7 +19,7 @@ import yaml
 
 from dovetail.kube.credentials import ConfigError, Exec, TokenFile, load_pair
 from dovetail.kube.http import Anonymous, Bearer, Credentials, Http
-from dovetail.model.unreadable import told
+from dovetail.model.formats import told
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

@@ -80,9 +80,15 @@ class EventRecorder:
     """
 
     def __init__(
-        self, kube: Kube, component: str, *subject: str, burst: int = 25, refill: float = 300.0,
-        on_drop: Callable[[], None] | None = None, silent: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        kube: Kube,
+        component: str,
+        *subject: str,
+        burst: int = 25,
+        refill: float = 300.0,
+        on_drop: Callable[[], None] | None = None,
+        silent: bool = False,
+    ) -> None:
         self._kube = kube
         self._component = component
         self._burst = burst

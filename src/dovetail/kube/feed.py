@@ -114,9 +114,16 @@ class News:
     __slots__ = ("_before", "_difference", "_mold", "_read", "_views", "gone", "key", "version")
 
     def __init__(
-        self, key: str, version: int, read: Callable[[], bytes], gone: bool = False, *,
-        difference: Difference | None = None, mold: Mold | None = None, before: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        key: str,
+        version: int,
+        read: Callable[[], bytes],
+        gone: bool = False,
+        *,
+        difference: Difference | None = None,
+        mold: Mold | None = None,
+        before: int = 0,
+    ) -> None:
         self.key = key
         self.version = version
         self.gone = gone

@@ -128,9 +128,10 @@ class Http:
                 tls.verify_flags |= ssl.VERIFY_X509_STRICT
                 raise
             log.warning(
-                "certificate does not meet RFC 5280, verifying by the usual rules", server=self.server,
+                "certificate does not meet RFC 5280, verifying by the usual rules",
+                server=self.server,
                 problem=str(refusal.certificate_error),
-            )  # fmt: skip
+            )
             return answer
 
     async def _open(self, request: Request, headers: Mapping[str, str]) -> aiohttp.ClientResponse:

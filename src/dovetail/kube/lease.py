@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
+from dovetail.kube.backoff import NEVER
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from dovetail.kube.log import Log
 from dovetail.kube.resources import LEASES
-from dovetail.kube.retries import NEVER
 from dovetail.model.meta import micro
 
 log = Log(__name__)

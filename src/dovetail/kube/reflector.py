@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal
 import msgspec
 from typing_extensions import TypeVar
 
+from dovetail.kube.backoff import Retries
 from dovetail.kube.client import Kube, RawEvent
 from dovetail.kube.decode import AS_DICT, Head, decode, key_of_raw
 from dovetail.kube.errors import (
@@ -32,7 +33,6 @@ from dovetail.kube.errors import (
 from dovetail.kube.feed import News, feed_of
 from dovetail.kube.log import Log
 from dovetail.kube.resources import Resource
-from dovetail.kube.retries import Retries
 from dovetail.kube.store import Index, Store, key_of, meta
 
 T = TypeVar("T", default=dict[str, Any])
@@ -151,9 +151,14 @@ class Reflector(Generic[T]):
         """The present state and what follows it, by one watch to its end; False where the server cannot send it."""
         seconds = WATCH_SECONDS + int(self._chance.random() * WATCH_SECONDS)
         events = self._kube.watch_raw(
-            self.resource, self._namespace, labels=self._labels, fields=self._fields, timeout=seconds, initial=True,
+            self.resource,
+            self._namespace,
+            labels=self._labels,
+            fields=self._fields,
+            timeout=seconds,
+            initial=True,
             quiet=seconds + GRACE_SECONDS,
-        )  # fmt: skip
+        )
         sent: set[str] | None = set() if len(self.store) else None
         complete = False
         try:
@@ -201,9 +206,15 @@ class Reflector(Generic[T]):
         began, version = self._kube.clock.monotonic(), self.version
         seconds = WATCH_SECONDS + int(self._chance.random() * WATCH_SECONDS)
         events = self._kube.watch_raw(
-            self.resource, self._namespace, labels=self._labels, fields=self._fields,
-            resource_version=self.version, timeout=seconds, quiet=seconds + GRACE_SECONDS, opened=self._alive,
-        )  # fmt: skip
+            self.resource,
+            self._namespace,
+            labels=self._labels,
+            fields=self._fields,
+            resource_version=self.version,
+            timeout=seconds,
+            quiet=seconds + GRACE_SECONDS,
+            opened=self._alive,
+        )
         async with aclosing(events):
             async for event in events:
                 self._take(event)

@@ -18,25 +18,53 @@ import msgspec
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, virtual
 from dovetail.kube.client import Kube
+from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.reflector import Reflector
-from dovetail.kube.resources import SERVICES
+from dovetail.kube.resources import CSIDRIVERS, SERVICES, STORAGECLASSES, Resource
 from dovetail.kube.transport import Transport
-from dovetail.lab.apiserver.garbage import Collector
-from dovetail.lab.bootstrap import bootstrap
-from dovetail.lab.controllers.run import ControllerManager
-from dovetail.lab.fastlane import FastLane
-from dovetail.lab.faults import Faults
-from dovetail.lab.forgetting import Forgetting
-from dovetail.lab.invariants import Invariants
-from dovetail.lab.kubelet.fleet import Fleet, Pace
+from dovetail.lab.apiserver.garbage_collector import Collector
+from dovetail.lab.checks.invariants import Invariants
+from dovetail.lab.checks.replicasets import PATIENCE, Staffing
+from dovetail.lab.controllers.manager import ControllerManager
+from dovetail.lab.event_recorder import Recorder, Tell
+from dovetail.lab.event_ttl import Forgetting
+from dovetail.lab.fast_transport import FastLane
+from dovetail.lab.faults.injection import Faults
+from dovetail.lab.instances import Machine, plain_pool
+from dovetail.lab.kubelet.eviction_manager import Pressure
+from dovetail.lab.kubelet.kubelets import Fleet, Pace
 from dovetail.lab.kubelet.logs import Logs
-from dovetail.lab.kubelet.pressure import Pressure
-from dovetail.lab.machines import Machine, plain_pool
 from dovetail.lab.metrics import Metrics
-from dovetail.lab.recorder import Recorder, Tell
 from dovetail.lab.server import LabServer
-from dovetail.lab.staffing import PATIENCE, Staffing
+
+# What a lab's cluster has from the start, beside what every API server makes: storage as on EKS.
+
+_OBJECTS: tuple[tuple[Resource, dict[str, Any]], ...] = (
+    (
+        STORAGECLASSES,
+        {
+            "metadata": {"name": "gp3", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+            "provisioner": "ebs.csi.aws.com",
+            "parameters": {"type": "gp3"},
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "allowVolumeExpansion": True,
+        },
+    ),
+    (
+        CSIDRIVERS,
+        {"metadata": {"name": "ebs.csi.aws.com"}, "spec": {"attachRequired": True, "podInfoOnMount": False}},
+    ),
+)
+
+
+async def bootstrap(kube: Kube) -> None:
+    for resource, body in _OBJECTS:
+        try:
+            await kube.create(resource, body)
+        except AlreadyExists:
+            continue
+
 
 #: A part added from outside: gets the lab, runs until cancelled.
 Extra = Callable[["Lab"], Coroutine[Any, Any, None]]

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver import access
+from dovetail.lab.apiserver import auth
 from dovetail.lab.apiserver.registry import builtin
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.apiserver.status import StatusError
+from dovetail.lab.apiserver.status_errors import StatusError
 
 #: Answers a request, or lets it pass with None.
 Door = Callable[[Request], Awaitable[Response | None]]
@@ -40,7 +40,7 @@ class LabServer(ApiServer):
     def _known(self, request: Request) -> bool:
         """Doors open to those whom the server knows; strangers get its own answer."""
         try:
-            user = access.authenticate(request, self.tokens)
+            user = auth.authenticate(request, self.tokens)
         except StatusError:
             return False
         return user.name != "system:anonymous"

@@ -21,20 +21,20 @@ from dovetail.chance import Chance, system_seed
 from dovetail.clock import Clock, wall
 from dovetail.kube.errors import KubeError
 from dovetail.kube.inprocess import InProcess
-from dovetail.lab.ages import Aged, resumed
+from dovetail.lab.apiserver_only import Bare, StartError, kubeconfig, refuse_second, write_private
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
-from dovetail.lab.bare import Bare, StartError, kubeconfig, refuse_second, write_private
 from dovetail.lab.cluster import Extra, Lab, Parts
-from dovetail.lab.extension import extended, mounted
-from dovetail.lab.faults import PATH
-from dovetail.lab.kubelet.endpoint import Endpoint
-from dovetail.lab.kubelet.fleet import Pace
+from dovetail.lab.faults.injection import PATH
+from dovetail.lab.instances import UnknownType, plain_pool
+from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.kubelet.log_server import Endpoint
 from dovetail.lab.kubelet.logs import Logs
-from dovetail.lab.kubernetes import RealControlPlane, StartFailed
-from dovetail.lab.machines import UnknownType, plain_pool
+from dovetail.lab.metrics_apiservice import extended, mounted
+from dovetail.lab.real_control_plane import RealControlPlane, StartFailed
 from dovetail.lab.server import LabServer
 from dovetail.lab.tunnel import Tunnel, tunnel
+from dovetail.lab.wall_clock_ages import Aged, resumed
 from dovetail.runfile import DEFAULT_NAME, RunningLab, leave, register
 
 #: Seconds until what lost its owner goes: a controller manager that nobody keeps busy is that quick.
@@ -96,9 +96,15 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
     opened = _embedded if settings.control_plane == "embedded" else _kubernetes
     async with opened(settings, seed, extras) as running:
         run_file = RunningLab(
-            os.getpid(), running.url, str(settings.kubeconfig.absolute()), "", settings.speed, settings.log,
-            ready=running.eks is None, name=settings.name,
-        )  # fmt: skip
+            os.getpid(),
+            running.url,
+            str(settings.kubeconfig.absolute()),
+            "",
+            settings.speed,
+            settings.log,
+            ready=running.eks is None,
+            name=settings.name,
+        )
         register(run_file)
         try:
             async with running.lab:

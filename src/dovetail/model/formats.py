@@ -196,3 +196,13 @@ def header_name(value: str) -> list[str]:
             "a valid HTTP header must consist of alphanumeric characters or '-'", "[-A-Za-z0-9]+", "X-Header-Name"
         )
     ]
+
+
+# What is wrong with a text that should be YAML, in one line with its place.
+
+
+def told(problem: Exception) -> str:
+    """`line 2, column 1: expected ',' or ']'`, of an error of the parser; of another error, its own words."""
+    mark = getattr(problem, "problem_mark", None)
+    what = " ".join((getattr(problem, "problem", None) or str(problem)).split())
+    return what if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: {what}"

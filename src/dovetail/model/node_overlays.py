@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from dovetail.model.instancetype import OVERLAY, InstanceType, Offering
+from dovetail.model.instance_type import OVERLAY, InstanceType, Offering
 from dovetail.model.kinds.overlay import NodeOverlay
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import resources
@@ -76,18 +76,25 @@ def _overlaid(kind: InstanceType, overlays: Sequence[NodeOverlay], labels: Mappi
             price = _price(overlay, kind.offerings[at].price)
             offerings[at] = replace(offerings[at], price=price, price_source=f"{OVERLAY}{overlay.metadata.name}")
     return InstanceType(
-        name=kind.name, capacity=capacity, overhead=kind.overhead, labels=kind.labels, offerings=tuple(offerings),
+        name=kind.name,
+        capacity=capacity,
+        overhead=kind.overhead,
+        labels=kind.labels,
+        offerings=tuple(offerings),
         attach_limits=kind.attach_limits,
-    )  # fmt: skip
+    )
 
 
 def _selected(wanted: Requirements, kind: InstanceType, offering: Offering, labels: Mapping[str, str]) -> bool:
     own = {label: values for label, values in kind.labels.items() if label not in (ZONE, CAPACITY_TYPE)}
     facts = {
         **{label: (value,) for label, value in labels.items()},
-        **own, **{label: (value,) for label, value in offering.labels.items()},
-        INSTANCE_TYPE: (kind.name,), ZONE: (offering.zone,), CAPACITY_TYPE: (offering.capacity_type,),
-    }  # fmt: skip
+        **own,
+        **{label: (value,) for label, value in offering.labels.items()},
+        INSTANCE_TYPE: (kind.name,),
+        ZONE: (offering.zone,),
+        CAPACITY_TYPE: (offering.capacity_type,),
+    }
     for key, need in wanted.items():
         values = facts.get(key)
         if values is None:

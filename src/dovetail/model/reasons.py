@@ -58,8 +58,12 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
     ("VOLUME_CLASS", "change", "its claim {claim} names no class", "name a StorageClass, or mark one as the default"),
     ("VOLUME_UNBOUND", "wait", "its claim {claim} is not bound yet", "wait for the volume; see kubectl describe pvc"),
     ("VOLUME_LOST", "change", "its claim or volume is gone or going", "bring it back, or make the claim anew"),
-    ("VOLUME_IN_USE", "change", "its claim {claim} is for one pod, and another has it",
-     "let the other pod end first, or give each a claim of its own"),
+    (
+        "VOLUME_IN_USE",
+        "change",
+        "its claim {claim} is for one pod, and another has it",
+        "let the other pod end first, or give each a claim of its own",
+    ),
     ("RUNAWAY", "admin", "{count} machines were bought for it and none kept it", "see what drives its pods away"),
     # A machine that may not be disrupted now.
     ("NOT_MANAGED", "wait", "the node has no NodeClaim of a NodePool", "nothing to do: it is not ours to remove"),

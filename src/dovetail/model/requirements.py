@@ -10,8 +10,186 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from dovetail.model.labels import RESTRICTED
-from dovetail.model.requirement import OPERATORS, Requirement, requirement
+import msgspec
+
+from dovetail.model.labels import RESTRICTED, normalise
+from dovetail.model.selector import integer
+
+# A requirement: the values one label may take.
+#
+# A set of values or its complement, with optional whole-number bounds. Everything a selector can say about
+# one key is such a set, so any two requirements meet in exactly one.
+
+_MAX = (1 << 63) - 1
+_MIN = -(1 << 63)
+_SHOWN = 5
+
+OPERATORS = ("DoesNotExist", "Exists", "Gt", "Gte", "In", "Lt", "Lte", "NotIn")
+
+
+class Requirement(msgspec.Struct, frozen=True, gc=False):
+    """The values allowed for `key`: `values`, or with `complement` everything but them, within the bounds."""
+
+    key: str
+    complement: bool
+    values: frozenset[str]
+    gte: int | None = None
+    lte: int | None = None
+    min_values: int | None = None
+
+    def intersection(self, other: Requirement) -> Requirement:
+        """What both allow."""
+        gte, lte = _largest(self.gte, other.gte), _smallest(self.lte, other.lte)
+        min_values = _largest(self.min_values, other.min_values)
+        if gte is not None and lte is not None and gte > lte:
+            return Requirement(self.key, False, _NONE, None, None, min_values)
+        if self.complement:
+            values = self.values | other.values if other.complement else other.values - self.values
+        else:
+            values = self.values - other.values if other.complement else self.values & other.values
+        if gte is not None or lte is not None:
+            values = frozenset(value for value in values if _within(value, gte, lte))
+        if self.complement and other.complement:
+            return Requirement(self.key, True, values, gte, lte, min_values)
+        return Requirement(self.key, False, values, None, None, min_values)
+
+    def intersects(self, other: Requirement) -> bool:
+        """Whether both allow something. Two complements always do: labels have no end of values."""
+        if self.gte is self.lte is other.gte is other.lte is None and not self.complement and not other.complement:
+            return not self.values.isdisjoint(other.values)
+        gte, lte = _largest(self.gte, other.gte), _smallest(self.lte, other.lte)
+        if gte is not None and lte is not None and gte > lte:
+            return False
+        if self.complement:
+            if other.complement:
+                return True
+            common = other.values - self.values
+        else:
+            common = self.values - other.values if other.complement else self.values & other.values
+        if gte is None and lte is None:
+            return bool(common)
+        return any(_within(value, gte, lte) for value in common)
+
+    def has(self, value: str) -> bool:
+        """Whether the value is allowed."""
+        return (value in self.values) != self.complement and _within(value, self.gte, self.lte)
+
+    def any(self) -> str:
+        """One allowed value, always the same: the first of a set, the smallest number of a complement."""
+        if not self.complement:
+            return min(self.values, default="")
+        number = self.gte if self.gte is not None else min(0, self.lte if self.lte is not None else 0)
+        while str(number) in self.values:
+            number += 1
+        return str(number)
+
+    @property
+    def operator(self) -> str:
+        if self.complement:
+            return "NotIn" if self.values else "Exists"
+        return "In" if self.values else "DoesNotExist"
+
+    @property
+    def negative(self) -> bool:
+        """Content with a label that is not there."""
+        return self.complement == bool(self.values)
+
+    def __len__(self) -> int:
+        return _MAX - len(self.values) if self.complement else len(self.values)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        text = f"{self.key} {self.operator}"
+        if self.values:
+            shown = sorted(self.values)
+            if len(shown) > _SHOWN:
+                shown = [*shown[:_SHOWN], f"and {len(shown) - _SHOWN} others"]
+            text += f" [{' '.join(shown)}]"
+        if self.gte is not None:
+            text += f" >={self.gte}"
+        if self.lte is not None:
+            text += f" <={self.lte}"
+        if self.min_values is not None:
+            text += f" minValues {self.min_values}"
+        return text
+
+    def entries(self) -> list[dict[str, object]]:
+        """The requirement as entries of a NodeClaim's spec; bounds and exclusions are separate entries."""
+        entries: list[dict[str, object]] = []
+        if self.gte is not None:
+            entries.append({"key": self.key, "operator": "Gte", "values": [str(self.gte)]})
+        if self.lte is not None:
+            entries.append({"key": self.key, "operator": "Lte", "values": [str(self.lte)]})
+        if self.values:
+            entries.append({"key": self.key, "operator": self.operator, "values": sorted(self.values)})
+        entries = entries or [{"key": self.key, "operator": self.operator}]
+        if self.min_values is not None:
+            entries = [{**entry, "minValues": self.min_values} for entry in entries]
+        return entries
+
+
+_NONE: frozenset[str] = frozenset()
+
+
+def requirement(key: str, operator: str, values: Sequence[str] = (), min_values: int | None = None) -> Requirement:
+    """Read one entry of a selector; old label names become the new ones."""
+    key = normalise(key)
+    match operator:
+        case "In":
+            return Requirement(key, False, frozenset(values), None, None, min_values)
+        case "NotIn":
+            return Requirement(key, True, frozenset(values), None, None, min_values)
+        case "DoesNotExist":
+            return Requirement(key, False, _NONE, None, None, min_values)
+        case "Gt" if _bound(values) == _MAX:
+            return Requirement(key, False, _NONE)
+        case "Gt":
+            return Requirement(key, True, _NONE, _bound(values) + 1, None, min_values)
+        case "Gte":
+            return Requirement(key, True, _NONE, _bound(values), None, min_values)
+        case "Lt":
+            bound = _bound(values)
+            return Requirement(key, True, _NONE, None, bound - 1 if bound > _MIN else _MAX, min_values)
+        case "Lte":
+            return Requirement(key, True, _NONE, None, _bound(values), min_values)
+        case _:
+            return Requirement(key, True, _NONE, None, None, min_values)
+
+
+def _bound(values: Sequence[str]) -> int:
+    """The number of a Gt or Lt; validation has seen it before, so anything else counts as Go counts it."""
+    text = values[0] if values else ""
+    number = integer(text)
+    if number is not None:
+        return number
+    digits = text.lstrip("+-")
+    if not (digits.isascii() and digits.isdigit()) or len(text) - len(digits) > 1:
+        return 0
+    return _MIN if text.startswith("-") else _MAX
+
+
+def _within(value: str, gte: int | None, lte: int | None) -> bool:
+    if gte is None and lte is None:
+        return True
+    number = integer(value)
+    if number is None:
+        return False
+    return (gte is None or number >= gte) and (lte is None or number <= lte)
+
+
+def _largest(a: int | None, b: int | None) -> int | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return max(a, b)
+
+
+def _smallest(a: int | None, b: int | None) -> int | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return min(a, b)
+
 
 __all__ = ["OPERATORS", "Requirement", "Requirements", "Selecting", "requirement"]
 

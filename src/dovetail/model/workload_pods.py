@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from dovetail.model.meta import ObjectMeta, OwnerReference
+from dovetail.model.pod_defaults import stored
 from dovetail.model.pods import PersistentVolumeClaimUse, Pod, PodTemplateSpec, Volume
-from dovetail.model.stored import stored
 from dovetail.model.volumes import PersistentVolumeClaim
 from dovetail.model.workloads import Deployment, Job, ReplicaSet, StatefulSet
 
@@ -75,22 +75,27 @@ def _made(each: Any, kind: str, count: int, taken: Set[str]) -> list[Pod]:
     template: PodTemplateSpec = each.spec.template
     namespace = each.metadata.namespace or "default"
     owner = OwnerReference(
-        kind=kind, name=each.metadata.name, uid=each.metadata.uid or f"{kind}/{namespace}/{each.metadata.name}",
+        kind=kind,
+        name=each.metadata.name,
+        uid=each.metadata.uid or f"{kind}/{namespace}/{each.metadata.name}",
         controller=True,
-    )  # fmt: skip
+    )
     spec = replace(stored(template.spec), node_name="")
     names = (f"{each.metadata.name}-{index}" for index in itertools.count())
     free = (name for name in names if kind == "StatefulSet" or f"{namespace}/{name}" not in taken)
     return [
         Pod(
             metadata=ObjectMeta(
-                name=name, namespace=namespace, labels=template.metadata.labels,
-                annotations=template.metadata.annotations, owner_references=(owner,),
+                name=name,
+                namespace=namespace,
+                labels=template.metadata.labels,
+                annotations=template.metadata.annotations,
+                owner_references=(owner,),
             ),
             spec=spec,
         )
         for name in itertools.islice(free, count)
-    ]  # fmt: skip
+    ]
 
 
 def _with_claims(each: StatefulSet, pods: list[Pod]) -> tuple[list[Pod], list[PersistentVolumeClaim]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.model.instancetype import Resources
+from dovetail.model.instance_type import Resources
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):

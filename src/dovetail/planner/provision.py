@@ -48,12 +48,32 @@ _HELPFUL = tuple(
     Strategy(order=order, foresight=float(thrift), grow=not thrift, thrift=thrift, by_priority=True, level=True)
     for thrift, order in ((True, "reference"), (True, "zones"), (False, "reference"), (False, "zones"), (False, "max"))
 )
-_SHORT = tuple(dict.fromkeys((*_HELPFUL, *(
-    Strategy(order=order, foresight=foresight, grow=grow, thrift=thrift, lavish=lavish, by_priority=True, level=level)
-    for level, lavish in ((False, True), (False, False), (True, False))
-    for foresight, grow, thrift in ((1.0, False, True), (0.0, True, False), (1.0, False, False), (1.0, True, True))
-    for order in ("reference", "max", "zones")
-))))  # fmt: skip
+_SHORT = tuple(
+    dict.fromkeys(
+        (
+            *_HELPFUL,
+            *(
+                Strategy(
+                    order=order,
+                    foresight=foresight,
+                    grow=grow,
+                    thrift=thrift,
+                    lavish=lavish,
+                    by_priority=True,
+                    level=level,
+                )
+                for level, lavish in ((False, True), (False, False), (True, False))
+                for foresight, grow, thrift in (
+                    (1.0, False, True),
+                    (0.0, True, False),
+                    (1.0, False, False),
+                    (1.0, True, True),
+                )
+                for order in ("reference", "max", "zones")
+            ),
+        )
+    )
+)
 _BRIEF = 2
 #: How much of it: more where somebody goes without whom the reference places.
 _SHORT_WORK, _MISSING_WORK = 4_500, 9_000

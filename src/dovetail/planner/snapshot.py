@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from dovetail.model.instancetype import InstanceType, Resources
+from dovetail.model.instance_type import InstanceType, Resources
 from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod, TopologySpreadConstraint
 from dovetail.model.selector import LabelSelector

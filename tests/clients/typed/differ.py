@@ -87,9 +87,15 @@ def _typed(line: str, environment: dict[str, str]) -> Outcome:
     words = [str(KUBECTL), *shlex.split(line)]
     try:
         done = subprocess.run(
-            words, env=environment, cwd=HERE, capture_output=True, text=True, stdin=subprocess.DEVNULL,
-            timeout=SECONDS_A_LINE, check=False,
-        )  # fmt: skip
+            words,
+            env=environment,
+            cwd=HERE,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=SECONDS_A_LINE,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return Outcome(line, -1, "", f"no answer for {SECONDS_A_LINE} seconds")
     return Outcome(line, done.returncode, done.stdout, done.stderr)

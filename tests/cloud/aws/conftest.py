@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws.calls import Calls, Record
+from dovetail.cloud.aws.client import Calls, Record
 from dovetail.cloud.aws.provider import Aws, AwsSettings
-from dovetail.cloud.protocol import Launch, LaunchOption
-from dovetail.lab.aws import world
+from dovetail.cloud.provider import Launch, LaunchOption
+from dovetail.lab.aws.account import World, build
 from dovetail.lab.aws.endpoint import Endpoint
-from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.offerings import Market
 
 T = TypeVar("T")
 REGION = "ap-northeast-2"
@@ -25,7 +25,7 @@ DISCOVERY = [{"tags": {"karpenter.sh/discovery": "demo"}}]
 class Account:
     """The account, and a way to run one conversation with it."""
 
-    def __init__(self, endpoint: Endpoint, made: world.World) -> None:
+    def __init__(self, endpoint: Endpoint, made: World) -> None:
         self.endpoint = endpoint
         self.world = made
         self.records: list[Record] = []
@@ -37,9 +37,7 @@ class Account:
             import boto3
 
             clock = Clock(asyncio.get_running_loop())
-            session = boto3.session.Session(
-                aws_access_key_id="lab", aws_secret_access_key="lab", region_name=REGION
-            )
+            session = boto3.session.Session(aws_access_key_id="lab", aws_secret_access_key="lab", region_name=REGION)
             calls = Calls(
                 clock, region=REGION, endpoint=self.endpoint.url, session=session, observe=self.records.append
             )
@@ -55,8 +53,10 @@ class Account:
 
     def node_class(self, **spec: Any) -> dict[str, Any]:
         plain: dict[str, Any] = {
-            "amiSelectorTerms": [{"alias": "al2023@latest"}], "role": self.world.node_role,
-            "subnetSelectorTerms": DISCOVERY, "securityGroupSelectorTerms": DISCOVERY,
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "role": self.world.node_role,
+            "subnetSelectorTerms": DISCOVERY,
+            "securityGroupSelectorTerms": DISCOVERY,
         }
         return {"metadata": {"name": "default", "uid": "class-1"}, "spec": plain | spec}
 
@@ -71,12 +71,16 @@ class Account:
         types = [t for t in await aws.instance_types({}, node_class) if t.name in names]
         return Launch(
             token=token,
-            claim={"metadata": {"name": f"claim-{token}", "uid": token,
-                                "labels": {"karpenter.sh/nodepool": "default"}}, "spec": {}},
+            claim={
+                "metadata": {"name": f"claim-{token}", "uid": token, "labels": {"karpenter.sh/nodepool": "default"}},
+                "spec": {},
+            },
             node_class=node_class,
             options=tuple(
                 LaunchOption(instance_type=t, offering=o)
-                for t in types for o in t.offerings if o.capacity_type == kind or kind == "any"
+                for t in types
+                for o in t.offerings
+                if o.capacity_type == kind or kind == "any"
             ),
             labels={"karpenter.sh/nodepool": "default", "team": "shop"},
             taints=({"key": "dedicated", "value": "shop", "effect": "NoSchedule"},),
@@ -86,7 +90,7 @@ class Account:
 @pytest.fixture(scope="module")
 def _endpoint() -> Iterator[Account]:
     endpoint = Endpoint(Market(REGION, families=frozenset({"c5", "m5", "r5"})))
-    made = world.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
+    made = build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
     yield Account(endpoint, made)
     endpoint.close()
     endpoint.forget()

@@ -13,14 +13,14 @@ import pytest
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import group_tags
 from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups, Discovery, is_placeholder
-from dovetail.cloud.aws.calls import Calls, Record
+from dovetail.cloud.aws.client import Calls, Record
 from dovetail.cloud.aws.group_tags import GroupSpec, SpecError, parse_discovery, parse_nodes_flag
 from dovetail.cloud.aws.group_templates import MixedPolicy, TypeInfo, capacity_of
 from dovetail.cloud.aws.managed_node_groups import described
 from dovetail.cloud.node_groups import GroupOptions, InstanceState, NodeGroupError, SizeRefused
-from dovetail.lab.aws import world
+from dovetail.lab.aws.account import World, build, client
 from dovetail.lab.aws.endpoint import Endpoint
-from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.offerings import Market
 
 T = TypeVar("T")
 REGION = "ap-northeast-2"
@@ -30,33 +30,43 @@ OURS = ({"k8s.io/cluster-autoscaler/enabled": "", "k8s.io/cluster-autoscaler/dem
 class Groups:
     """An account with Auto Scaling groups."""
 
-    def __init__(self, endpoint: Endpoint, made: world.World) -> None:
+    def __init__(self, endpoint: Endpoint, made: World) -> None:
         self.endpoint, self.world = endpoint, made
-        self.autoscaling, self.ec2 = world.client(endpoint, "autoscaling"), world.client(endpoint, "ec2")
+        self.autoscaling, self.ec2 = client(endpoint, "autoscaling"), client(endpoint, "ec2")
         self.records: list[Record] = []
         self.template = self.ec2.create_launch_template(
             LaunchTemplateName="nodes",
             LaunchTemplateData={
-                "InstanceType": "m5.large", "ImageId": "ami-12c6146b",
+                "InstanceType": "m5.large",
+                "ImageId": "ami-12c6146b",
                 "UserData": base64.b64encode(b"#!/bin/bash\n/etc/eks/bootstrap.sh demo").decode(),
             },
-        )["LaunchTemplate"]["LaunchTemplateId"]  # fmt: skip
+        )["LaunchTemplate"]["LaunchTemplateId"]
 
     def make(self, name: str, size: int = 0, tags: dict[str, str] | None = None, **more: Any) -> None:
         zones = list(self.world.subnets)[:1]
         launch = {} if "MixedInstancesPolicy" in more else {"LaunchTemplate": {"LaunchTemplateId": self.template}}
         self.autoscaling.create_auto_scaling_group(
             **{
-                "AutoScalingGroupName": name, "MinSize": 0, "MaxSize": 5, "DesiredCapacity": size,
-                "AvailabilityZones": zones, **launch,
+                "AutoScalingGroupName": name,
+                "MinSize": 0,
+                "MaxSize": 5,
+                "DesiredCapacity": size,
+                "AvailabilityZones": zones,
+                **launch,
                 "Tags": [
-                    {"Key": key, "Value": value, "ResourceId": name, "ResourceType": "auto-scaling-group",
-                     "PropagateAtLaunch": True}
+                    {
+                        "Key": key,
+                        "Value": value,
+                        "ResourceId": name,
+                        "ResourceType": "auto-scaling-group",
+                        "PropagateAtLaunch": True,
+                    }
                     for key, value in (tags or {}).items()
                 ],
                 **more,
             }
-        )  # fmt: skip
+        )
 
     def run(self, talk: Callable[[AutoScalingGroups, Clock], Awaitable[T]], **discovery: Any) -> T:
         async def main() -> T:
@@ -91,7 +101,7 @@ class Groups:
 @pytest.fixture(scope="module")
 def _account() -> Iterator[Groups]:
     endpoint = Endpoint(Market(REGION, families=frozenset({"c5", "m5", "r5"})))
-    made = world.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
+    made = build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
     yield Groups(endpoint, made)
     endpoint.close()
     endpoint.forget()
@@ -185,7 +195,8 @@ def test_reads_are_cached_for_a_minute_and_after_a_delete_not_at_all(account: Gr
 
 def test_a_group_without_nodes_has_a_template(account: Groups) -> None:
     account.make(
-        "ours", 0,
+        "ours",
+        0,
         {
             **TAGS,
             "k8s.io/cluster-autoscaler/node-template/label/team": "web",
@@ -194,7 +205,7 @@ def test_a_group_without_nodes_has_a_template(account: Groups) -> None:
             "k8s.io/cluster-autoscaler/node-template/resources/ephemeral-storage": "20Gi",
             "k8s.io/cluster-autoscaler/node-template/resources/bad": "much",
         },
-    )  # fmt: skip
+    )
 
     async def talk(cloud: AutoScalingGroups, clock: Clock) -> None:
         [group] = cloud.groups()
@@ -266,14 +277,17 @@ class Scripted:
 def scripted(desired: int, real: int, activities: list[dict[str, Any]]) -> Scripted:
     return Scripted(
         {
-            "AutoScalingGroupName": "g", "MinSize": 0, "MaxSize": 9, "DesiredCapacity": desired,
+            "AutoScalingGroupName": "g",
+            "MinSize": 0,
+            "MaxSize": 9,
+            "DesiredCapacity": desired,
             "AvailabilityZones": ["z"],
             "Instances": [
                 {"InstanceId": f"i-{n}", "AvailabilityZone": "z", "LifecycleState": "InService"} for n in range(real)
             ],
         },
         activities,
-    )  # fmt: skip
+    )
 
 
 def converse(calls: Scripted, talk: Callable[[AutoScalingGroups, Clock], Awaitable[None]]) -> None:
@@ -351,10 +365,16 @@ def test_an_instance_that_ends_already_is_not_ended_again() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1:10:grp", GroupSpec("grp", 1, 10)), ("0:3:a:b", GroupSpec("a:b", 0, 3)),
-        ("1:grp", None), ("a:2:g", None), ("1:b:g", None), ("-1:2:g", None), ("5:2:g", None), ("1:2:", None),
+        ("1:10:grp", GroupSpec("grp", 1, 10)),
+        ("0:3:a:b", GroupSpec("a:b", 0, 3)),
+        ("1:grp", None),
+        ("a:2:g", None),
+        ("1:b:g", None),
+        ("-1:2:g", None),
+        ("5:2:g", None),
+        ("1:2:", None),
     ],
-)  # fmt: skip
+)
 def test_the_nodes_flag(text: str, expected: GroupSpec | None) -> None:
     if expected is None:
         with pytest.raises(SpecError, match="--nodes="):
@@ -366,11 +386,16 @@ def test_the_nodes_flag(text: str, expected: GroupSpec | None) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("asg:tag=k1,k2", {"k1": "", "k2": ""}), ("asg:tag=k1=v1,k2", {"k1": "v1", "k2": ""}),
+        ("asg:tag=k1,k2", {"k1": "", "k2": ""}),
+        ("asg:tag=k1=v1,k2", {"k1": "v1", "k2": ""}),
         ("asg:tag=a/b=c=d", {"a/b": "c=d"}),
-        ("asg", None), ("mig:tag=k", None), ("asg:tag", None), ("asg:notatag=k", None), ("asg:tag=", None),
+        ("asg", None),
+        ("mig:tag=k", None),
+        ("asg:tag", None),
+        ("asg:notatag=k", None),
+        ("asg:tag=", None),
     ],
-)  # fmt: skip
+)
 def test_the_discovery_flag(text: str, expected: dict[str, str] | None) -> None:
     if expected is None:
         with pytest.raises(SpecError, match="--node-group-auto-discovery="):
@@ -391,14 +416,17 @@ def test_several_discovery_flags_become_one_filter() -> None:
 def test_tags_become_labels_and_options() -> None:
     prefix = "k8s.io/cluster-autoscaler/node-template/"
     tags = {
-        f"{prefix}label/foo": "bar", f"{prefix}label/": "dropped", "eks:cluster-name": "demo", "bar": "baz",
+        f"{prefix}label/foo": "bar",
+        f"{prefix}label/": "dropped",
+        "eks:cluster-name": "demo",
+        "bar": "baz",
         f"{prefix}autoscaling-options/scaledownutilizationthreshold": "0.4",
         f"{prefix}autoscaling-options/scaledowngpuutilizationthreshold": "not-a-float",
         f"{prefix}autoscaling-options/scaledownunneededtime": "1h",
         f"{prefix}autoscaling-options/scaledownunreadytime": "soon",
         f"{prefix}autoscaling-options/ignoredaemonsetsutilization": "true",
         f"{prefix}autoscaling-options/": "dropped",
-    }  # fmt: skip
+    }
     assert group_tags.labels(tags) == {"foo": "bar", "cluster-name": "demo"}
     found = group_tags.options(tags, GroupOptions(scale_down_unready_s=7.0))
     assert found == GroupOptions(
@@ -413,9 +441,12 @@ def test_tags_become_labels_and_options() -> None:
 def test_requirements_give_their_minima() -> None:
     info = TypeInfo("m5.4xlarge", 16, 65536, 0)
     requirements = {
-        "VCpuCount": {"Min": 4}, "MemoryMiB": {"Min": 8192}, "AcceleratorManufacturers": ["nvidia"],
-        "AcceleratorTypes": ["gpu"], "AcceleratorCount": {"Min": 2},
-    }  # fmt: skip
+        "VCpuCount": {"Min": 4},
+        "MemoryMiB": {"Min": 8192},
+        "AcceleratorManufacturers": ["nvidia"],
+        "AcceleratorTypes": ["gpu"],
+        "AcceleratorCount": {"Min": 2},
+    }
     found = capacity_of(info, MixedPolicy(requirements=requirements))
     assert (found["cpu"], found["memory"], found["nvidia.com/gpu"]) == ("4", str(8192 << 20), "2")
     assert capacity_of(info, MixedPolicy(instance_types=("a",), requirements=requirements))["cpu"] == "16"
@@ -424,10 +455,15 @@ def test_requirements_give_their_minima() -> None:
 def test_what_eks_says_of_a_managed_group() -> None:
     found = described(
         {
-            "nodegroupName": "ng", "labels": {"team": "web"}, "capacityType": "SPOT", "amiType": "AL2_x86_64",
-            "version": "1.34", "taints": [{"key": "k", "value": "v", "effect": "NO_SCHEDULE"}], "tags": {"a": "b"},
+            "nodegroupName": "ng",
+            "labels": {"team": "web"},
+            "capacityType": "SPOT",
+            "amiType": "AL2_x86_64",
+            "version": "1.34",
+            "taints": [{"key": "k", "value": "v", "effect": "NO_SCHEDULE"}],
+            "tags": {"a": "b"},
         }
-    )  # fmt: skip
+    )
     assert found.labels["eks.amazonaws.com/nodegroup"] == "ng"
     assert (found.labels["team"], found.labels["capacityType"]) == ("web", "SPOT")
     assert [(taint.key, taint.effect) for taint in found.taints] == [("k", "NoSchedule")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dovetail.cloud.aws.awsauth import refusal
 from dovetail.cloud.aws.provider import Aws
-from dovetail.lab.aws.trouble import Rule
+from dovetail.lab.aws.injected_errors import Rule
 from tests.cloud.aws.conftest import Account
 
 ROLE = "arn:aws:iam::1:role/Nodes"

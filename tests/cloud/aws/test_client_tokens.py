@@ -7,8 +7,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.protocol import CloudError, InsufficientCapacity
-from dovetail.lab.aws.trouble import Rule
+from dovetail.cloud.provider import CloudError, InsufficientCapacity
+from dovetail.lab.aws.injected_errors import Rule
 from tests.cloud.aws.conftest import REGION, Account, offered
 
 
@@ -73,9 +73,12 @@ def test_repetitions_of_one_attempt_carry_one_token(account: Account) -> None:
 
 def test_the_labs_ec2_replays_a_token_and_refuses_it_for_another_request(account: Account) -> None:
     ec2 = boto3.client(
-        "ec2", region_name=REGION, endpoint_url=account.endpoint.url, aws_access_key_id="lab",
+        "ec2",
+        region_name=REGION,
+        endpoint_url=account.endpoint.url,
+        aws_access_key_id="lab",
         aws_secret_access_key="lab",
-    )  # fmt: skip
+    )
     template = ec2.create_launch_template(
         LaunchTemplateName="token-test", LaunchTemplateData={"ImageId": "ami-12345678", "InstanceType": "m5.large"}
     )["LaunchTemplate"]["LaunchTemplateName"]
@@ -83,13 +86,16 @@ def test_the_labs_ec2_replays_a_token_and_refuses_it_for_another_request(account
 
     def ask(count: int, token: str) -> list[str]:
         answer = ec2.create_fleet(
-            Type="instant", ClientToken=token,
-            LaunchTemplateConfigs=[{
-                "LaunchTemplateSpecification": {"LaunchTemplateName": template, "Version": "$Latest"},
-                "Overrides": [{"InstanceType": "m5.large", "SubnetId": subnet}],
-            }],
+            Type="instant",
+            ClientToken=token,
+            LaunchTemplateConfigs=[
+                {
+                    "LaunchTemplateSpecification": {"LaunchTemplateName": template, "Version": "$Latest"},
+                    "Overrides": [{"InstanceType": "m5.large", "SubnetId": subnet}],
+                }
+            ],
             TargetCapacitySpecification={"TotalTargetCapacity": count, "DefaultTargetCapacityType": "on-demand"},
-        )  # fmt: skip
+        )
         return [name for row in answer["Instances"] for name in row["InstanceIds"]]
 
     first = ask(1, "token-a")

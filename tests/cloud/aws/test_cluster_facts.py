@@ -13,16 +13,18 @@ from botocore.httpsession import where
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws import api_server, cluster
+from dovetail.cloud.aws import api_server, eks
 from dovetail.cloud.aws.api_server import ApiServer, authority
-from dovetail.cloud.protocol import CloudError
+from dovetail.cloud.provider import CloudError
 from dovetail.kube.client import Kube
 from dovetail.kube.transport import Request, Response
 
 EKS = {
-    "endpoint": "https://eks", "version": "1.33", "certificateAuthority": {"data": "RUtT"},
+    "endpoint": "https://eks",
+    "version": "1.33",
+    "certificateAuthority": {"data": "RUtT"},
     "kubernetesNetworkConfig": {"serviceIpv4Cidr": "172.20.0.0/16", "ipFamily": "ipv4"},
-}  # fmt: skip
+}
 API = ApiServer(version="1.34", cluster_dns="172.20.0.53", service_cidr="10.96.0.0/12", ca_bundle="QVBJ")
 
 
@@ -48,8 +50,8 @@ class Aws:
         return {"cluster": self.found}
 
 
-def described(aws: Aws, **known: Any) -> cluster.ClusterFacts:
-    return asyncio.run(cluster.describe(aws, "demo", **known))  # type: ignore[arg-type]
+def described(aws: Aws, **known: Any) -> eks.ClusterFacts:
+    return asyncio.run(eks.describe(aws, "demo", **known))  # type: ignore[arg-type]
 
 
 def test_version_and_dns_come_from_the_api_server_and_the_rest_from_eks() -> None:
@@ -104,13 +106,14 @@ def read(server: _Server) -> ApiServer:
 
 
 def test_the_api_server_tells_version_dns_and_service_range() -> None:
-    found = read(_Server(
-        version=b'{"major": "1", "minor": "34+"}', services=b'{"spec": {"clusterIP": "10.0.0.10"}}',
-        servicecidrs=b'{"spec": {"cidrs": ["10.0.0.0/16", "fd00::/108"]}}',
-    ))  # fmt: skip
-    assert found == ApiServer(
-        version="1.34", cluster_dns="10.0.0.10", service_cidr="10.0.0.0/16", ca_bundle="Q0E="
+    found = read(
+        _Server(
+            version=b'{"major": "1", "minor": "34+"}',
+            services=b'{"spec": {"clusterIP": "10.0.0.10"}}',
+            servicecidrs=b'{"spec": {"cidrs": ["10.0.0.0/16", "fd00::/108"]}}',
+        )
     )
+    assert found == ApiServer(version="1.34", cluster_dns="10.0.0.10", service_cidr="10.0.0.0/16", ca_bundle="Q0E=")
 
 
 def test_what_may_not_be_read_stays_unknown() -> None:

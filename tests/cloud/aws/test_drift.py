@@ -9,13 +9,23 @@ import pytest
 
 from dovetail.clock import EPOCH
 from dovetail.cloud.aws.drift import reason
-from dovetail.cloud.protocol import Machine
+from dovetail.cloud.provider import Machine
 
 MACHINE = Machine(
-    provider_id="aws:///a/i-1", instance_type="m5.large", zone="a", capacity_type="on-demand", image_id="ami-1",
-    capacity={}, allocatable={}, labels={}, created=EPOCH, claim_uid="u", claim_name="c", node_pool="default",
+    provider_id="aws:///a/i-1",
+    instance_type="m5.large",
+    zone="a",
+    capacity_type="on-demand",
+    image_id="ami-1",
+    capacity={},
+    allocatable={},
+    labels={},
+    created=EPOCH,
+    claim_uid="u",
+    claim_name="c",
+    node_pool="default",
     network={"subnet": "subnet-1", "security-groups": "sg-1,sg-2"},
-)  # fmt: skip
+)
 AMD = [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]
 ARM = [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]
 STATUS = {

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dovetail.cloud.aws.provider import Aws
-from dovetail.lab.aws.trouble import Rule
+from dovetail.lab.aws.injected_errors import Rule
 from tests.cloud.aws.conftest import Account
 
 

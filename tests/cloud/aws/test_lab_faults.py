@@ -12,13 +12,13 @@ import pytest
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.protocol import CloudError, Machine, MachineNotFound
-from dovetail.lab.aws.bridge import Bridge
+from dovetail.cloud.provider import CloudError, Machine, MachineNotFound
 from dovetail.lab.aws.ec2 import Ec2
-from dovetail.lab.aws.faults import AwsFaults
-from dovetail.lab.faultkinds import Fault, UnknownFault
-from dovetail.lab.faults import Faults
-from dovetail.lab.seconds import Seconds
+from dovetail.lab.aws.eventbridge import Bridge
+from dovetail.lab.aws.fault_injection import AwsFaults
+from dovetail.lab.durations import Seconds
+from dovetail.lab.faults.injection import Faults
+from dovetail.lab.faults.kinds import Fault, UnknownFault
 from tests.cloud.aws.conftest import Account
 
 

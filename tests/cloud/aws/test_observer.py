@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.cloud.aws.calls import Record
+from dovetail.cloud.aws.client import Record
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.protocol import CloudError, InsufficientCapacity
-from dovetail.lab.aws.trouble import Rule
+from dovetail.cloud.provider import CloudError, InsufficientCapacity
+from dovetail.lab.aws.injected_errors import Rule
 from tests.cloud.aws.conftest import Account
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud import catalogue, price_estimates
+from dovetail.cloud import price_estimates
+from dovetail.cloud.aws import catalog
 from dovetail.cloud.aws.pricing import Pricing, endpoint_region
 
 REGION = "ap-northeast-2"
-KNOWN = catalogue.on_demand(REGION, "m5.large")
+KNOWN = catalog.on_demand(REGION, "m5.large")
 assert KNOWN is not None
 DOLLARS = KNOWN[0]
 
@@ -39,10 +40,14 @@ class Aws:
 
     async def all(self, *what: str, **arguments: Any) -> list[dict[str, Any]]:
         return [
-            {"InstanceType": "m5.large", "AvailabilityZone": zone, "SpotPrice": str(dollars),
-             "Timestamp": datetime(2026, 1, 1, hour, tzinfo=UTC)}
+            {
+                "InstanceType": "m5.large",
+                "AvailabilityZone": zone,
+                "SpotPrice": str(dollars),
+                "Timestamp": datetime(2026, 1, 1, hour, tzinfo=UTC),
+            }
             for hour, zone, dollars in self.spot
-        ]  # fmt: skip
+        ]
 
 
 def learnt(aws: Aws) -> Pricing:
@@ -122,7 +127,6 @@ def test_the_price_list_is_not_asked_with_credentials_that_it_does_not_take(regi
 def test_a_type_that_the_list_of_a_priced_region_lacks_has_no_price() -> None:
     assert price_estimates.on_demand(REGION, "m5.large") == KNOWN
     only_elsewhere = next(
-        name for name in catalogue.specs()
-        if catalogue.on_demand("us-east-1", name) and not catalogue.on_demand(REGION, name)
-    )  # fmt: skip
+        name for name in catalog.specs() if catalog.on_demand("us-east-1", name) and not catalog.on_demand(REGION, name)
+    )
     assert price_estimates.on_demand(REGION, only_elsewhere) is None

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws.profiles import IDLE_S, Profiles
+from dovetail.cloud.aws.instance_profiles import IDLE_S, Profiles
 from dovetail.cloud.aws.provider import Aws
 from tests.cloud.aws.conftest import Account
 
@@ -22,8 +22,13 @@ def test_the_profile_of_a_role_that_a_class_no_longer_names_is_deleted_once_no_i
         old = await account.ready(aws)
         machine = await aws.launch(await account.order(aws, "p-1", old, "m5.large", kind="on-demand"))
         account.endpoint.backend("iam", "aws").create_role(
-            role_name="OtherRole", assume_role_policy_document="{}", path="/", permissions_boundary=None,
-            description="", tags=[], max_session_duration="3600",
+            role_name="OtherRole",
+            assume_role_policy_document="{}",
+            path="/",
+            permissions_boundary=None,
+            description="",
+            tags=[],
+            max_session_duration="3600",
         )
         profiles = aws._profiles
         await profiles.sweep()
@@ -50,7 +55,7 @@ def test_every_page_of_a_classs_profiles_is_released() -> None:
             self.deleted: list[str] = []
 
         async def all(self, service: str, operation: str, field: str, **asked: Any) -> list[Any]:
-            from dovetail.cloud.aws.calls import Calls
+            from dovetail.cloud.aws.client import Calls
 
             return [row async for row in Calls.pages(self, service, operation, field, **asked)]  # type: ignore[arg-type]
 

@@ -8,9 +8,9 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.protocol import CloudError, InsufficientCapacity, MachineNotFound, Remedy
-from dovetail.lab.aws import world
-from dovetail.lab.machines import address
+from dovetail.cloud.provider import CloudError, InsufficientCapacity, MachineNotFound, Remedy
+from dovetail.lab.aws.account import client
+from dovetail.lab.instances import address
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from tests.cloud.aws.conftest import Account
 
@@ -133,8 +133,9 @@ def test_drift_needs_positive_evidence(account: Account) -> None:
         claim = {"metadata": {"name": "c", "labels": dict(bought.labels)}}
         assert await aws.drift(claim, machine, node_class) is None
         assert await aws.drift(claim, machine, node_class | {"status": {}}) is None
-        other = [{"id": "ami-other", "requirements": [
-            {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]}]
+        other = [
+            {"id": "ami-other", "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]}
+        ]
         status = node_class["status"]
         assert await aws.drift(claim, machine, node_class | {"status": status | {"amis": other}}) == "AMIDrift"
         groups = [{"id": "sg-other"}]
@@ -277,7 +278,7 @@ def test_a_class_that_goes_takes_its_own_profile_and_no_other(account: Account) 
 
 def test_no_machine_that_is_bought_takes_the_name_of_one_the_lab_started_with(account: Account) -> None:
     """Nodes are named by their address: a bought machine of a taken name takes the other's node over."""
-    found = world.client(account.endpoint, "ec2").describe_subnets()["Subnets"]
+    found = client(account.endpoint, "ec2").describe_subnets()["Subnets"]
     subnets = [ip_network(each["CidrBlock"]) for each in found]
     taken = [ip_address(address(number)) for number in (0, 6, 199, 4_999)]
     assert subnets and not any(each in subnet for subnet in subnets for each in taken)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.protocol import UNAUTHORIZED, CloudError, Remedy
-from dovetail.lab.aws.bridge import Bridge
-from dovetail.lab.aws.trouble import Rule
+from dovetail.cloud.provider import UNAUTHORIZED, CloudError, Remedy
+from dovetail.lab.aws.eventbridge import Bridge
+from dovetail.lab.aws.injected_errors import Rule
 from tests.cloud.aws.conftest import Account
 
 

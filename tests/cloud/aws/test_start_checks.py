@@ -13,8 +13,8 @@ from dovetail.cloud.aws.start_checks import (
     foreign_zones,
     sample,
 )
-from dovetail.cloud.protocol import UNAUTHORIZED, CloudError
-from dovetail.lab.aws.trouble import Rule
+from dovetail.cloud.provider import UNAUTHORIZED, CloudError
+from dovetail.lab.aws.injected_errors import Rule
 from tests.cloud.aws.conftest import Account
 
 ELSEWHERE = [f"aws:///ap-northeast-2{zone}/i-{number:017x}" for number, zone in enumerate("abcabc")]

@@ -10,7 +10,7 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cloud.aws.assumed_role import AssumedRole
-from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.provider import Aws
 from tests.cloud.aws.conftest import REGION, Account
 
@@ -42,9 +42,14 @@ def test_calls_are_made_with_the_credentials_of_the_assumed_role(account: Accoun
     class Sts:
         def assume_role(self, **arguments: Any) -> dict[str, Any]:
             made.append(arguments)
-            return {"Credentials": {
-                "AccessKeyId": "ASSUMED", "SecretAccessKey": "secret", "SessionToken": "token",
-                "Expiration": "2999-01-01T00:00:00Z"}}  # fmt: skip
+            return {
+                "Credentials": {
+                    "AccessKeyId": "ASSUMED",
+                    "SecretAccessKey": "secret",
+                    "SessionToken": "token",
+                    "Expiration": "2999-01-01T00:00:00Z",
+                }
+            }
 
     plain = boto3.session.Session(aws_access_key_id="lab", aws_secret_access_key="lab", region_name=REGION)
     original = plain.client

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws.calls import Calls
-from dovetail.cloud.aws.machines import Machines
-from dovetail.cloud.protocol import CloudError
+from dovetail.cloud.aws.client import Calls
+from dovetail.cloud.aws.instances import Machines
+from dovetail.cloud.provider import CloudError
 
 
 class Refused(Exception):

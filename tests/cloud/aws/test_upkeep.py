@@ -10,8 +10,8 @@ from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import upkeep
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.aws.upkeep import Chore
-from dovetail.cloud.protocol import CloudError
-from dovetail.lab.aws.trouble import Rule
+from dovetail.cloud.provider import CloudError
+from dovetail.lab.aws.injected_errors import Rule
 from tests.cloud.aws.conftest import Account
 
 

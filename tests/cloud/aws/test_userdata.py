@@ -10,14 +10,22 @@ import msgspec
 import pytest
 
 from dovetail.cloud.aws.userdata import BadUserData, Boot, render
-from dovetail.cloud.aws.userdata.boot import UNREGISTERED
-from dovetail.lab.aws.boot import read
+from dovetail.cloud.aws.userdata.render import UNREGISTERED
+from dovetail.lab.aws.user_data import read
 
 BOOT = Boot(
-    cluster_name="demo", endpoint="https://api.example", ca_bundle="Y2E=", service_cidr="172.20.0.0/16",
-    cluster_dns="172.20.0.10", max_pods=29,
-    labels={"team": "shop", "kubernetes.io/arch": "amd64", "node.kubernetes.io/role": "web",
-            "karpenter.sh/nodepool": "default"},
+    cluster_name="demo",
+    endpoint="https://api.example",
+    ca_bundle="Y2E=",
+    service_cidr="172.20.0.0/16",
+    cluster_dns="172.20.0.10",
+    max_pods=29,
+    labels={
+        "team": "shop",
+        "kubernetes.io/arch": "amd64",
+        "node.kubernetes.io/role": "web",
+        "karpenter.sh/nodepool": "default",
+    },
     taints=({"key": "dedicated", "value": "shop", "effect": "NoSchedule"},),
 )
 FAMILIES = ("AL2", "AL2023", "Bottlerocket", "Windows2022")
@@ -33,15 +41,16 @@ def test_a_machine_joins_the_named_cluster_under_our_taint(family: str) -> None:
     assert intent is not None
     assert (intent.cluster, intent.endpoint) == ("demo", "https://api.example")
     assert {(t["key"], t["effect"]) for t in intent.taints} == {
-        ("dedicated", "NoSchedule"), (UNREGISTERED["key"], UNREGISTERED["effect"])}
+        ("dedicated", "NoSchedule"),
+        (UNREGISTERED["key"], UNREGISTERED["effect"]),
+    }
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_labels_a_kubelet_may_not_set_are_left_to_registration(family: str) -> None:
     intent = read(render(family, BOOT))
     assert intent is not None
-    assert dict(intent.labels) == {
-        "team": "shop", "node.kubernetes.io/role": "web", "karpenter.sh/nodepool": "default"}
+    assert dict(intent.labels) == {"team": "shop", "node.kubernetes.io/role": "web", "karpenter.sh/nodepool": "default"}
 
 
 @pytest.mark.parametrize("family", ["AL2", "AL2023"])

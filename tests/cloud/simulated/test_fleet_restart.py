@@ -8,10 +8,10 @@ from typing import Any
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, run_virtual
-from dovetail.cloud.protocol import Machine
-from dovetail.cloud.simulated.cloud import SimulatedCloud
-from dovetail.cloud.simulated.fleet import Fleet
-from dovetail.cloud.simulated.market import Market
+from dovetail.cloud.provider import Machine
+from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.kubelets import Fleet
+from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import CRDS, NODECLAIMS, NODES, PODS
 from dovetail.lab.cluster import Lab
@@ -21,17 +21,28 @@ from dovetail.model.pods import Pod
 
 MARKET = Market(boot=(2.0, 2.0), ready=(12.0, 12.0))
 LABELS = {
-    "node.kubernetes.io/instance-type": "m", "topology.kubernetes.io/zone": "a",
-    "karpenter.sh/capacity-type": "on-demand", "karpenter.sh/nodepool": "default",
-}  # fmt: skip
+    "node.kubernetes.io/instance-type": "m",
+    "topology.kubernetes.io/zone": "a",
+    "karpenter.sh/capacity-type": "on-demand",
+    "karpenter.sh/nodepool": "default",
+}
 
 
 def _machine(name: str) -> Machine:
     return Machine(
-        provider_id=f"simulated:///a/i-{name}", instance_type="m", zone="a", capacity_type="on-demand", image_id="i",
-        capacity={"cpu": 4000, "pods": 110}, allocatable={"cpu": 4000, "pods": 110}, labels=LABELS, created=EPOCH,
-        claim_uid=name, claim_name=name, node_pool="default",
-    )  # fmt: skip
+        provider_id=f"simulated:///a/i-{name}",
+        instance_type="m",
+        zone="a",
+        capacity_type="on-demand",
+        image_id="i",
+        capacity={"cpu": 4000, "pods": 110},
+        allocatable={"cpu": 4000, "pods": 110},
+        labels=LABELS,
+        created=EPOCH,
+        claim_uid=name,
+        claim_name=name,
+        node_pool="default",
+    )
 
 
 async def _claim(lab: Lab, name: str) -> None:
@@ -86,9 +97,10 @@ def test_instances_that_had_joined_come_back_ready() -> None:
                 first.cloud.adopt([_machine(name)])
                 await asyncio.sleep(20.0 if name == "early" else 5.0)
             spec = {
-                "nodeName": "early", "containers": [{"name": "c", "image": "pause"}],
+                "nodeName": "early",
+                "containers": [{"name": "c", "image": "pause"}],
                 "tolerations": [{"key": "karpenter.sh/unregistered", "operator": "Exists"}],
-            }  # fmt: skip
+            }
             await lab.kube.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, "default")
             await asyncio.sleep(2.0)
             assert [_ready(node) for node in (await lab.kube.list(NODES)).items] == ["True", "False"]

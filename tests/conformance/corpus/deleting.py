@@ -108,7 +108,10 @@ TOPICS = {
         delete(core("secrets", "se")),
         post(core("resourcequotas"), {"metadata": {"name": "rq"}, "spec": {"hard": {"pods": "10"}}}),
         delete(core("resourcequotas", "rq")),
-        post(core("limitranges"), {"metadata": {"name": "lr"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}}),
+        post(
+            core("limitranges"),
+            {"metadata": {"name": "lr"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}},
+        ),
         delete(core("limitranges", "lr")),
         post("/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": "del-sc"}, "provisioner": "x"}),
         delete("/apis/storage.k8s.io/v1/storageclasses/del-sc"),
@@ -117,15 +120,54 @@ TOPICS = {
     ],
     "owners": [
         post(CM, cm("owner"), save="o"),
-        post(CM, cm("kid", ownerReferences=[{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
-                                             "uid": "{o.metadata.uid}", "blockOwnerDeletion": True}])),
-        patch(core("configmaps", "kid"), {"metadata": {"ownerReferences": [
-            {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{o.metadata.uid}"},
-            {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{o.metadata.uid}"}]}}),
-        patch(core("configmaps", "kid"), {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap",
-              "name": "owner", "uid": "{o.metadata.uid}", "controller": True}]}}, "strategic"),
-        patch(core("configmaps", "kid"), {"metadata": {"ownerReferences": [{"$patch": "delete",
-              "uid": "{o.metadata.uid}"}]}}, "strategic"),
+        post(
+            CM,
+            cm(
+                "kid",
+                ownerReferences=[
+                    {
+                        "apiVersion": "v1",
+                        "kind": "ConfigMap",
+                        "name": "owner",
+                        "uid": "{o.metadata.uid}",
+                        "blockOwnerDeletion": True,
+                    }
+                ],
+            ),
+        ),
+        patch(
+            core("configmaps", "kid"),
+            {
+                "metadata": {
+                    "ownerReferences": [
+                        {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{o.metadata.uid}"},
+                        {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{o.metadata.uid}"},
+                    ]
+                }
+            },
+        ),
+        patch(
+            core("configmaps", "kid"),
+            {
+                "metadata": {
+                    "ownerReferences": [
+                        {
+                            "apiVersion": "v1",
+                            "kind": "ConfigMap",
+                            "name": "owner",
+                            "uid": "{o.metadata.uid}",
+                            "controller": True,
+                        }
+                    ]
+                }
+            },
+            "strategic",
+        ),
+        patch(
+            core("configmaps", "kid"),
+            {"metadata": {"ownerReferences": [{"$patch": "delete", "uid": "{o.metadata.uid}"}]}},
+            "strategic",
+        ),
         get(core("configmaps", "kid")),
     ],
-}  # fmt: skip
+}

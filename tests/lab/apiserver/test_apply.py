@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.lab.apiserver.asking import APPLY, CONFIGMAPS, DEPLOYMENTS, MERGE, Asker, ask, configmap, deployment
+from tests.lab.apiserver.requests import APPLY, CONFIGMAPS, DEPLOYMENTS, MERGE, Asker, ask, configmap, deployment
 
 
 async def _apply(api: Asker, manager: str, name: str, data: dict[str, str], force: bool = False) -> tuple[int, Any]:

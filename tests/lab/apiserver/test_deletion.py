@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 
-from dovetail.lab.apiserver.garbage import Collector
-from tests.lab.apiserver.asking import CONFIGMAPS, MERGE, PODS, Asker, Json, ask, configmap, pod
+from dovetail.lab.apiserver.garbage_collector import Collector
+from tests.lab.apiserver.requests import CONFIGMAPS, MERGE, PODS, Asker, Json, ask, configmap, pod
 
 
 def test_an_unscheduled_pod_goes_at_once_and_a_scheduled_one_waits() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.apiserver.asking import Asker, Json, ask
+from tests.lab.apiserver.requests import Asker, Json, ask
 
 CONTAINER = "io.k8s.api.core.v1.Container"
 

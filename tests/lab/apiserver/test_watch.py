@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.lab.apiserver.asking import CONFIGMAPS, MERGE, TABLE, Asker, ask, configmap
+from tests.lab.apiserver.requests import CONFIGMAPS, MERGE, TABLE, Asker, ask, configmap
 
 Json = dict[str, Any]
 

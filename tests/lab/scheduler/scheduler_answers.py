@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.scheduler.decision import schedule
+from dovetail.lab.scheduler.messages import failure
 from dovetail.lab.scheduler.preemption import preempt
-from dovetail.lab.scheduler.scores import scores
-from dovetail.lab.scheduler.words import failure
+from dovetail.lab.scheduler.schedule_one import schedule
+from dovetail.lab.scheduler.scoring.scores import scores
 from dovetail.model.fit import Cluster, Fit, PodInfo, pod_info
 from dovetail.model.fit.owners import Owners
 from dovetail.model.fit.storage import Storage

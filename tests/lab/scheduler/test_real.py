@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from scheduler_answers import answer
-from scheduler_cases import NAMESPACES, Cases
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_virtual
@@ -32,7 +25,9 @@ from dovetail.kube.resources import (
     NAMESPACES as NAMESPACE,
 )
 from dovetail.lab.cluster import Lab, Parts
-from dovetail.lab.kubernetes import RealControlPlane
+from dovetail.lab.real_control_plane import RealControlPlane
+from tests.lab.scheduler.scheduler_answers import answer
+from tests.lab.scheduler.scheduler_cases import NAMESPACES, Cases
 
 Json = dict[str, Any]
 CASES = 60

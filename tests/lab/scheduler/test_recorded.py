@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from scheduler_answers import answer, cluster_of, pending_of
-from scheduler_cases import Cases
-
-from dovetail.lab.scheduler.board import Board
-from dovetail.lab.scheduler.decision import schedule
-from dovetail.lab.scheduler.fast import Fast
+from dovetail.lab.scheduler.node_matrix import Board
+from dovetail.lab.scheduler.schedule_one import schedule
+from dovetail.lab.scheduler.vectorised.schedule import Fast
 from dovetail.model.fit import pod_info
 from dovetail.model.meta import view
 from dovetail.model.pods import Pod
+from tests.lab.scheduler.scheduler_answers import answer, cluster_of, pending_of
+from tests.lab.scheduler.scheduler_cases import Cases
 
 Json = dict[str, Any]
 RECORDED = Path(__file__).parents[2] / "data" / "scheduler"

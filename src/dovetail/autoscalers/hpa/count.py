@@ -15,7 +15,7 @@ import msgspec
 from dovetail.autoscalers.hpa.readings import LARGEST, NoCount, Sample, Samples
 from dovetail.autoscalers.hpa.spec import Settings
 from dovetail.model.meta import condition
-from dovetail.model.podrequests import quantities
+from dovetail.model.pod_resources import quantities
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import milli
 

@@ -11,11 +11,10 @@ import msgspec
 from dovetail.autoscalers.hpa.proposal import Reading
 from dovetail.autoscalers.hpa.readings import MetricValue, NoCount, PodUse, Sample, of_objects, of_pods, total
 from dovetail.autoscalers.hpa.spec import MetricSpec, Scale, Source, TargetRef
-from dovetail.kube.bodies import query_of
-from dovetail.kube.client import Kube
+from dovetail.kube.backoff import NEVER
+from dovetail.kube.client import Kube, query_of
 from dovetail.kube.errors import ApiError, Conflict, KubeError, NotFound, Unavailable
 from dovetail.kube.resources import Resource
-from dovetail.kube.retries import NEVER
 from dovetail.model.duration import DurationError
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.quantity import QuantityError

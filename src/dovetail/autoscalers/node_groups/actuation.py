@@ -142,9 +142,7 @@ class Actuator:
             self._reports.node(deletion.node, "Warning", "ScaleDownFailed", message)
             return False
         if there:
-            self._reports.node(
-                deletion.node, "Normal", "ScaleDown", "marked the node as toBeDeleted/unschedulable"
-            )
+            self._reports.node(deletion.node, "Normal", "ScaleDown", "marked the node as toBeDeleted/unschedulable")
         return there
 
     def _tell_start(self, deletion: Deletion, pods: Sequence[Pod], utilization: Utilization | None) -> None:
@@ -192,9 +190,7 @@ class Actuator:
             raise DeletionFailed(f"pod {moving.on_completion[0].metadata.key} has not completed")
         if deletion.drain:
             await self._drain(moving)
-        wanted = (
-            self.settings.daemonset_eviction_occupied if deletion.drain else self.settings.daemonset_eviction_empty
-        )
+        wanted = self.settings.daemonset_eviction_occupied if deletion.drain else self.settings.daemonset_eviction_empty
         await self._evict_daemonset_pods(moving.daemonset_pods, wanted)
         await self._wait_for_delay(deletion.node)
         group = next((each for each in self._cloud.groups() if each.id == deletion.group), None)
@@ -262,9 +258,11 @@ class Actuator:
             if own == "true" or (wanted and own != "false"):
                 try:
                     await self._kube.evict(
-                        pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid or None,
+                        pod.metadata.name,
+                        pod.metadata.namespace,
+                        uid=pod.metadata.uid or None,
                         grace=int(self._grace(pod)),
-                    )  # fmt: skip
+                    )
                 except KubeError as problem:
                     self._reports.log(f"eviction of DaemonSet pod {pod.metadata.key} failed: {problem}")
 

@@ -296,9 +296,12 @@ class NodeGroupAutoscaler:
         metrics, total = self._metrics, self.state.total
         metrics.safe_to_autoscale.set(self.state.is_cluster_healthy())
         for state, names in (
-            ("ready", total.ready), ("unready", total.unready), ("notStarted", total.not_started),
-            ("longUnregistered", total.long_unregistered), ("unregistered", total.unregistered),
-        ):  # fmt: skip
+            ("ready", total.ready),
+            ("unready", total.unready),
+            ("notStarted", total.not_started),
+            ("longUnregistered", total.long_unregistered),
+            ("unregistered", total.unregistered),
+        ):
             metrics.nodes_count.labels(state).set(len(names))
         metrics.node_groups_count.labels("autoscaled").set(len(groups))
         most = sum(group.max_size for group in groups)
@@ -529,9 +532,7 @@ class NodeGroupAutoscaler:
         if plan.result is Result.SUCCESSFUL:
             assert plan.option is not None
             self._record.log("orchestrator", f"Best option to resize: {plan.option.group.id}", 1)
-            self._record.log(
-                "orchestrator", f"Estimated {plan.option.nodes} nodes needed in {plan.option.group.id}", 1
-            )
+            self._record.log("orchestrator", f"Estimated {plan.option.nodes} nodes needed in {plan.option.group.id}", 1)
             shown = " ".join(str(increase) for increase in plan.increases)
             self._record.log("orchestrator", f"Final scale-up plan: [{shown}]", 1)
             if await self._increase(plan.increases, now):
@@ -545,10 +546,11 @@ class NodeGroupAutoscaler:
             group, sizes = increase.group, f"(max: {increase.max_size})"
             self._record.log("executor", f"Scale-up: setting group {group.id} size to {increase.new_size}")
             self._record.status_event(
-                "Normal", "ScaledUpGroup",
+                "Normal",
+                "ScaledUpGroup",
                 f"Scale-up: setting group {group.id} size to {increase.new_size} "
                 f"instead of {increase.current_size} {sizes}",
-            )  # fmt: skip
+            )
             try:
                 await self._cloud.increase(group, increase.delta)
             except NodeGroupError as problem:
@@ -565,10 +567,11 @@ class NodeGroupAutoscaler:
             removed = earlier[1] if earlier is not None else self.last_scale_up - BEFORE_START
             self._last_by_group[group.id] = (self.last_scale_up, removed)
             self._record.status_event(
-                "Normal", "ScaledUpGroup",
+                "Normal",
+                "ScaledUpGroup",
                 f"Scale-up: group {group.id} size set to {increase.new_size} "
                 f"instead of {increase.current_size} {sizes}",
-            )  # fmt: skip
+            )
         self.state.retarget(self._cloud.groups())
         return True
 
@@ -597,9 +600,7 @@ class NodeGroupAutoscaler:
         self._metrics.last_activity.labels("scaleDown").set(now.timestamp())
         deletions = {group.id: self._actuator.count(group.id) for group in self._cloud.groups()}
         decision = self.planner.removable_now(snapshot, self.group_of, quotas, deletions, self.is_ready, now)
-        begun = await self._actuator.start(
-            decision.empty, decision.drain, self._member, self.planner.utilization
-        )
+        begun = await self._actuator.start(decision.empty, decision.drain, self._member, self.planner.utilization)
         self._count_unremovable()
         if begun:
             self.last_deletion = self._clock.now()
@@ -687,5 +688,3 @@ class NodeGroupAutoscaler:
             if member is not None:
                 candidates.setdefault(member[0].id, []).append(name)
         await self._record.write_status(self.state, candidates, now)
-
-

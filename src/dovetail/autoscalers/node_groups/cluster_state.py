@@ -166,14 +166,10 @@ class ClusterState:
     def _measure(self, nodes: Sequence[Node], now: datetime) -> None:
         self.readiness = {}
         self.total = Readiness(time=now)
-        members = {
-            instance.provider_id: group.id for group in self.groups.values() for instance in group.instances
-        }
+        members = {instance.provider_id: group.id for group in self.groups.values() for instance in group.instances}
         for node in nodes:
             group = members.get(node.spec.provider_id)
-            startup = timedelta(
-                seconds=self.groups[group].options.max_node_startup_s if group is not None else 900.0
-            )
+            startup = timedelta(seconds=self.groups[group].options.max_node_startup_s if group is not None else 900.0)
             kinds = self._kinds(node, group is not None, startup, now)
             for readiness in (self.total, self._of(group, now)) if group is not None else (self.total,):
                 for kind in kinds:

@@ -63,9 +63,20 @@ class ClusterWatch:
         self.classes: Reflector[StorageClass] = Reflector(kube, STORAGECLASSES, StorageClass)
         self.csi_nodes: Reflector[CSINode] = Reflector(kube, CSINODES, CSINode)
         self._all: tuple[Reflector[Any], ...] = (
-            self.pods, self.nodes, self.pdbs, self.daemonsets, self.replicasets, self.statefulsets, self.jobs,
-            self.replication_controllers, self.namespaces, self.claims, self.volumes, self.classes, self.csi_nodes,
-        )  # fmt: skip
+            self.pods,
+            self.nodes,
+            self.pdbs,
+            self.daemonsets,
+            self.replicasets,
+            self.statefulsets,
+            self.jobs,
+            self.replication_controllers,
+            self.namespaces,
+            self.claims,
+            self.volumes,
+            self.classes,
+            self.csi_nodes,
+        )
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -14,7 +14,7 @@ import yaml
 from dovetail.chance import Chance
 from dovetail.cloud.node_groups import NodeGroup
 from dovetail.model.fit import NodeInfo
-from dovetail.model.podrequests import requests
+from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import resources
 

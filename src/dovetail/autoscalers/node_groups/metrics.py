@@ -25,9 +25,13 @@ class Metrics:
         self.memory_limits = gauge("memory_limits_bytes", "Least and most memory of the cluster.", "direction")
         self.last_activity = gauge("last_activity", "When each part of the loop last ran.", "activity")
         self.duration = Histogram(
-            "function_duration_seconds", "How long parts of the loop take.", ("function",),
-            namespace="cluster_autoscaler", registry=self.registry, buckets=_BUCKETS,
-        )  # fmt: skip
+            "function_duration_seconds",
+            "How long parts of the loop take.",
+            ("function",),
+            namespace="cluster_autoscaler",
+            registry=self.registry,
+            buckets=_BUCKETS,
+        )
         self.errors = counter("errors_total", "Failed loops by kind.", "type")
         self.scaled_up_nodes = counter("scaled_up_nodes_total", "Nodes asked for.")
         self.failed_scale_ups = counter("failed_scale_ups_total", "Scale-ups that failed.", "reason")

@@ -16,7 +16,7 @@ from dovetail.autoscalers.node_groups.simulation import Snapshot
 from dovetail.model import duration
 from dovetail.model.duration import DurationError
 from dovetail.model.meta import condition
-from dovetail.model.podrequests import requests
+from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
 
 #: Pods that are all younger than this wait one loop: more of them may follow.

@@ -15,7 +15,7 @@ from dovetail.autoscalers.node_groups.annotations import gpu_resource
 from dovetail.autoscalers.node_groups.expanders import Filter, Option, Templates, lowest
 from dovetail.model.fit import NodeInfo
 from dovetail.model.labels import INSTANCE_TYPE
-from dovetail.model.podrequests import requests
+from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
 
 GIB = 1 << 30

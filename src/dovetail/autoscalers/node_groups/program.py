@@ -102,10 +102,15 @@ async def _lead(
     options = options_of.options(settings)
     events = EventRecorder(kube, COMPONENT, burst=60, refill=10.0)
     recording = Recording(
-        kube, clock, events, klog,
-        namespace=settings["namespace"], name=settings["status-config-map-name"],
-        write_status=settings["write-status-configmap"], duplicates=settings["record-duplicated-events"],
-    )  # fmt: skip
+        kube,
+        clock,
+        events,
+        klog,
+        namespace=settings["namespace"],
+        name=settings["status-config-map-name"],
+        write_status=settings["write-status-configmap"],
+        duplicates=settings["record-duplicated-events"],
+    )
 
     def pod_changed(pod: Pod) -> None:
         if handle.autoscaler is not None:

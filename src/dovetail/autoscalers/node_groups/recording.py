@@ -114,9 +114,7 @@ class Recording:
         now = self._clock.now()
         await self._put(initializing(now), now)
 
-    async def write_status(
-        self, state: ClusterState, candidates: Mapping[str, Sequence[str]], now: datetime
-    ) -> None:
+    async def write_status(self, state: ClusterState, candidates: Mapping[str, Sequence[str]], now: datetime) -> None:
         await self._put(self._status.text(state, candidates, now), now)
 
     async def _put(self, text: str, now: datetime) -> None:

@@ -261,9 +261,7 @@ def _capped(count: int, given: ScaleUpInput) -> tuple[int, bool]:
 
 def _shares(best: Option, count: int, given: ScaleUpInput) -> list[Increase]:
     """The nodes split over similar groups, each cut to what the quotas leave."""
-    able = [
-        group for group in best.similar if not given.quotas.check(given.templates[group.id].node, 1).exceeded
-    ]
+    able = [group for group in best.similar if not given.quotas.check(given.templates[group.id].node, 1).exceeded]
     shares: list[Increase] = []
     for share in balance([best.group, *able], count):
         node = given.templates[share.group.id].node

@@ -60,9 +60,7 @@ def label_comparator(labels: Sequence[str]) -> Comparator:
     """Nodes that agree in these labels, whatever else they are."""
 
     def same(one: NodeInfo, other: NodeInfo) -> bool:
-        return all(
-            key in one.labels and key in other.labels and one.labels[key] == other.labels[key] for key in labels
-        )
+        return all(key in one.labels and key in other.labels and one.labels[key] == other.labels[key] for key in labels)
 
     return same
 

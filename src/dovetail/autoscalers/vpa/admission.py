@@ -44,9 +44,7 @@ class Reviewed(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
 
 
-async def answer(
-    body: bytes, matcher: Matcher, gates: FeatureGates, max_cpu_boost: Quantity = ZERO
-) -> Reviewed:
+async def answer(body: bytes, matcher: Matcher, gates: FeatureGates, max_cpu_boost: Quantity = ZERO) -> Reviewed:
     """The answer to a review; one that cannot be read is allowed without changes."""
     try:
         request = msgspec.json.decode(body, type=dict[str, Any])["request"]

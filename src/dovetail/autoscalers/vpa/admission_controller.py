@@ -102,9 +102,7 @@ class AdmissionController:
         self._identity = identity
         namespace = settings.common.namespace or None
         self._workloads = Workloads(kube, settings.common.namespace)
-        self._vpas = Reflector(
-            kube, VPAS, VerticalPodAutoscaler, namespace=namespace, indices={"target": _target}
-        )
+        self._vpas = Reflector(kube, VPAS, VerticalPodAutoscaler, namespace=namespace, indices={"target": _target})
         self._limit_ranges = Reflector(
             kube, LIMITRANGES, LimitRange, namespace=namespace, indices={"namespace": _namespace}
         )

@@ -90,9 +90,7 @@ def _container_policy(v1: bool) -> Json:
     if v1:
         fields |= {
             "controlledResources": _about("Which of cpu and memory are recommended.", _list(_TEXT)),
-            "controlledValues": _about(
-                "Whether limits follow requests.", _enum("RequestsAndLimits", "RequestsOnly")
-            ),
+            "controlledValues": _about("Whether limits follow requests.", _enum("RequestsAndLimits", "RequestsOnly")),
             "oomBumpUpRatio": _about("Memory after an OOM kill, as a multiple.", _QUANTITY),
             "oomMinBumpUp": _about("Least increase of memory after an OOM kill.", _QUANTITY),
             "memoryAggregationIntervalSeconds": _about(
@@ -132,8 +130,12 @@ def _update_policy(v1: bool) -> Json:
 
 def _status(v1: bool) -> Json:
     condition: Json = {
-        "type": _TEXT, "status": _TEXT, "reason": _TEXT, "message": _TEXT, "lastTransitionTime": _TIME,
-    }  # fmt: skip
+        "type": _TEXT,
+        "status": _TEXT,
+        "reason": _TEXT,
+        "message": _TEXT,
+        "lastTransitionTime": _TIME,
+    }
     recommendation = _object(
         {
             "containerName": _TEXT,

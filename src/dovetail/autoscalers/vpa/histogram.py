@@ -78,9 +78,7 @@ class ExponentialBuckets(msgspec.Struct, frozen=True, dict=True):
 
     def __post_init__(self) -> None:
         if self.max_value <= 0 or self.first_bucket_size <= 0 or self.ratio <= 1 or self.epsilon <= 0:
-            raise ValueError(
-                f"buckets need max_value, first_bucket_size and epsilon > 0 and ratio > 1, not {self}"
-            )
+            raise ValueError(f"buckets need max_value, first_bucket_size and epsilon > 0 and ratio > 1, not {self}")
 
     @cached_property
     def _log_ratio(self) -> float:

@@ -12,16 +12,108 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from dovetail.autoscalers.vpa.api import Amounts
 from dovetail.clock import Clock
 
-_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0,
-          100.0, 120.0, 150.0, 240.0, 300.0)  # fmt: skip
-_REQUESTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0,
-             120.0, 300.0)  # fmt: skip
-_LATENCIES = (1.0, 2.0, 5.0, 7.5, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 90.0, 120.0, 150.0, 180.0, 240.0, 300.0, 600.0,
-              900.0, 1800.0)  # fmt: skip
+_STEPS = (
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    20.0,
+    30.0,
+    40.0,
+    50.0,
+    60.0,
+    70.0,
+    80.0,
+    90.0,
+    100.0,
+    120.0,
+    150.0,
+    240.0,
+    300.0,
+)
+_REQUESTS = (
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    20.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+)
+_LATENCIES = (
+    1.0,
+    2.0,
+    5.0,
+    7.5,
+    10.0,
+    20.0,
+    30.0,
+    40.0,
+    50.0,
+    60.0,
+    90.0,
+    120.0,
+    150.0,
+    180.0,
+    240.0,
+    300.0,
+    600.0,
+    900.0,
+    1800.0,
+)
 _CORES = tuple(0.01 * 2**n for n in range(17))
 _BYTES = tuple(1e6 * 2**n for n in range(17))
-_RELATIVE = (-1.0, -0.75, -0.5, -0.25, -0.1, -0.05, -0.025, -0.01, -0.005, -0.0025, -0.001, 0.0, 0.001, 0.0025, 0.005,
-             0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)  # fmt: skip
+_RELATIVE = (
+    -1.0,
+    -0.75,
+    -0.5,
+    -0.25,
+    -0.1,
+    -0.05,
+    -0.025,
+    -0.01,
+    -0.005,
+    -0.0025,
+    -0.001,
+    0.0,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    25.0,
+    50.0,
+    100.0,
+)
 #: A program that did not finish a loop for so many intervals is not healthy.
 UNHEALTHY_INTERVALS = 5
 
@@ -201,9 +293,14 @@ class UpdaterMetrics(ProgramMetrics):
 
     def begin_loop(self) -> None:
         for family in (
-            self.controlled, self.evictable, self.vpas_evictable, self.vpas_evicted,
-            self.updatable, self.vpas_updatable, self.vpas_updated,
-        ):  # fmt: skip
+            self.controlled,
+            self.evictable,
+            self.vpas_evictable,
+            self.vpas_evicted,
+            self.updatable,
+            self.vpas_updatable,
+            self.vpas_updated,
+        ):
             family.clear()
 
 

@@ -150,9 +150,7 @@ class VpaState:
     def status(self) -> dict[str, object]:
         """The status to write, with conditions sorted by type."""
         written: dict[str, object] = {
-            "conditions": [
-                msgspec.to_builtins(self.conditions[kind]) for kind in sorted(self.conditions)
-            ],
+            "conditions": [msgspec.to_builtins(self.conditions[kind]) for kind in sorted(self.conditions)],
             "observedGeneration": self.vpa.metadata.generation,
         }
         if self.recommendation is not None:

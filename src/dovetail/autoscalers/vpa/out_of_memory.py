@@ -87,7 +87,5 @@ def evictions(event: Mapping[str, Any]) -> list[OutOfMemory]:
             memory = parse(usage).whole
         except QuantityError:
             continue
-        seen.append(
-            OutOfMemory(involved.get("namespace") or "", involved.get("name") or "", container, time_s, memory)
-        )
+        seen.append(OutOfMemory(involved.get("namespace") or "", involved.get("name") or "", container, time_s, memory))
     return seen

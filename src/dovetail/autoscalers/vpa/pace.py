@@ -21,9 +21,7 @@ async def at_intervals(clock: Clock, interval_s: float, act: Callable[[], Awaita
         due += interval_s * (1 + missed)
 
 
-async def lead(
-    kube: Kube, settings: ElectionSettings, identity: str, act: Callable[[Kube], Awaitable[None]]
-) -> None:
+async def lead(kube: Kube, settings: ElectionSettings, identity: str, act: Callable[[Kube], Awaitable[None]]) -> None:
     """Act as the leader with a client that stops writing when leadership may be lost; without election, at once."""
     if not settings.enabled:
         await act(kube)

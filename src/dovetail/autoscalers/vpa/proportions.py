@@ -45,9 +45,7 @@ def limit_bounds(ranges: Iterable[LimitRange], kind: str) -> LimitBounds | None:
     return LimitBounds(max=most, min=least, default=default)
 
 
-def _combined(
-    before: Amounts | None, item: Amounts, choose: Callable[[Quantity, Quantity], Quantity]
-) -> Amounts:
+def _combined(before: Amounts | None, item: Amounts, choose: Callable[[Quantity, Quantity], Quantity]) -> Amounts:
     if before is None:
         return dict(item)
     combined = dict(before)
@@ -119,9 +117,7 @@ def proportional_limits(
     return (computed, notes) if computed else (None, [])
 
 
-def boundary_request(
-    name: str, request: Quantity, limit: Quantity, boundary: Quantity, default: Quantity
-) -> Quantity:
+def boundary_request(name: str, request: Quantity, limit: Quantity, boundary: Quantity, default: Quantity) -> Quantity:
     """The request at which the limit, in its present proportion, reaches a boundary; zero if none does."""
     limit = limit if limit.whole else default
     if not limit.whole:

@@ -41,12 +41,12 @@ from dovetail.autoscalers.vpa.recommendation import of_container, recommendation
 from dovetail.autoscalers.vpa.settings import RecommenderSettings
 from dovetail.autoscalers.vpa.targets import Controller, TargetError, Workloads, selector_text
 from dovetail.clock import Clock
+from dovetail.kube.backoff import Retries
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.log import Log
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.resources import CORE_EVENTS, PODS, Resource
-from dovetail.kube.retries import Retries
 from dovetail.model.meta import Amount, ObjectMeta, View
 from dovetail.model.quantity import QuantityError, parse
 from dovetail.model.selector import LabelQuery
@@ -418,9 +418,7 @@ class Recommender:
     async def _collect_checkpoints(self) -> None:
         """Delete the checkpoints of VPAs that are gone."""
         try:
-            items = (
-                await self._kube.list(CHECKPOINTS, self._settings.common.namespace or None, type=Checkpoint)
-            ).items
+            items = (await self._kube.list(CHECKPOINTS, self._settings.common.namespace or None, type=Checkpoint)).items
         except KubeError as problem:
             log.error("Cannot list VPA checkpoints", problem=str(problem))
             return

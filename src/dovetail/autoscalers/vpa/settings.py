@@ -22,11 +22,19 @@ _LOGS = "log lines go to standard output as JSON"
 
 def _common(address: str) -> list[Flag]:
     klog = [
-        ("logtostderr", "bool", "true"), ("alsologtostderr", "bool", "false"), ("stderrthreshold", "text", "info"),
-        ("add-dir-header", "bool", "false"), ("log-backtrace-at", "text", ""), ("log-dir", "text", ""),
-        ("log-file", "text", ""), ("log-file-max-size", "int", "1800"), ("one-output", "bool", "false"),
-        ("skip-headers", "bool", "false"), ("skip-log-headers", "bool", "false"), ("vmodule", "text", ""),
-    ]  # fmt: skip
+        ("logtostderr", "bool", "true"),
+        ("alsologtostderr", "bool", "false"),
+        ("stderrthreshold", "text", "info"),
+        ("add-dir-header", "bool", "false"),
+        ("log-backtrace-at", "text", ""),
+        ("log-dir", "text", ""),
+        ("log-file", "text", ""),
+        ("log-file-max-size", "int", "1800"),
+        ("one-output", "bool", "false"),
+        ("skip-headers", "bool", "false"),
+        ("skip-log-headers", "bool", "false"),
+        ("vmodule", "text", ""),
+    ]
     return [
         Flag("address", "text", address, "Where to serve /metrics and /health-check."),
         Flag("kubeconfig", "text", "", "Kubeconfig file; without one kubectl's, then in-cluster."),
@@ -419,9 +427,7 @@ def updater_settings(arguments: Sequence[str], environment: Mapping[str, str]) -
     return settings, notes
 
 
-def admission_settings(
-    arguments: Sequence[str], environment: Mapping[str, str]
-) -> tuple[AdmissionSettings, list[str]]:
+def admission_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[AdmissionSettings, list[str]]:
     values, notes = read(ADMISSION_FLAGS, arguments)
     _positive(values, "status_lease_update_interval", "webhook_timeout_seconds")
     if values["min_tls_version"] not in ("tls1_2", "tls1_3"):

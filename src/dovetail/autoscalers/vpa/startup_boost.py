@@ -68,9 +68,13 @@ def boosted_cpu(base: Quantity, boost: StartupBoost, most: Quantity) -> Quantity
 
 
 def boosted_resources(
-    container: Container, vpa: VerticalPodAutoscaler, requests: Mapping[str, Quantity], limits: Mapping[str, Quantity],
-    boost: StartupBoost, most: Quantity,
-) -> tuple[Amounts, Amounts]:  # fmt: skip
+    container: Container,
+    vpa: VerticalPodAutoscaler,
+    requests: Mapping[str, Quantity],
+    limits: Mapping[str, Quantity],
+    boost: StartupBoost,
+    most: Quantity,
+) -> tuple[Amounts, Amounts]:
     """Requests and limits of a container during startup, from what is recommended or else from its spec."""
     original_requests, original_limits = amounts(container.resources.requests), amounts(container.resources.limits)
     base = requests.get("cpu", ZERO) or original_requests.get("cpu", ZERO)

@@ -49,14 +49,14 @@ from dovetail.autoscalers.vpa.settings import UpdaterSettings
 from dovetail.autoscalers.vpa.startup_boost import BoostError, boost_remaining_s, expired_boosts, is_boosted
 from dovetail.autoscalers.vpa.targets import Selected, TargetError, Workloads, controlling
 from dovetail.clock import Clock
+from dovetail.kube.backoff import Retries
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, KubeError
 from dovetail.kube.events import EventRecorder, reference
 from dovetail.kube.log import Log
-from dovetail.kube.queue import WorkQueue
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.resources import LEASES, PODS
-from dovetail.kube.retries import Retries
+from dovetail.kube.workqueue import WorkQueue
 from dovetail.model.meta import ObjectMeta, View, condition
 
 log = Log("vpa-updater")
@@ -135,9 +135,7 @@ class Updater:
         namespace = settings.common.namespace or None
         self._workloads = Workloads(kube, settings.common.namespace)
         self._vpas = Reflector(kube, VPAS, VerticalPodAutoscaler, namespace=namespace)
-        self._pods = Reflector(
-            kube, PODS, Pod, namespace=namespace, fields=_POD_FIELDS, on_event=self._pod_changed
-        )
+        self._pods = Reflector(kube, PODS, Pod, namespace=namespace, fields=_POD_FIELDS, on_event=self._pod_changed)
         self._limit_ranges = Reflector(
             kube, LIMITRANGES, LimitRange, namespace=namespace, indices={"namespace": _namespace}
         )

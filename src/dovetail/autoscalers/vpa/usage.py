@@ -124,9 +124,7 @@ class Aggregation:
         self.mode = (policy.mode if policy is not None else None) or "Auto"
         controlled = policy.controlled_resources if policy is not None else None
         self.controlled_resources = (
-            ("cpu", "memory")
-            if controlled is None
-            else tuple(name for name in controlled if name in ("cpu", "memory"))
+            ("cpu", "memory") if controlled is None else tuple(name for name in controlled if name in ("cpu", "memory"))
         )
         if policy is None or not self.settings.per_vpa_config:
             return
@@ -197,10 +195,7 @@ class ContainerUsage:
     def record_oom(self, time_s: float, requested_bytes: int) -> bool:
         """Count a kill as a peak above what was requested or used. False if it is too old to matter."""
         aggregation = self.aggregation
-        if (
-            self.last_memory_sample_s is not None
-            and time_s < self.last_memory_sample_s - aggregation.memory_interval_s
-        ):
+        if self.last_memory_sample_s is not None and time_s < self.last_memory_sample_s - aggregation.memory_interval_s:
             return False
         used = max(requested_bytes, self.memory_peak)
         needed = max(

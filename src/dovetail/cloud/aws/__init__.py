@@ -1,0 +1,1 @@
+"""AWS through botocore: instance types, prices, launch, termination, NodeClass status, interruption queue."""

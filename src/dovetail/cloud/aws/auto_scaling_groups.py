@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud import catalogue
-from dovetail.cloud.aws import group_tags
-from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws import catalog, group_tags
+from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of
 from dovetail.cloud.aws.group_tags import GroupSpec
 from dovetail.cloud.aws.group_templates import GroupTemplates
@@ -88,9 +87,7 @@ class AutoScalingGroups:
             group = await self._node_group(found)
             groups[group.id] = group
         self._raw, self._groups = raw, groups
-        self._group_of = {
-            instance.provider_id: group.id for group in groups.values() for instance in group.instances
-        }
+        self._group_of = {instance.provider_id: group.id for group in groups.values() for instance in group.instances}
         self._waiting = any(_waits(group) for group in groups.values())
         self._read_at = now
 
@@ -105,9 +102,11 @@ class AutoScalingGroups:
                 found[group["AutoScalingGroupName"]] = group
         if self._discovery.tags:
             for group in await self._calls.all(
-                "autoscaling", "describe_auto_scaling_groups", "AutoScalingGroups",
+                "autoscaling",
+                "describe_auto_scaling_groups",
+                "AutoScalingGroups",
                 Filters=group_tags.discovery_filters(self._discovery.tags),
-            ):  # fmt: skip
+            ):
                 found.setdefault(group["AutoScalingGroupName"], group)
         return found
 
@@ -217,9 +216,11 @@ class AutoScalingGroups:
             return
         try:
             await self._calls(
-                "autoscaling", "terminate_instance_in_auto_scaling_group",
-                InstanceId=instance_id(provider_id), ShouldDecrementDesiredCapacity=True,
-            )  # fmt: skip
+                "autoscaling",
+                "terminate_instance_in_auto_scaling_group",
+                InstanceId=instance_id(provider_id),
+                ShouldDecrementDesiredCapacity=True,
+            )
         except Exception as error:
             if code_of(error) in _GONE and "not found" in str(error).lower():
                 return
@@ -230,9 +231,12 @@ class AutoScalingGroups:
         began = self._clock.now()
         try:
             await self._calls(
-                "autoscaling", "set_desired_capacity",
-                AutoScalingGroupName=name, DesiredCapacity=size, HonorCooldown=False,
-            )  # fmt: skip
+                "autoscaling",
+                "set_desired_capacity",
+                AutoScalingGroupName=name,
+                DesiredCapacity=size,
+                HonorCooldown=False,
+            )
         except Exception as error:
             raise NodeGroupError(f"group {name}: its size was not set to {size}: {error}") from error
         self._resized[name] = began
@@ -263,11 +267,9 @@ class AutoScalingGroups:
 
     def prices(self) -> Mapping[str, float]:
         region = self._calls.region
-        if region not in catalogue.regions():
+        if region not in catalog.regions():
             return {}
-        return {
-            name: quote[0] for name in catalogue.specs() if (quote := catalogue.on_demand(region, name)) is not None
-        }
+        return {name: quote[0] for name in catalog.specs() if (quote := catalog.on_demand(region, name)) is not None}
 
     async def close(self) -> None:
         self._calls.close()

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dovetail.cloud.aws.spec import Spec
-from dovetail.model.instancetype import Resources
+from dovetail.cloud.aws.instance_type_info import Spec
+from dovetail.model.instance_type import Resources
 
 MI = 1 << 20
 GI = 1 << 30
@@ -44,12 +44,9 @@ FAMILIES: Mapping[str, Family] = {
         Family("AL2023"),
         Family("Bottlerocket", pods_per_core=False, eni_limited_memory=False),
         Family("Custom"),
-        Family("Windows2019", eni_limited_pods=False, eni_limited_memory=False, windows=True,
-               default_disk=50 * GI),
-        Family("Windows2022", eni_limited_pods=False, eni_limited_memory=False, windows=True,
-               default_disk=50 * GI),
-        Family("Windows2025", eni_limited_pods=False, eni_limited_memory=False, windows=True,
-               default_disk=50 * GI),
+        Family("Windows2019", eni_limited_pods=False, eni_limited_memory=False, windows=True, default_disk=50 * GI),
+        Family("Windows2022", eni_limited_pods=False, eni_limited_memory=False, windows=True, default_disk=50 * GI),
+        Family("Windows2025", eni_limited_pods=False, eni_limited_memory=False, windows=True, default_disk=50 * GI),
     )
 }
 
@@ -176,8 +173,7 @@ def overhead(
     }
     names = kube.keys() | kubelet.system_reserved.keys() | eviction.keys()
     return {
-        name: kube.get(name, 0) + kubelet.system_reserved.get(name, 0) + eviction.get(name, 0)
-        for name in sorted(names)
+        name: kube.get(name, 0) + kubelet.system_reserved.get(name, 0) + eviction.get(name, 0) for name in sorted(names)
     }
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.cloud.aws import nodeclass
-from dovetail.cloud.aws.images import of_status
-from dovetail.cloud.protocol import Machine
-from dovetail.model.kinds.classhash import HASH_ANNOTATION, VERSION, VERSION_ANNOTATION, class_hash
+from dovetail.cloud.aws import ec2nodeclass
+from dovetail.cloud.aws.amis import of_status
+from dovetail.cloud.provider import Machine
+from dovetail.model.kinds.nodeclass_hash import HASH_ANNOTATION, VERSION, VERSION_ANNOTATION, class_hash
 from dovetail.model.labels import PLACEMENT_GROUP, RESERVATION
 
 
@@ -20,7 +20,7 @@ def fingerprint(node_class: Mapping[str, Any], certificate: str) -> dict[str, st
     spec: Mapping[str, Any] = node_class.get("spec") or {}
     if not certificate:
         return {}
-    return {HASH_ANNOTATION: class_hash(spec, nodeclass.family_name(spec), certificate), VERSION_ANNOTATION: VERSION}
+    return {HASH_ANNOTATION: class_hash(spec, ec2nodeclass.family_name(spec), certificate), VERSION_ANNOTATION: VERSION}
 
 
 def reason(

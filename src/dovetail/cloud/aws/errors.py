@@ -12,64 +12,114 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dovetail.cloud.protocol import UNAUTHORIZED, CloudError, Remedy
+from dovetail.cloud.provider import UNAUTHORIZED, CloudError, Remedy
 from dovetail.model.reasons import REASONS
 
 T = TypeVar("T")
 
 #: Fleet errors that say "not this offering, not now".
-CAPACITY_CODES = frozenset({
-    "InsufficientInstanceCapacity",
-    "MaxSpotInstanceCountExceeded",
-    "VcpuLimitExceeded",
-    "UnfulfillableCapacity",
-    "Unsupported",
-    "InsufficientFreeAddressesInSubnet",
-    "MaxFleetCountExceeded",
-    "ReservationCapacityExceeded",
-    "InsufficientHostCapacity",
-    "InsufficientCapacity",
-    "InstanceLimitExceeded",
-})
+CAPACITY_CODES = frozenset(
+    {
+        "InsufficientInstanceCapacity",
+        "MaxSpotInstanceCountExceeded",
+        "VcpuLimitExceeded",
+        "UnfulfillableCapacity",
+        "Unsupported",
+        "InsufficientFreeAddressesInSubnet",
+        "MaxFleetCountExceeded",
+        "ReservationCapacityExceeded",
+        "InsufficientHostCapacity",
+        "InsufficientCapacity",
+        "InstanceLimitExceeded",
+    }
+)
 
-NOT_FOUND_CODES = frozenset({
-    "InvalidInstanceID.NotFound",
-    "InvalidLaunchTemplateName.NotFoundException",
-    "InvalidLaunchTemplateId.NotFound",
-    "InvalidCapacityReservationId.NotFound",
-    "AWS.SimpleQueueService.NonExistentQueue",
-    "QueueDoesNotExist",
-    "NoSuchEntity",
-    "ParameterNotFound",
-    "ResourceNotFoundException",
-})
+NOT_FOUND_CODES = frozenset(
+    {
+        "InvalidInstanceID.NotFound",
+        "InvalidLaunchTemplateName.NotFoundException",
+        "InvalidLaunchTemplateId.NotFound",
+        "InvalidCapacityReservationId.NotFound",
+        "AWS.SimpleQueueService.NonExistentQueue",
+        "QueueDoesNotExist",
+        "NoSuchEntity",
+        "ParameterNotFound",
+        "ResourceNotFoundException",
+    }
+)
 
 #: A service asks to slow down, by whatever name it has for that. Quotas ("LimitExceeded") are not throttling.
-THROTTLE_CODES = frozenset({
-    "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException",
-    "RequestThrottled", "RequestThrottledException", "EC2ThrottledException", "SlowDown", "BandwidthLimitExceeded",
-    "PriorRequestNotComplete", "ProvisionedThroughputExceededException", "TransactionInProgressException",
-    "LimitExceededException",
-})
+THROTTLE_CODES = frozenset(
+    {
+        "RequestLimitExceeded",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "EC2ThrottledException",
+        "SlowDown",
+        "BandwidthLimitExceeded",
+        "PriorRequestNotComplete",
+        "ProvisionedThroughputExceededException",
+        "TransactionInProgressException",
+        "LimitExceededException",
+    }
+)
 
 #: The role behind our credentials changed or ran out; a fresh set may work.
-CREDENTIAL_CODES = frozenset({
-    "ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidClientTokenId", "UnrecognizedClientException",
-    "AuthFailure", "NoCredentialsError", "CredentialRetrievalError",
-})
+CREDENTIAL_CODES = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "RequestExpired",
+        "InvalidClientTokenId",
+        "UnrecognizedClientException",
+        "AuthFailure",
+        "NoCredentialsError",
+        "CredentialRetrievalError",
+    }
+)
 
 #: Failures on the way to a service.
-_UNREACHABLE = frozenset({
-    "EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError", "SSLError",
-    "ProxyConnectionError", "IncompleteRead", "IncompleteReadError", "ResponseStreamingError", "HTTPClientError",
-    "ConnectionError", "RequestTimeout", "RequestTimeoutException",
-})
+_UNREACHABLE = frozenset(
+    {
+        "EndpointConnectionError",
+        "ConnectTimeoutError",
+        "ReadTimeoutError",
+        "ConnectionClosedError",
+        "SSLError",
+        "ProxyConnectionError",
+        "IncompleteRead",
+        "IncompleteReadError",
+        "ResponseStreamingError",
+        "HTTPClientError",
+        "ConnectionError",
+        "RequestTimeout",
+        "RequestTimeoutException",
+    }
+)
 #: Failures of a service. An answer without a code (of a proxy or load balancer, say) has its HTTP status for one.
-_SERVICE_FAILURES = frozenset({
-    "InternalError", "InternalFailure", "InternalServerError", "InternalServerException", "InternalServiceError",
-    "ServiceUnavailable", "ServiceUnavailableException", "ServiceFailure", "ServerException", "Unavailable",
-    "ResponseParserError", "500", "502", "503", "504",
-})
+_SERVICE_FAILURES = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "InternalServerError",
+        "InternalServerException",
+        "InternalServiceError",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "ServiceFailure",
+        "ServerException",
+        "Unavailable",
+        "ResponseParserError",
+        "500",
+        "502",
+        "503",
+        "504",
+    }
+)
 #: The same call may succeed a moment later.
 _PASSING = THROTTLE_CODES | _UNREACHABLE | _SERVICE_FAILURES
 
@@ -95,7 +145,9 @@ _IMAGE = "check amiSelectorTerms of the EC2NodeClass"
 _UNKNOWN = Meaning("LaunchFailed", Remedy.RETRY, "CLOUD_ERROR")
 _THROTTLED = Meaning("RequestLimitExceeded", Remedy.RETRY, "THROTTLED")
 _CREDENTIALS = Meaning(
-    UNAUTHORIZED, Remedy.OPERATOR, "UNAUTHORIZED",
+    UNAUTHORIZED,
+    Remedy.OPERATOR,
+    "UNAUTHORIZED",
     "renew the credentials (IRSA annotation, pod identity association or profile)",
 )
 _CAPACITY = Meaning("InsufficientCapacityError", Remedy.NEXT_OFFERING, "NO_OFFERING")
@@ -104,7 +156,9 @@ _NO_TEMPLATE = Meaning("LaunchTemplateNotFound", Remedy.RETRY, "CLOUD_ERROR")
 _FAILURE = Meaning("InternalError", Remedy.RETRY, "CLOUD_ERROR")
 _GONE = Meaning("InsufficientCapacityError", Remedy.NEXT_OFFERING, "NO_OFFERING", "renew or drop the reservation")
 _NO_ROUTE = Meaning(
-    "Unreachable", Remedy.RETRY, "CLOUD_ERROR",
+    "Unreachable",
+    Remedy.RETRY,
+    "CLOUD_ERROR",
     "it is tried again; check the route to AWS (NAT or VPC endpoints, proxy, AWS_REGION)",
 )
 _NO_GROUP = Meaning(
@@ -132,15 +186,21 @@ _MEANING: Mapping[str, Meaning] = {
         "FleetQuotaExceeded", Remedy.NEXT_OFFERING, "QUOTA", "raise the EC2 Fleet quota of the account"
     ),
     "MaxSpotInstanceCountExceeded": Meaning(
-        "SpotQuotaExceeded", Remedy.NEXT_OFFERING, "QUOTA",
+        "SpotQuotaExceeded",
+        Remedy.NEXT_OFFERING,
+        "QUOTA",
         "raise the quota 'All Standard Spot Instance Requests' (vCPUs), or allow on-demand",
     ),
     "VcpuLimitExceeded": Meaning(
-        "VCPULimitExceeded", Remedy.NEXT_OFFERING, "QUOTA",
+        "VCPULimitExceeded",
+        Remedy.NEXT_OFFERING,
+        "QUOTA",
         "raise the quota 'Running On-Demand Standard instances' (vCPUs), or allow spot",
     ),
     "InsufficientFreeAddressesInSubnet": Meaning(
-        "InsufficientFreeAddressesInSubnet", Remedy.NEXT_OFFERING, "SUBNET_FULL",
+        "InsufficientFreeAddressesInSubnet",
+        Remedy.NEXT_OFFERING,
+        "SUBNET_FULL",
         "add subnets, or larger ones, to the EC2NodeClass",
     ),
     "InvalidCapacityReservationId.NotFound": _GONE,
@@ -148,7 +208,9 @@ _MEANING: Mapping[str, Meaning] = {
         "ReservationCapacityExceeded", Remedy.NEXT_OFFERING, "RESERVATION_FULL", "wait, or allow on-demand or spot"
     ),
     "InstanceLimitExceeded": Meaning(
-        "InstanceLimitExceeded", Remedy.NEXT_OFFERING, "QUOTA",
+        "InstanceLimitExceeded",
+        Remedy.NEXT_OFFERING,
+        "QUOTA",
         "raise the account's instance quota, or allow other types",
     ),
     "LimitExceeded": Meaning("QuotaExceeded", Remedy.OPERATOR, "QUOTA"),
@@ -162,15 +224,21 @@ _MEANING: Mapping[str, Meaning] = {
     "InvalidGroup.NotFound": _NO_GROUP,
     "InvalidSecurityGroupID.NotFound": _NO_GROUP,
     "InvalidSnapshot.NotFound": Meaning(
-        "SnapshotNotFound", Remedy.OPERATOR, "BAD_NODECLASS",
+        "SnapshotNotFound",
+        Remedy.OPERATOR,
+        "BAD_NODECLASS",
         "check blockDeviceMappings and amiSelectorTerms of the EC2NodeClass: a snapshot is gone",
     ),
     "OptInRequired": Meaning(
-        "OptInRequired", Remedy.OPERATOR, "UNAUTHORIZED",
+        "OptInRequired",
+        Remedy.OPERATOR,
+        "UNAUTHORIZED",
         "subscribe to the AMI's product in the AWS Marketplace, or enable the service in the account",
     ),
     "OperationNotPermitted": Meaning(
-        "OperationNotPermitted", Remedy.OPERATOR, "UNAUTHORIZED",
+        "OperationNotPermitted",
+        Remedy.OPERATOR,
+        "UNAUTHORIZED",
         "switch off the instance's termination protection (disableApiTermination)",
     ),
     "IdempotentParameterMismatch": Meaning("IdempotentParameterMismatch", Remedy.RETRY, "CLOUD_ERROR"),

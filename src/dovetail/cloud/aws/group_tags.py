@@ -83,9 +83,7 @@ def discovery_filters(specs: Iterable[Mapping[str, str]]) -> list[dict[str, obje
     filters: list[dict[str, object]] = []
     for spec in specs:
         for key, value in spec.items():
-            filters.append(
-                {"Name": f"tag:{key}", "Values": [value]} if value else {"Name": "tag-key", "Values": [key]}
-            )
+            filters.append({"Name": f"tag:{key}", "Values": [value]} if value else {"Name": "tag-key", "Values": [key]})
     return filters
 
 

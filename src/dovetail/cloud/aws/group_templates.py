@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud import catalogue
-from dovetail.cloud.aws import group_tags
-from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws import catalog, group_tags
+from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.managed_node_groups import ManagedNodeGroups
 from dovetail.cloud.node_groups import NodeGroupError, Template
 from dovetail.model.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
@@ -102,9 +101,7 @@ class GroupTemplates:
         return (await self._of_template(policy.launch_template, name))[0]
 
     async def _of_configuration(self, name: str) -> str:
-        answer = await self._calls(
-            "autoscaling", "describe_launch_configurations", LaunchConfigurationNames=[name]
-        )
+        answer = await self._calls("autoscaling", "describe_launch_configurations", LaunchConfigurationNames=[name])
         found = answer.get("LaunchConfigurations") or []
         if not found:
             raise NodeGroupError(f"launch configuration {name} does not exist; give the group another one")
@@ -123,9 +120,7 @@ class GroupTemplates:
             return await self._of_requirements(data["InstanceRequirements"], ref, group), data
         raise NodeGroupError(f"group {group}: launch template {ref.id or ref.name} names no instance type")
 
-    async def _of_requirements(
-        self, requirements: Mapping[str, Any], ref: LaunchTemplateRef | None, group: str
-    ) -> str:
+    async def _of_requirements(self, requirements: Mapping[str, Any], ref: LaunchTemplateRef | None, group: str) -> str:
         arches = ["x86_64"]
         if ref is not None:
             named = {"LaunchTemplateId": ref.id} if ref.id else {"LaunchTemplateName": ref.name}
@@ -135,9 +130,12 @@ class GroupTemplates:
                 images = (await self._calls("ec2", "describe_images", ImageIds=[image])).get("Images") or []
                 arches = [str(images[0]["Architecture"])] if images else arches
         answer = await self._calls(
-            "ec2", "get_instance_types_from_instance_requirements",
-            ArchitectureTypes=arches, VirtualizationTypes=["hvm"], InstanceRequirements=dict(requirements),
-        )  # fmt: skip
+            "ec2",
+            "get_instance_types_from_instance_requirements",
+            ArchitectureTypes=arches,
+            VirtualizationTypes=["hvm"],
+            InstanceRequirements=dict(requirements),
+        )
         found = answer.get("InstanceTypes") or []
         if not found:
             raise NodeGroupError(f"group {group}: no instance type meets its InstanceRequirements; widen them")
@@ -156,7 +154,7 @@ class GroupTemplates:
             found = answer.get("InstanceTypes") or []
             if found:
                 return _from_ec2(found[0])
-        spec = catalogue.specs().get(name)
+        spec = catalog.specs().get(name)
         if spec is None:
             raise NodeGroupError(f"instance type {name} is not known; check the group's launch template")
         arch = "arm64" if spec.arches[:1] == ("arm64",) else "amd64"
@@ -235,12 +233,14 @@ def kube_proxy(node: str) -> Pod:
     requests = ResourceRequirements(requests={"cpu": KUBE_PROXY_CPU})
     return Pod(
         metadata=ObjectMeta(
-            name=f"kube-proxy-{node}", namespace="kube-system", uid=f"kube-proxy-{node}",
+            name=f"kube-proxy-{node}",
+            namespace="kube-system",
+            uid=f"kube-proxy-{node}",
             annotations={"kubernetes.io/config.mirror": "template"},
         ),
         spec=PodSpec(containers=(Container(name="kube-proxy", resources=requests),)),
         status=PodStatus(phase="Running"),
-    )  # fmt: skip
+    )
 
 
 def _from_ec2(found: Mapping[str, Any]) -> TypeInfo:

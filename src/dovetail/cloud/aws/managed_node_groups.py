@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of
 from dovetail.model.nodes import Taint
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from dovetail.cloud.aws.calls import Record
+from dovetail.cloud.aws.client import Record
 
 
 class Observer(Protocol):

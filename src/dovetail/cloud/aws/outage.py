@@ -11,10 +11,19 @@ OUTAGE_AFTER_S = 30.0
 OUTAGE_KNOWN_FOR_S = 600.0
 
 #: Refusals that say nothing about EC2 as a whole come with an answer; these say that no call of ours will do.
-_LOCKED_OUT = frozenset({
-    "AuthFailure", "ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidClientTokenId",
-    "UnrecognizedClientException", "NoCredentialsError", "CredentialRetrievalError", "SignatureDoesNotMatch",
-})
+_LOCKED_OUT = frozenset(
+    {
+        "AuthFailure",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "RequestExpired",
+        "InvalidClientTokenId",
+        "UnrecognizedClientException",
+        "NoCredentialsError",
+        "CredentialRetrievalError",
+        "SignatureDoesNotMatch",
+    }
+)
 
 
 class Outage:

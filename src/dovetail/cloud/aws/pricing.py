@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud import catalogue, price_estimates
-from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud import price_estimates
+from dovetail.cloud.aws import catalog
+from dovetail.cloud.aws.client import Calls
 
 REFRESH = 12 * 3600.0
 
@@ -19,7 +20,10 @@ REFRESH = 12 * 3600.0
 BELIEVABLE = 20.0
 
 _FILTERS = {
-    "serviceCode": "AmazonEC2", "preInstalledSw": "NA", "operatingSystem": "Linux", "capacitystatus": "Used",
+    "serviceCode": "AmazonEC2",
+    "preInstalledSw": "NA",
+    "operatingSystem": "Linux",
+    "capacitystatus": "Used",
     "marketoption": "OnDemand",
 }
 _KINDS = (("Shared", "Compute Instance"), ("Dedicated", "Compute Instance (bare metal)"))
@@ -68,7 +72,7 @@ class Pricing:
         packaged = price_estimates.on_demand(self._calls.region, instance_type)
         if packaged is None:
             return None
-        dollars, source = catalogue.spot_estimate(packaged, instance_type)
+        dollars, source = catalog.spot_estimate(packaged, instance_type)
         return Price(dollars, f"catalogue: {source}")
 
     async def refresh(self) -> None:
@@ -87,7 +91,10 @@ class Pricing:
 
     async def refresh_spot(self) -> None:
         rows = await self._calls.all(
-            "ec2", "describe_spot_price_history", "SpotPriceHistory", StartTime=self._clock.now(),
+            "ec2",
+            "describe_spot_price_history",
+            "SpotPriceHistory",
+            StartTime=self._clock.now(),
             ProductDescriptions=["Linux/UNIX", "Linux/UNIX (Amazon VPC)"],
         )
         newest: dict[tuple[str, str], tuple[datetime, float]] = {}

@@ -9,30 +9,30 @@ from typing import Any
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws import capacity, cluster, drift, health, machines, upkeep
-from dovetail.cloud.aws.ageing import Ageing
+from dovetail.cloud.aws import capacity, drift, eks, instance_status, instances, upkeep
+from dovetail.cloud.aws.amis import Images
 from dovetail.cloud.aws.api_server import ApiServer
 from dovetail.cloud.aws.assumed_role import AssumedRole
-from dovetail.cloud.aws.buying import Buying, Parts
-from dovetail.cloud.aws.calls import OUR_SHARE, Calls
+from dovetail.cloud.aws.capacity_reservations import Reservations
+from dovetail.cloud.aws.client import OUR_SHARE, Calls
+from dovetail.cloud.aws.create_fleet import Refusal
 from dovetail.cloud.aws.errors import asked
-from dovetail.cloud.aws.fleet import Refusal
-from dovetail.cloud.aws.images import Images
-from dovetail.cloud.aws.launchconfigs import LaunchConfigs, full
-from dovetail.cloud.aws.messages import Queue
-from dovetail.cloud.aws.network import Network
+from dovetail.cloud.aws.instance_profiles import IDLE_S, Profiles
+from dovetail.cloud.aws.instance_types import Types
+from dovetail.cloud.aws.launch import Buying, Parts
+from dovetail.cloud.aws.launch_template_params import LaunchConfigs, full
+from dovetail.cloud.aws.launch_templates import IDLE, Templates
+from dovetail.cloud.aws.nodeclass_status import Resolver
+from dovetail.cloud.aws.nodeclass_validation import Rehearsal
 from dovetail.cloud.aws.observer import SILENT, Observer
-from dovetail.cloud.aws.placement import Placement, selector
+from dovetail.cloud.aws.placement_groups import Placement, selector
 from dovetail.cloud.aws.pricing import REFRESH, Pricing
-from dovetail.cloud.aws.profiles import IDLE_S, Profiles
 from dovetail.cloud.aws.read_only import ReadOnlyCalls
-from dovetail.cloud.aws.rehearsal import Rehearsal
-from dovetail.cloud.aws.reservations import Reservations
-from dovetail.cloud.aws.status import Resolver
-from dovetail.cloud.aws.templates import IDLE, Templates
-from dovetail.cloud.aws.types import Types
+from dovetail.cloud.aws.sqs import Queue
+from dovetail.cloud.aws.subnets import Network
+from dovetail.cloud.aws.ttl_cache import Ageing
 from dovetail.cloud.aws.upkeep import Chore
-from dovetail.cloud.protocol import (
+from dovetail.cloud.provider import (
     UNAUTHORIZED,
     CloudError,
     Interruption,
@@ -44,8 +44,8 @@ from dovetail.cloud.protocol import (
     Remedy,
     RepairPolicy,
 )
-from dovetail.cloud.unavailable import Unavailable
-from dovetail.model.instancetype import InstanceType
+from dovetail.cloud.unavailable_offerings import Unavailable
+from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import RESERVATION
 
 #: How long the cluster's own facts are believed, in seconds: its version changes with an upgrade.
@@ -56,8 +56,12 @@ SHOWN = 3.0
 MOST_NAMED = 40
 
 _REPAIRS = (
-    ("Ready", "False", 1800), ("Ready", "Unknown", 1800), ("AcceleratedHardwareReady", "False", 600),
-    ("StorageReady", "False", 1800), ("NetworkingReady", "False", 1800), ("KernelReady", "False", 1800),
+    ("Ready", "False", 1800),
+    ("Ready", "Unknown", 1800),
+    ("AcceleratedHardwareReady", "False", 600),
+    ("StorageReady", "False", 1800),
+    ("NetworkingReady", "False", 1800),
+    ("KernelReady", "False", 1800),
     ("ContainerRuntimeReady", "False", 1800),
 )
 
@@ -110,9 +114,12 @@ class Aws:
         role = AssumedRole(settings.assume_role_arn, int(settings.assume_role_duration))
         made = ReadOnlyCalls if settings.read_only else Calls
         self.calls = calls or made(
-            clock, region=settings.region, endpoint=settings.aws_endpoint, share=settings.ec2_share,
+            clock,
+            region=settings.region,
+            endpoint=settings.aws_endpoint,
+            share=settings.ec2_share,
             role=role if role.arn else None,
-        )  # fmt: skip
+        )
         self.observer: Observer = SILENT
         self.unavailable = Unavailable(clock)
         self.pricing = Pricing(self.calls, clock, isolated=settings.isolated_vpc)
@@ -120,7 +127,7 @@ class Aws:
         self._images = Images(self.calls, clock, settings.ami_refresh_interval)
         self._profiles = Profiles(self.calls, clock, settings.cluster_name)
         self.templates = Templates(self.calls, clock, settings.cluster_name)
-        self._machines = machines.Machines(self.calls, settings.cluster_name, self._batch)
+        self._machines = instances.Machines(self.calls, settings.cluster_name, self._batch)
         self._reservations = Reservations(self.calls, clock, enabled=settings.reserved_capacity)
         self._placement = Placement(self.calls, clock)
         limits = capacity.Settings(
@@ -134,14 +141,27 @@ class Aws:
             self.calls, clock, self._network, self._placement, configs, self._types_of, self._tags
         )
         self._resolver = Resolver(
-            self._network, self._images, self._profiles, self.templates, self._reservations, self._placement,
-            None if settings.disable_dry_run else self._rehearsal, self._version, self._tags,
-            iam=not settings.isolated_vpc,
-        )  # fmt: skip
-        parts = Parts(
-            self.calls, self._network, self._placement, configs, self.templates, self._reservations, self.unavailable,
+            self._network,
+            self._images,
+            self._profiles,
+            self.templates,
+            self._reservations,
+            self._placement,
+            None if settings.disable_dry_run else self._rehearsal,
+            self._version,
             self._tags,
-        )  # fmt: skip
+            iam=not settings.isolated_vpc,
+        )
+        parts = Parts(
+            self.calls,
+            self._network,
+            self._placement,
+            configs,
+            self.templates,
+            self._reservations,
+            self.unavailable,
+            self._tags,
+        )
         self._buying = Buying(parts, clock, self._refused, self._batch)
         queue, wait = settings.interruption_queue, settings.queue_wait
         self._queue = Queue(self.calls, clock, queue, wait) if queue else None
@@ -155,8 +175,8 @@ class Aws:
         ]
         if not settings.isolated_vpc:
             self._leaders_chores.append(Chore(clock, "instance profiles", IDLE_S / 2, self._profiles.sweep))
-        self._facts: Ageing[cluster.ClusterFacts] = Ageing(clock, FACTS)
-        self._last_facts: cluster.ClusterFacts | None = None
+        self._facts: Ageing[eks.ClusterFacts] = Ageing(clock, FACTS)
+        self._last_facts: eks.ClusterFacts | None = None
         self._bought: dict[str, Machine] = {}
         self._looked: float | None = None
         self._sure = False
@@ -247,7 +267,7 @@ class Aws:
             raise
         if arn is None:
             return None
-        return NodeRole(arn, await cluster.admits(self.calls, self._settings.cluster_name, arn))
+        return NodeRole(arn, await eks.admits(self.calls, self._settings.cluster_name, arn))
 
     async def interruptions(self) -> AsyncIterator[Sequence[Interruption]]:
         if self._queue is None:
@@ -261,17 +281,20 @@ class Aws:
             await asked(self._queue.acknowledge(messages))
 
     async def ailing(self) -> Sequence[Interruption]:
-        return await asked(health.ailing(self.calls, self._clock.now()))
+        return await asked(instance_status.ailing(self.calls, self._clock.now()))
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         """The first stands in for reasons that nobody knows; the others take any reason."""
         return tuple(
             RepairPolicy(
-                condition_type=kind, condition_status=status, toleration_seconds=float(seconds), grace_seconds=0.0,
+                condition_type=kind,
+                condition_status=status,
+                toleration_seconds=float(seconds),
+                grace_seconds=0.0,
                 reason_regex=".*" if number else "",
             )
             for number, (kind, status, seconds) in enumerate(_REPAIRS)
-        )  # fmt: skip
+        )
 
     async def refresh(self) -> None:
         """What is due: prices twice a day, idle launch templates and profiles twice an hour, names of instances.
@@ -304,14 +327,14 @@ class Aws:
             **self._settings.tags,
             **(node_class["spec"].get("tags") or {}),
             f"kubernetes.io/cluster/{name}": "owned",
-            machines.CLUSTER_TAG: name,
-            machines.CLASS_TAG: node_class["metadata"]["name"],
+            instances.CLUSTER_TAG: name,
+            instances.CLASS_TAG: node_class["metadata"]["name"],
         }
 
     async def _look(self) -> tuple[Machine, ...]:
         found = await self._machines.all()
         self._bought = {machine.claim_uid: machine for machine in found if machine.claim_uid}
-        self._unnamed = tuple(machine for machine in found if machine.claim_name and not machines.named(machine))
+        self._unnamed = tuple(machine for machine in found if machine.claim_name and not instances.named(machine))
         if self._looked is None:
             self._looked = self._clock.monotonic()
         return found
@@ -331,20 +354,23 @@ class Aws:
                 self._sure = True
         return self._bought
 
-    async def _cluster(self) -> cluster.ClusterFacts:
+    async def _cluster(self) -> eks.ClusterFacts:
         async with self._starting:
             return await self._facts.get("cluster", self._describe_cluster)
 
-    async def _describe_cluster(self) -> cluster.ClusterFacts:
+    async def _describe_cluster(self) -> eks.ClusterFacts:
         """The cluster now; where EKS does not answer, as it was."""
         settings = self._settings
         try:
-            self._last_facts = await cluster.describe(
-                self.calls, settings.cluster_name, endpoint=settings.cluster_endpoint,
-                ca_bundle=settings.cluster_ca_bundle, version=settings.kubernetes_version,
+            self._last_facts = await eks.describe(
+                self.calls,
+                settings.cluster_name,
+                endpoint=settings.cluster_endpoint,
+                ca_bundle=settings.cluster_ca_bundle,
+                version=settings.kubernetes_version,
                 eks_version=settings.eks_control_plane or self._api_server is None,
                 api=await self._api_server() if self._api_server else None,
-            )  # fmt: skip
+            )
         except CloudError:
             if self._last_facts is None:
                 raise

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.cloud.aws.calls import Calls
-from dovetail.cloud.protocol import CloudError, Remedy
+from dovetail.cloud.aws.client import Calls
+from dovetail.cloud.provider import CloudError, Remedy
 
 READS = ("describe_", "get_", "list_")
 

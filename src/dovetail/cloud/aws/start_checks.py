@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import asked, code_of, explain, message_of
-from dovetail.cloud.aws.machines import instance_id
-from dovetail.cloud.protocol import CloudError
+from dovetail.cloud.aws.instances import instance_id
+from dovetail.cloud.provider import CloudError
 
 PREFIX = "aws:///"
 #: EC2 is asked for so many of the cluster's instances, and must know one of them if there are enough to judge by.

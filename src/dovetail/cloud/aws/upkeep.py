@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from dovetail.clock import Clock
 from dovetail.cloud.aws.errors import asked
-from dovetail.cloud.protocol import CloudError, Remedy
+from dovetail.cloud.provider import CloudError, Remedy
 
 #: After a failure a chore is due again so much later, twice as late after each further one, up to its period.
 RETRY_AFTER_S = 60.0

@@ -8,15 +8,47 @@ their place must be cheaper whichever of its offerings is sold.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
 
-from dovetail.controllers.disruption.commands import Candidate
+from dovetail.controllers.disruption.types import Candidate
+from dovetail.model.pods import Pod
 from dovetail.planner.launch.price_filter import Types, cheaper, cheapest
 from dovetail.planner.plan import Machine, Plan
+
+# What moving costs the workload: a charge for each pod, by its priority and its own word.
+
+DISRUPTION_COST = "karpenter.sh/disruption-cost"
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_INT32 = 2**31
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
+
+
+def eviction(pod: Pod, *, managed: bool = False) -> float:
+    """1 for an ordinary pod, between -10 and 10. `managed`: deletion costs are ours and say nothing of the user's."""
+    text = pod.metadata.annotations.get(DISRUPTION_COST)
+    if text is None and not managed:
+        text = pod.metadata.annotations.get(DELETION_COST)
+    cost = 1.0 + _int32(text) / 2**27 + (pod.spec.priority or 0) / 2**25
+    return max(-10.0, min(10.0, cost))
+
+
+def machine(pods: Iterable[Pod], *, managed: bool = False) -> float:
+    """The charge for emptying a machine; 1 for one without pods to move."""
+    return 1.0 + sum(max(0.0, eviction(pod, managed=managed)) for pod in pods)
+
+
+def _int32(text: str | None) -> int:
+    """Base 10 and within 32 bits, or nothing: other text counts as no word at all."""
+    if text is None or not _NUMBER.fullmatch(text):
+        return 0
+    value = int(text)
+    return value if -_INT32 <= value < _INT32 else 0
+
 
 #: A saving below this share of what is removed is not worth anybody's trouble.
 WORTH = 0.02
@@ -78,9 +110,13 @@ def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def evaluate(
-    candidates: Sequence[Candidate], simulate: Simulate, *, spot_to_spot: bool, baseline: float = 0.0,
+    candidates: Sequence[Candidate],
+    simulate: Simulate,
+    *,
+    spot_to_spot: bool,
+    baseline: float = 0.0,
     types: Types = NO_TYPES,
-) -> Proposal | Rejection:  # fmt: skip
+) -> Proposal | Rejection:
     """Whether removing exactly these machines pays. `types` say how different offerings are."""
     before = sum(each.price or 0.0 for each in candidates)
     plan = simulate(candidates)
@@ -129,9 +165,12 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def evaluate(self, candidates: Sequence[Candidate], simulate: Simulate | None = None) -> Proposal | Rejection:
         """Whether removing exactly these machines pays."""
         return evaluate(
-            candidates, simulate or self.simulate, spot_to_spot=self.spot_to_spot, baseline=self.baseline,
+            candidates,
+            simulate or self.simulate,
+            spot_to_spot=self.spot_to_spot,
+            baseline=self.baseline,
             types=self.types,
-        )  # fmt: skip
+        )
 
 
 def choose(candidates: Sequence[Candidate], asked: Question) -> tuple[Proposal | None, dict[str, Rejection]]:

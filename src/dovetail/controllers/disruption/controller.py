@@ -9,33 +9,31 @@ from __future__ import annotations
 import asyncio
 import math
 import operator
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 from dovetail.clock import beside, stopwatch
-from dovetail.cluster.stages import DISRUPTED, RESTLESS, STAGE
+from dovetail.cluster.indexes import DISRUPTED, RESTLESS, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption import announcing, blockers
-from dovetail.controllers.disruption.allowances import Allowances
-from dovetail.controllers.disruption.balance import Balance
-from dovetail.controllers.disruption.candidates import candidate, prices
-from dovetail.controllers.disruption.census import Census, Field
-from dovetail.controllers.disruption.commands import Candidate, Command, CommandQueue, Reason
+from dovetail.controllers.disruption.balanced import Balance
+from dovetail.controllers.disruption.budgets import Allowances
+from dovetail.controllers.disruption.candidate_cache import Census, Field
+from dovetail.controllers.disruption.candidates import candidate, prices, together
 from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, choose
-from dovetail.controllers.disruption.drifting import Drifting
-from dovetail.controllers.disruption.moves import Moves
-from dovetail.controllers.disruption.occasions import Occasions
+from dovetail.controllers.disruption.consolidation_state import Occasions, Refusals
+from dovetail.controllers.disruption.drift import Drifting
+from dovetail.controllers.disruption.move_rate_limit import Moves
 from dovetail.controllers.disruption.queue import Queue, release
-from dovetail.controllers.disruption.refusals import Refusals
 from dovetail.controllers.disruption.repair import Repair
 from dovetail.controllers.disruption.simulation import Simulation
-from dovetail.controllers.ledger import Decision
-from dovetail.controllers.metrics import snake
-from dovetail.controllers.nodeclaim.ending import delete
+from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, Reason
+from dovetail.controllers.history.decisions import Decision
+from dovetail.controllers.metrics.definitions import snake
+from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.worker import EXPLAINED
 from dovetail.kube.errors import KubeError
 from dovetail.model.kinds.nodepool import NodePool
@@ -154,8 +152,10 @@ class Disruption:
         self._tell_field()
         self._waiting, self._again = False, self._occasions.instant(self.field.until)
         for reason, method in (
-            ("expired", self._expire), ("empty", self._emptiness), ("drifted", self._drifting.once),
-        ):  # fmt: skip
+            ("expired", self._expire),
+            ("empty", self._emptiness),
+            ("drifted", self._drifting.once),
+        ):
             if await self._timed(reason, method(pools)):
                 return True
         if await self._consolidate(pools):
@@ -243,9 +243,13 @@ class Disruption:
             return await self._hold(self._wish.proposal)
         refused = self._refusals.still(ready, pools, now)
         ask = partial(
-            simulation.question, ready, allowed, refused, vain=vain,
+            simulation.question,
+            ready,
+            allowed,
+            refused,
+            vain=vain,
             spot_to_spot=context.settings.gate("SpotToSpotConsolidation"),
-        )  # fmt: skip
+        )
 
         def think() -> tuple[Question, tuple[Proposal | None, dict[str, Rejection]]]:
             asked = ask()
@@ -271,22 +275,26 @@ class Disruption:
         if best is None:
             if held is not None:
                 self._context.metrics.failed_validations.labels(_kind(held.proposal)).inc()
-                announcing.dropped(self._context, held.proposal, self.stays)
+                dropped(self._context, held.proposal, self.stays)
             return False
         if held is None:
             self._wish = Wish(best, self._context.clock.monotonic(), seen)
-            announcing.wished(self._context, best)
+            wished(self._context, best)
             return False
         begun = await self._begin(Reason.UNDERUTILIZED, _kind(best), best.candidates, best.plan, best.saving)
         if not begun:
-            announcing.dropped(self._context, best, self.stays)
+            dropped(self._context, best, self.stays)
         return begun
 
     async def _begin(
         self, reason: Reason, kind: str, candidates: Sequence[Candidate], plan: Plan | None, saving: float
     ) -> bool:
         command = Command(
-            id=self._context.ledger.new_id(), reason=reason, kind=kind, candidates=tuple(candidates), saving=saving,
+            id=self._context.ledger.new_id(),
+            reason=reason,
+            kind=kind,
+            candidates=tuple(candidates),
+            saving=saving,
             policy=snake(self._policy(candidates[0].pool)) if kind else "",
         )
         begun = await self.queue.start(command, plan)
@@ -325,9 +333,7 @@ class Disruption:
         """Machines of ours where pods come and go just now, and those that stand empty: no place to move anybody to."""
         mirror, settles = self._context.mirror, {pool.name for pool in self._settling()}
         nodes = [
-            mirror.node_for(claim)
-            for claim in mirror.claims.store.by(STAGE, RESTLESS)
-            if claim.node_pool in settles
+            mirror.node_for(claim) for claim in mirror.claims.store.by(STAGE, RESTLESS) if claim.node_pool in settles
         ]
         empty = [each.node for each in self._quiet() if each.empty]
         return frozenset((*empty, *(node.metadata.name for node in nodes if node is not None)))
@@ -347,11 +353,16 @@ class Disruption:
         ledger = self._context.ledger
         ledger.record(
             Decision(
-                id=decision, kind="keep", time=ledger.now(), summary=why.message, reason=why.code,
-                subject=candidate.node, before=candidate.price,
+                id=decision,
+                kind="keep",
+                time=ledger.now(),
+                summary=why.message,
+                reason=why.code,
+                subject=candidate.node,
+                before=candidate.price,
                 detail={"saving": why.saving, "needed": why.needed, "instead": why.instead},
             )
-        )  # fmt: skip
+        )
 
     def _tell_stays(self) -> None:
         """Why each stays, on its node and its claim, and in the ledger: again if it is news, or after a while."""
@@ -381,8 +392,43 @@ class Disruption:
             claim = self._context.mirror.claim_for(node) if node is not None else None
             told = [each for each in reasons if each.code not in ("DELETING", "NOT_INITIALIZED")]
             if claim is not None and told:
-                self._context.notices.blocked(node, claim, blockers.together(told))
+                self._context.notices.blocked(node, claim, together(told))
 
 
 def _kind(proposal: Proposal) -> str:
     return "multi" if len(proposal.candidates) > 1 else "single"
+
+
+# What is told of a wish to consolidate while it is held, on every machine it is about: that there is one, or no more.
+#
+# Karpenter's words, so that whoever watches its events needs no others.
+
+_WHY = {"BUDGET": "budget", "PODS_WOULD_NOT_FIT": "scheduling"}
+
+
+def wished(context: Context, proposal: Proposal) -> None:
+    """The wish has just turned up."""
+    for each in proposal.candidates:
+        _tell(context, proposal, each, "ConsolidationCandidate", f"Consolidation candidate: {_words(proposal, each)}")
+
+
+def dropped(context: Context, proposal: Proposal, stays: Mapping[str, Rejection]) -> None:
+    """The wish did not hold."""
+    for each in proposal.candidates:
+        why = _WHY.get(stays[each.node].code, "churn") if each.node in stays else "churn"
+        text = f"Consolidation rejected: {_words(proposal, each)}, reason: {why}"
+        _tell(context, proposal, each, "ConsolidationRejected", text)
+
+
+def _words(proposal: Proposal, candidate: Candidate) -> str:
+    count, bought = len(proposal.candidates), len(proposal.plan.machines)
+    how = "replace" if bought else "delete"
+    if count > 1:
+        return f"{how}: [{candidate.node}] (part of {count}-node consolidation)"
+    come = f" -> [{bought} replacement{'' if bought == 1 else 's'}]" if bought else ""
+    return f"{how}: nodepools=[{candidate.pool}]: [{candidate.node}]{come}"
+
+
+def _tell(context: Context, proposal: Proposal, candidate: Candidate, reason: str, text: str) -> None:
+    node, claim = context.mirror.nodes.store.get(candidate.node), context.mirror.claims.store.get(candidate.claim)
+    context.notices.machine(node, claim, "Normal", reason, f"{text} (savings: ${proposal.saving:.2f})")

@@ -7,15 +7,22 @@ taken down whole fleets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
-from dovetail.model.instancetype import InstanceType
-from dovetail.model.kinds import hashes
+from dovetail.cluster.indexes import DRIFTED, STAGE
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.budgets import Allowances
+from dovetail.controllers.disruption.candidates import blocking, candidate, prices
+from dovetail.controllers.disruption.replacement import Refused, stage
+from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, Reason
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.kinds import nodepool_hash
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.requirements import Requirements
+from dovetail.planner.snapshot import Pool
 
 POOL, REQUIREMENTS, TYPE_GONE = "NodePoolDrifted", "RequirementsDrifted", "InstanceTypeNotFound"
 
@@ -28,10 +35,10 @@ YOUNG = timedelta(hours=1)
 def static(claim: NodeClaim, pool: NodePool) -> str | None:
     """What follows from the objects alone."""
     mine, its = claim.metadata.annotations, pool.metadata.annotations
-    keys = (hashes.HASH_ANNOTATION, hashes.VERSION_ANNOTATION)
+    keys = (nodepool_hash.HASH_ANNOTATION, nodepool_hash.VERSION_ANNOTATION)
     if all(key in side for key in keys for side in (mine, its)):
-        same_version = mine[hashes.VERSION_ANNOTATION] == its[hashes.VERSION_ANNOTATION]
-        if same_version and mine[hashes.HASH_ANNOTATION] != its[hashes.HASH_ANNOTATION]:
+        same_version = mine[nodepool_hash.VERSION_ANNOTATION] == its[nodepool_hash.VERSION_ANNOTATION]
+        if same_version and mine[nodepool_hash.HASH_ANNOTATION] != its[nodepool_hash.HASH_ANNOTATION]:
             return POOL
     wanted = Requirements.of_entries(pool.spec.template.spec.requirements)
     labels = claim.metadata.labels
@@ -47,8 +54,81 @@ def type_gone(claim: NodeClaim, types: Mapping[str, InstanceType]) -> str | None
     found = types.get(labels[INSTANCE_TYPE])
     if found is None:
         return TYPE_GONE
-    kinds = {labels.get(CAPACITY_TYPE), "on-demand"} if labels.get(CAPACITY_TYPE) == "reserved" else {
-        labels.get(CAPACITY_TYPE)}
+    kinds = (
+        {labels.get(CAPACITY_TYPE), "on-demand"}
+        if labels.get(CAPACITY_TYPE) == "reserved"
+        else {labels.get(CAPACITY_TYPE)}
+    )
     if not any(o.zone == labels.get(ZONE) and o.capacity_type in kinds for o in found.offerings):
         return TYPE_GONE
     return None
+
+
+# Replacing what has drifted: each machine by its own command, oldest drift first, as many as the budgets allow.
+
+
+class Drifting:
+    """`waiting` says whether the last pass left somebody for the next one."""
+
+    def __init__(self, context: Context, queue: CommandQueue) -> None:
+        self._context = context
+        self._queue = queue
+        self.waiting = False
+
+    async def once(self, pools: Sequence[Pool]) -> bool:
+        """Whether anything was begun."""
+        found = self._drifted(pools)
+        self.waiting = False
+        self._context.metrics.disruption_eligible.labels("drifted").set(len(found))
+        if not found:
+            return False
+        allowed = Allowances.now(self._context, Reason.DRIFTED)
+        acted = False
+        for each in found:
+            if not allowed.fits((each,)):
+                self.waiting = True
+            elif await self._replace(each, pools):
+                allowed.take((each,))
+                acted = True
+        return acted
+
+    def _drifted(self, pools: Sequence[Pool]) -> list[Candidate]:
+        """Machines that have drifted and may go: those without pods first, then by the age of their drift.
+
+        Pods do not hold a machine whose end has a date anyway.
+        """
+        context = self._context
+        known, now = prices(pools), context.clock.now()
+        found: list[tuple[bool, datetime, str, Candidate]] = []
+        for claim in context.mirror.claims.store.by(STAGE, DRIFTED):
+            marked = claim.condition("Drifted")
+            if marked is None or marked.last_transition_time is None:
+                continue
+            node = context.mirror.node_for(claim)
+            if node is not None and not blocking(context, node, claim, now, waive_pods=True):
+                each = candidate(context, node, claim, known)
+                found.append((bool(each.pods), marked.last_transition_time, each.node, each))
+        return [each for *_, each in sorted(found, key=lambda one: one[:3])]
+
+    async def _replace(self, each: Candidate, pools: Sequence[Pool]) -> bool:
+        context = self._context
+        staged = await stage(context, pools, each, terminate_first=context.settings.gate("TerminateFirstDrift"))
+        if isinstance(staged, Refused):
+            self.waiting |= not staged.why
+            if staged.why:
+                mirror = context.mirror
+                node, claim = mirror.nodes.store.get(each.node), mirror.claims.store.get(each.claim)
+                context.notices.blocked(node, claim, staged.why)
+            return False
+        claim = context.mirror.claims.store.get(each.claim)
+        marked = claim.condition("Drifted") if claim is not None else None
+        command = Command(
+            id=context.ledger.new_id(),
+            reason=Reason.DRIFTED,
+            candidates=(each,),
+            drift=marked.reason if marked is not None else "",
+            terminate_first=staged.terminate_first,
+        )
+        begun = await self._queue.start(command, staged.plan, staged.copy)
+        self.waiting |= not begun
+        return begun

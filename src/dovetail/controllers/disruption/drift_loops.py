@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cluster import keys
 from dovetail.controllers.disruption import drift
+from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 
@@ -49,7 +49,7 @@ def contradicts_itself(claim: NodeClaim, pool: NodePool, reason: str) -> bool:
 
 def made_from(claim: NodeClaim) -> str:
     """The generation of the NodePool that a claim was made from; empty where its maker did not write it."""
-    return claim.metadata.annotations.get(keys.NODEPOOL_GENERATION, "")
+    return claim.metadata.annotations.get(wellknown.NODEPOOL_GENERATION, "")
 
 
 class DriftLoops:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from dovetail.cluster.mirror import Mirror
+from dovetail.cluster.state import Mirror
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model import duration

@@ -14,21 +14,25 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cluster.reservations import Target
-from dovetail.controllers import coming, logs, placement, tainting
+from dovetail.cluster import replacement_nominations
+from dovetail.cluster.nominations import Target
+from dovetail.controllers import logs
 from dovetail.controllers.conditions import of_claim, status_patch
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption import grounds, records
+from dovetail.controllers.disruption import validation
 from dovetail.controllers.disruption.candidates import movable
-from dovetail.controllers.disruption.commands import Candidate, Command, Note, Reason, old_words
-from dovetail.controllers.disruption.grounds import Verdict
-from dovetail.controllers.disruption.staging import Copy
-from dovetail.controllers.metrics import snake
-from dovetail.controllers.nodeclaim.ending import delete, termination_mode
-from dovetail.controllers.provisioning import claims
+from dovetail.controllers.disruption.replacement import Copy
+from dovetail.controllers.disruption.types import Candidate, Command, Note, Reason, old_words
+from dovetail.controllers.disruption.validation import Verdict
+from dovetail.controllers.history import disruption
+from dovetail.controllers.metrics.definitions import snake
+from dovetail.controllers.node import taints
+from dovetail.controllers.node.termination import deadline
+from dovetail.controllers.nodeclaim import binding
+from dovetail.controllers.nodeclaim.deletion import delete, termination_mode
+from dovetail.controllers.nodepool.static import room
+from dovetail.controllers.provisioning import nodeclaim_template
 from dovetail.controllers.settings import Place
-from dovetail.controllers.static import room
-from dovetail.controllers.termination import deadline
 from dovetail.kube.errors import ApiError, Conflict, KubeError, NotFound
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -60,12 +64,12 @@ class Queue:
         With `copy`, one more machine of a static pool is bought instead.
         """
         context = self._context
-        command = self._narrowed(command, grounds.before(context, command))
+        command = self._narrowed(command, validation.before(context, command))
         for each in command.candidates:
             if each.claim in self.busy() or not await self._claimed(each, command):
                 await self._let_off(command.candidates)
                 return False
-        chosen, command = command.candidates, self._narrowed(command, grounds.closed(context, command))
+        chosen, command = command.candidates, self._narrowed(command, validation.closed(context, command))
         await self._let_off([each for each in chosen if each not in command.candidates])
         if not command.candidates:
             return False
@@ -86,9 +90,12 @@ class Queue:
         if not dropped:
             return command
         self._context.log.info(
-            "disruption no longer holds", controller="disruption", command=command.words(), error=verdict.why,
+            "disruption no longer holds",
+            controller="disruption",
+            command=command.words(),
+            error=verdict.why,
             **{"command-id": command.id},
-        )  # fmt: skip
+        )
         if command.kind:
             self._context.metrics.failed_validations.labels(command.kind).inc(len(dropped))
         saving = command.saving - sum(each.price or 0.0 for each in dropped)
@@ -110,7 +117,7 @@ class Queue:
 
     async def _step(self, command: Command) -> None:
         context = self._context
-        verdict = grounds.under_way(context, command)
+        verdict = validation.under_way(context, command)
         if verdict.why:
             left = self._narrowed(command, verdict)
             if not left.candidates:
@@ -143,16 +150,16 @@ class Queue:
         places = self._places.pop(command.id, [])
         if context.settings.place is not Place.BIND or not places:
             return
-        nodes = {target: placement.node_of(context, target) for _, _, target in places}
+        nodes = {target: binding.node_of(context, target) for _, _, target in places}
         names = sorted({name for name in nodes.values() if name})
-        answers = await asyncio.gather(*(placement.close(context, name) for name in names))
+        answers = await asyncio.gather(*(binding.close(context, name) for name in names))
         closed = dict(zip(names, answers, strict=True))
         await asyncio.sleep(HEARD)
-        until = context.clock.monotonic() + coming.COME
+        until = context.clock.monotonic() + replacement_nominations.COME
         for owner, uid, target in places:
             name = nodes[target]
             if name and closed[name]:
-                context.coming.expect(owner, coming.Place(Target("node", name), uid, until))
+                context.coming.expect(owner, replacement_nominations.Place(Target("node", name), uid, until))
 
     async def _remove(self, candidate: Candidate, command: Command) -> None:
         context = self._context
@@ -179,16 +186,19 @@ class Queue:
         """What was to come first does not come."""
         context = self._context
         context.log.error(
-            "failed terminating nodes while executing a disruption command", controller="disruption.queue",
-            command=command.words(), error=why, **{"command-id": command.id},
-        )  # fmt: skip
+            "failed terminating nodes while executing a disruption command",
+            controller="disruption.queue",
+            command=command.words(),
+            error=why,
+            **{"command-id": command.id},
+        )
         context.metrics.disruption_failures.labels(command.decision, command.reason.lower(), command.kind).inc()
         await self._undo(command, why)
 
     async def _undo(self, command: Command, why: str) -> None:
         """Back to where we were; what was bought for nothing goes back too. Only what has expired goes all the same."""
         context = self._context
-        context.ledger.record(records.undone(context, command, why))
+        context.ledger.record(disruption.undone(context, command, why))
         if command.reason is Reason.EXPIRED:
             for each in command.candidates:
                 await self._remove(each, command)
@@ -223,7 +233,7 @@ class Queue:
         if node is None or claim is None or context.mirror.going(claim, node):
             return False
         try:
-            await tainting.add(context, candidate.node)
+            await taints.add(context, candidate.node)
             if context.safety.stops(command.reason):
                 return False
             await _write_reason(context, claim, command.reason)
@@ -260,10 +270,10 @@ class Queue:
         note = msgspec.json.encode(Note.of(command)).decode()
         bodies: list[tuple[NodePool | None, dict[str, Any]]] = []
         if copy is not None:
-            bodies.append((copy.pool, claims.static(copy.pool, command.id)))
+            bodies.append((copy.pool, nodeclaim_template.static(copy.pool, command.id)))
         for machine in plan.machines if plan else ():
             pool = self._context.mirror.pools.store.get(machine.pool)
-            bodies.append((pool, claims.manifest(machine, pool, command.id, ()) if pool else {}))
+            bodies.append((pool, nodeclaim_template.manifest(machine, pool, command.id, ()) if pool else {}))
         for pool, body in bodies:
             if body:
                 body["metadata"]["annotations"][COMMAND] = note
@@ -304,10 +314,15 @@ class Queue:
             alive = tuple(self._again(each) for each in note.candidates if self._alive(each))
             if alive:
                 self.commands[note.id] = Command(
-                    id=note.id, reason=note.reason, kind=note.kind, candidates=alive,
-                    replacements=tuple(sorted(replacements)), created=self._context.clock.monotonic(),
-                    grace=note.grace, ailment=note.ailment,
-                )  # fmt: skip
+                    id=note.id,
+                    reason=note.reason,
+                    kind=note.kind,
+                    candidates=alive,
+                    replacements=tuple(sorted(replacements)),
+                    created=self._context.clock.monotonic(),
+                    grace=note.grace,
+                    ailment=note.ailment,
+                )
                 self._context.mirror.mark(each.provider_id for each in alive)
 
     def _noted(self, claim: NodeClaim) -> Note | None:
@@ -319,9 +334,11 @@ class Queue:
             return msgspec.json.decode(text, type=Note)
         except msgspec.DecodeError as problem:
             self._context.log.error(
-                "unreadable command", controller="disruption", NodeClaim=logs.ref(claim.name),
+                "unreadable command",
+                controller="disruption",
+                NodeClaim=logs.ref(claim.name),
                 error=f"metadata.annotations[{COMMAND}]: {problem}",
-            )  # fmt: skip
+            )
             return None
 
     def _again(self, candidate: Candidate) -> Candidate:
@@ -340,12 +357,19 @@ class Queue:
     def _tell(self, command: Command, plan: Plan | None, copy: Copy | None) -> None:
         context = self._context
         context.log.info(
-            "disrupting node(s)", controller="disruption", command=command.words(), reason=command.reason.lower(),
-            decision=command.decision, summary=old_words(command), **{
-                "command-id": command.id, "disrupted-node-count": len(command.candidates),
-                "replacement-node-count": len(command.replacements), "pod-count": command.evictions,
+            "disrupting node(s)",
+            controller="disruption",
+            command=command.words(),
+            reason=command.reason.lower(),
+            decision=command.decision,
+            summary=old_words(command),
+            **{
+                "command-id": command.id,
+                "disrupted-node-count": len(command.candidates),
+                "replacement-node-count": len(command.replacements),
+                "pod-count": command.evictions,
             },
-        )  # fmt: skip
+        )
         labels = (command.decision, command.reason.lower(), command.kind)
         context.metrics.disruption_decisions.labels(*labels).inc()
         for pool in {each.pool for each in command.candidates}:
@@ -353,7 +377,7 @@ class Queue:
         if command.terminate_first:
             pool = command.candidates[0].pool
             context.metrics.terminated_first.labels(pool, command.reason.lower(), command.terminate_first).inc()
-        context.ledger.record(records.begun(context, command, plan, copy))
+        context.ledger.record(disruption.begun(context, command, plan, copy))
 
 
 async def release(context: Context, node_name: str, claim_name: str) -> None:
@@ -361,7 +385,7 @@ async def release(context: Context, node_name: str, claim_name: str) -> None:
     node = context.mirror.nodes.store.get(node_name)
     if node is not None and node.metadata.deletion_timestamp is None:
         with suppress(NotFound):
-            await tainting.remove(context, node_name)
+            await taints.remove(context, node_name)
     claim = context.mirror.claims.store.get(claim_name)
     if claim is not None and claim.metadata.deletion_timestamp is None:
         await _write_reason(context, claim, None)

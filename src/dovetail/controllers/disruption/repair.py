@@ -13,17 +13,18 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from dovetail.cloud.protocol import RepairAction
-from dovetail.cluster import keys
-from dovetail.controllers import logs, rebooting
+from dovetail.cloud.provider import RepairAction
+from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.allowances import Allowances
+from dovetail.controllers.disruption.budgets import Allowances
 from dovetail.controllers.disruption.candidates import blocking, candidate, prices
-from dovetail.controllers.disruption.commands import Candidate, Command, CommandQueue, Reason
-from dovetail.controllers.disruption.diagnosis import Diagnosis, Policies
-from dovetail.controllers.disruption.staging import Refused, stage
-from dovetail.controllers.ledger import Decision
-from dovetail.controllers.nodeclaim.ending import termination_mode
+from dovetail.controllers.disruption.repair_policies import Diagnosis, Policies
+from dovetail.controllers.disruption.replacement import Refused, stage
+from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, Reason
+from dovetail.controllers.history.decisions import Decision
+from dovetail.controllers.node import reboot
+from dovetail.controllers.nodeclaim.deletion import termination_mode
+from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import stamp
 from dovetail.model.nodes import Node
@@ -104,7 +105,7 @@ class Repair:
                 continue
             if claim.metadata.uid in before:
                 self._told[claim.metadata.uid] = before[claim.metadata.uid]
-            tired = said.action is RepairAction.REBOOT and rebooting.exhausted(claim, now)
+            tired = said.action is RepairAction.REBOOT and reboot.exhausted(claim, now)
             patient = Patient(node, claim, said, tired)
             if said.due <= now:
                 found.append(patient)
@@ -129,15 +130,20 @@ class Repair:
         self._told[uid] = text
         ledger.record(
             Decision(
-                id=ledger.new_id(), kind="ill", time=ledger.now(), summary=text, reason=each.diagnosis.condition,
-                subject=each.node.metadata.name, about=(each.claim.name, each.claim.node_pool or ""),
+                id=ledger.new_id(),
+                kind="ill",
+                time=ledger.now(),
+                summary=text,
+                reason=each.diagnosis.condition,
+                subject=each.node.metadata.name,
+                about=(each.claim.name, each.claim.node_pool or ""),
                 detail={"status": each.diagnosis.status},
             )
-        )  # fmt: skip
+        )
 
     def _objection(self, each: Patient) -> str | None:
         node, claim = each.node, each.claim
-        if keys.NODEPOOL not in node.metadata.labels:
+        if wellknown.NODEPOOL not in node.metadata.labels:
             return "repair requires a NodePool to construct and budget a safe replacement"
         if (claim.node_pool or "") not in self._context.mirror.pools.store:
             return f"NodePool not found (NodePool={claim.node_pool})"
@@ -149,8 +155,8 @@ class Repair:
             return "node isn't initialized nor registered"
         if of_machine:
             return of_machine[0].message
-        if node.metadata.annotations.get(keys.DO_NOT_REPAIR) == "true":
-            return f'repair is blocked through the "{keys.DO_NOT_REPAIR}" annotation'
+        if node.metadata.annotations.get(wellknown.DO_NOT_REPAIR) == "true":
+            return f'repair is blocked through the "{wellknown.DO_NOT_REPAIR}" annotation'
         unbounded = each.diagnosis.grace is None and claim.spec.grace is None
         if any(one.pod for one in why) and unbounded:
             return "repair requires a termination grace period to bypass blocking pods"
@@ -162,7 +168,7 @@ class Repair:
         total: Counter[str] = Counter()
         ill: Counter[str] = Counter()
         for node in self._context.mirror.nodes.store.all():
-            pool = node.metadata.labels.get(keys.NODEPOOL)
+            pool = node.metadata.labels.get(wellknown.NODEPOOL)
             if pool:
                 total[pool] += 1
                 ill[pool] += self._policies.ill(node)
@@ -190,15 +196,19 @@ class Repair:
                 self._write(each, staged.why)
             return False
         command = Command(
-            id=context.ledger.new_id(), reason=Reason.UNHEALTHY, candidates=(machine,), grace=each.bound,
-            ailment=each.diagnosis.condition, terminate_first=staged.terminate_first,
-        )  # fmt: skip
+            id=context.ledger.new_id(),
+            reason=Reason.UNHEALTHY,
+            candidates=(machine,),
+            grace=each.bound,
+            ailment=each.diagnosis.condition,
+            terminate_first=staged.terminate_first,
+        )
         self._tell(each)
         return await self._queue.start(command, staged.plan, staged.copy)
 
     async def _reboot(self, each: Patient, machine: Candidate) -> bool:
         context = self._context
-        if not await rebooting.commit(context, each.claim, each.diagnosis.words, each.bound):
+        if not await reboot.commit(context, each.claim, each.diagnosis.words, each.bound):
             return False
         self._tell(each)
         mode = termination_mode(each.claim, each.bound)
@@ -210,7 +220,13 @@ class Repair:
         said = each.diagnosis
         more = {"reboot-escalated": True} if each.escalated else {}
         self._context.log.info(
-            "selected repair policy", controller="disruption", Node=logs.ref(each.node.metadata.name),
-            NodeClaim=logs.ref(each.claim.name), condition=said.condition, status=said.status, reason=said.reason,
-            action=str(said.action), **{"eligible-at": stamp(said.due), **more},
-        )  # fmt: skip
+            "selected repair policy",
+            controller="disruption",
+            Node=logs.ref(each.node.metadata.name),
+            NodeClaim=logs.ref(each.claim.name),
+            condition=said.condition,
+            status=said.status,
+            reason=said.reason,
+            action=str(said.action),
+            **{"eligible-at": stamp(said.due), **more},
+        )

@@ -10,12 +10,12 @@ from functools import partial
 import msgspec
 
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption import keeping, thinning
-from dovetail.controllers.disruption.allowances import Allowances
-from dovetail.controllers.disruption.commands import Candidate
+from dovetail.controllers.disruption import removal_sets
+from dovetail.controllers.disruption.budgets import Allowances
 from dovetail.controllers.disruption.consolidation import CLOSE, Question, Rejection
-from dovetail.controllers.disruption.thinning import Room
-from dovetail.controllers.provisioning import pending
+from dovetail.controllers.disruption.removal_sets import DEAR, Room, removable
+from dovetail.controllers.disruption.types import Candidate
+from dovetail.controllers.provisioning import provisionable_pods
 from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod
 from dovetail.planner.cache import Memory
@@ -34,14 +34,20 @@ class Simulation:
     """One instant of the cluster, asked many questions."""
 
     def __init__(
-        self, context: Context, pools: Sequence[Pool], closed: Collection[str] = (),
+        self,
+        context: Context,
+        pools: Sequence[Pool],
+        closed: Collection[str] = (),
         asked: Sequence[Candidate] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`closed` are machines where nobody should be moved to: they are in motion, or about to go.
 
         Nothing about those `asked` is looked up later, so that these questions may be asked beside the loop.
         """
-        waiting = [*pending.waiting(context.mirror), *pending.leaving(context.mirror, context.clock.now())]
+        waiting = [
+            *provisionable_pods.waiting(context.mirror),
+            *provisionable_pods.leaving(context.mirror, context.clock.now()),
+        ]
         snapshot = context.cutter.cut(pools, waiting)
         nodes = tuple(_shut(node) if node.name in closed else node for node in snapshot.nodes)
         self._snapshot = msgspec.structs.replace(snapshot, nodes=nodes) if closed else snapshot
@@ -58,9 +64,14 @@ class Simulation:
         return self._snapshot.nodes, self._snapshot.pending, self._snapshot.pools
 
     def question(
-        self, candidates: Sequence[Candidate], allowances: Allowances, refused: Mapping[str, Rejection], *,
-        spot_to_spot: bool, vain: float = -math.inf,
-    ) -> Question:  # fmt: skip
+        self,
+        candidates: Sequence[Candidate],
+        allowances: Allowances,
+        refused: Mapping[str, Rejection],
+        *,
+        spot_to_spot: bool,
+        vain: float = -math.inf,
+    ) -> Question:
         """All that a choice among the candidates is made from.
 
         In a fleet that is dearer than a fresh one by the share `vain` at most, no whole sets are looked for, nor those
@@ -72,15 +83,20 @@ class Simulation:
         held = {node for node, why in refused.items() if why.code == "NOT_BALANCED" and above <= vain}
         thinned = self.thinned(candidates, there, allowances.left, fresh)
         return Question(
-            simulate=self.without, search=partial(self.without, effort=EFFORT), allow=allowances.fits,
+            simulate=self.without,
+            search=partial(self.without, effort=EFFORT),
+            allow=allowances.fits,
             removals=tuple(self.removals(candidates, there, allowances.left, fresh)) if above > vain else (),
-            thinned=tuple(each for each in thinned if each.node not in held), fresh=fresh, above=above,
-            refused=refused, spot_to_spot=spot_to_spot, baseline=self.baseline(), types=self._types,
-        )  # fmt: skip
+            thinned=tuple(each for each in thinned if each.node not in held),
+            fresh=fresh,
+            above=above,
+            refused=refused,
+            spot_to_spot=spot_to_spot,
+            baseline=self.baseline(),
+            types=self._types,
+        )
 
-    def without(
-        self, candidates: Collection[Candidate], effort: float | None = None, credit: str = ""
-    ) -> Plan | None:
+    def without(self, candidates: Collection[Candidate], effort: float | None = None, credit: str = "") -> Plan | None:
         """A plan that gives every pod of the candidates a place elsewhere; None if some pod would have none.
 
         Pods that wait anyway are planned along, and do not count against the candidates if they have no place.
@@ -89,8 +105,7 @@ class Simulation:
         gone = {each.node for each in candidates}
         moved = [pod for each in candidates for pod in self._moved(each)]
         nodes = tuple(
-            msgspec.structs.replace(node, deleting=True) if node.name in gone else node
-            for node in self._snapshot.nodes
+            msgspec.structs.replace(node, deleting=True) if node.name in gone else node for node in self._snapshot.nodes
         )
         asked = (*self._snapshot.pending, *moved)
         pools = tuple(_credited(pool, credit) for pool in self._snapshot.pools) if credit else self._snapshot.pools
@@ -114,7 +129,7 @@ class Simulation:
     ) -> list[Candidate]:
         """Candidates that could probably go without buying anything."""
         pods = {each.node: self._moved(each) for each in candidates}
-        return thinning.removable(candidates, pods, there, allowed, fresh)
+        return removable(candidates, pods, there, allowed, fresh)
 
     def removals(
         self, candidates: Sequence[Candidate], there: Room, allowed: Mapping[str, int], fresh: float | None
@@ -125,9 +140,9 @@ class Simulation:
         cost = sum(each.price or 0.0 for each in candidates)
         charge = fresh / max(1, sum(len(each.pods) for each in candidates))
         if cost <= fresh * (1 + CLOSE):
-            charge *= thinning.DEAR
+            charge *= DEAR
         pods = {each.node: self._moved(each) for each in candidates}
-        return keeping.removals(candidates, pods, there, allowed, charge)
+        return removal_sets.removals(candidates, pods, there, allowed, charge)
 
     def fresh(self, candidates: Sequence[Candidate]) -> float | None:
         """What the pods of these machines would cost on an empty cluster; None if not all would have a place."""

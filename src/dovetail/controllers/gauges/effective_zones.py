@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from dovetail.cluster import keys
-from dovetail.cluster.mirror import Mirror
-from dovetail.controllers.exposition import gauge, labelled
+from dovetail.cluster.state import Mirror
+from dovetail.controllers.metrics.exposition import gauge, labelled
+from dovetail.model import wellknown
 from dovetail.model.pods import NodeSelectorTerm, Pod
 
 FLEXIBLE, NONE = "flexible", "none"
@@ -27,7 +27,7 @@ def effective_zones(mirror: Mirror) -> Iterator[str]:
 
 def effective_zone(pod: Pod) -> str:
     """The one zone a pod can be in, `flexible` if there are several, `none` if its requirements contradict."""
-    selected = pod.spec.node_selector.get(keys.ZONE)
+    selected = pod.spec.node_selector.get(wellknown.ZONE)
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
     confined: set[str] | None = None if selected is None else {selected}
@@ -47,7 +47,7 @@ def _zones(term: NodeSelectorTerm, confined: set[str] | None) -> set[str] | None
     """The zones a term leaves of those a pod is confined to; None for any zone."""
     left = confined
     for requirement in term.match_expressions:
-        if requirement.key != keys.ZONE:
+        if requirement.key != wellknown.ZONE:
             continue
         values = set(requirement.values)
         if requirement.operator == "In":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dovetail.cluster import keys
+from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node, Taint
 from dovetail.model.quantity import resources
@@ -43,5 +43,4 @@ def placing(node: Node) -> bool:
 
 
 def placing_taint(node: Node) -> Taint | None:
-    return next((each for each in node.spec.taints if each.key == keys.PLACING), None)
-
+    return next((each for each in node.spec.taints if each.key == wellknown.PLACING), None)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud.protocol import (
+from dovetail.cloud.provider import (
     CloudError,
     InsufficientCapacity,
     Launch,
@@ -20,14 +20,15 @@ from dovetail.cloud.protocol import (
     NodeClassNotReady,
     Remedy,
 )
-from dovetail.cluster import keys, pools
-from dovetail.cluster.reservations import Target
+from dovetail.cluster import nodepools
+from dovetail.cluster.nominations import Target
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import Conditions, truncated
 from dovetail.controllers.context import Context
-from dovetail.controllers.nodeclaim.ending import delete
-from dovetail.controllers.nodeclaim.options import custom_labels, labels, options
-from dovetail.kube.retries import doubled
+from dovetail.controllers.nodeclaim.deletion import delete
+from dovetail.controllers.nodeclaim.offerings import custom_labels, labels, options
+from dovetail.kube.backoff import doubled
+from dovetail.model import wellknown
 from dovetail.model.kinds.kubelet import with_kubelet
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.pods import Pod
@@ -164,7 +165,7 @@ class Launcher:
         """Whether the pods of a claim that only an operator can help may yet find a machine in another pool."""
         offers = self._context.offers
         return any(
-            pools.usable(each) and each.name != claim.node_pool and not offers.paused(each.name)
+            nodepools.usable(each) and each.name != claim.node_pool and not offers.paused(each.name)
             for each in self._context.mirror.pools.store.all()
         )
 
@@ -193,7 +194,7 @@ class Launcher:
                 "zone": machine.zone,
                 "capacity-type": machine.capacity_type,
                 "allocatable": format_resources(machine.allocatable),
-                "decision": claim.metadata.annotations.get(keys.DECISION, ""),
+                "decision": claim.metadata.annotations.get(wellknown.DECISION, ""),
             },
         )
 
@@ -215,7 +216,7 @@ def _priced(machine: Machine, choices: Sequence[LaunchOption]) -> Machine:
     price = next(prices, None)
     if price is None:
         return machine
-    return msgspec.structs.replace(machine, annotations={**machine.annotations, keys.PRICE: f"{price:.6g}"})
+    return msgspec.structs.replace(machine, annotations={**machine.annotations, wellknown.PRICE: f"{price:.6g}"})
 
 
 def _reason(problem: CloudError) -> str:
@@ -225,11 +226,11 @@ def _reason(problem: CloudError) -> str:
 def _taints(claim: NodeClaim) -> tuple[dict[str, str], ...]:
     """What the node is born with: the claim's taints, and the one that keeps everybody off until it is registered."""
     written = [(t.key, t.value, t.effect) for t in (*claim.spec.taints, *claim.spec.startup_taints)]
-    written.append((keys.UNREGISTERED_TAINT.key, "", keys.UNREGISTERED_TAINT.effect))
+    written.append((wellknown.UNREGISTERED_TAINT.key, "", wellknown.UNREGISTERED_TAINT.effect))
     return tuple(
         {"key": key, **({"value": value} if value else {}), "effect": effect} for key, value, effect in written
     )
 
 
 def _pool_tag(claim: NodeClaim) -> dict[str, str]:
-    return {keys.NODEPOOL: claim.node_pool} if claim.node_pool else {}
+    return {wellknown.NODEPOOL: claim.node_pool} if claim.node_pool else {}

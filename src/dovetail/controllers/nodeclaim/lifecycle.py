@@ -11,23 +11,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from dovetail.cloud.protocol import Machine
-from dovetail.cluster import keys
-from dovetail.cluster.reservations import Target
+from dovetail.cloud.provider import Machine
+from dovetail.cluster.nominations import Target
 from dovetail.controllers import daemon_pods, logs
 from dovetail.controllers.conditions import TRUE, UNKNOWN, Conditions, of_claim, status_patch
 from dovetail.controllers.context import Context
-from dovetail.controllers.learning import unannounced
+from dovetail.controllers.discovered_capacity import unannounced
 from dovetail.controllers.nodeclaim import initialization, registration
-from dovetail.controllers.nodeclaim.ending import delete
-from dovetail.controllers.nodeclaim.finalization import finalize
+from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.nodeclaim.launch import Launcher
+from dovetail.controllers.nodeclaim.termination import finalize
 from dovetail.controllers.rights import BIND_PODS
 from dovetail.controllers.settings import Place
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODES
+from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import PLACEMENT_PARTITION
 from dovetail.model.nodes import Node
@@ -50,8 +50,13 @@ class Lifecycle:
         #: When this process saw a claim appear, and when it launched it: our own time, which nobody can set.
         self._seen: dict[tuple[str, str], float] = {}
         self._worker = Worker(
-            "nodeclaim.lifecycle", self.reconcile, context.log, context.chance, workers=100,
-            resource=NODECLAIMS, metrics=context.metrics,
+            "nodeclaim.lifecycle",
+            self.reconcile,
+            context.log,
+            context.chance,
+            workers=100,
+            resource=NODECLAIMS,
+            metrics=context.metrics,
         )
         context.mirror.listen(NODECLAIMS, self._claim_changed)
         context.mirror.listen(NODES, self._node_changed)
@@ -84,7 +89,7 @@ class Lifecycle:
     def _learn(self, node: Node, claim: NodeClaim) -> None:
         """Take in what a machine has, and what came with it, as long as it is new."""
         mirror = self._context.mirror
-        fresh = keys.INITIALIZED not in node.metadata.labels
+        fresh = wellknown.INITIALIZED not in node.metadata.labels
         came = unannounced(mirror.pods_on(node.metadata.name), mirror.daemonsets.store.all()) if fresh else None
         self._context.offers.learned.observe(node, claim, came)
 
@@ -95,7 +100,7 @@ class Lifecycle:
             return None
         if claim.metadata.deletion_timestamp is not None:
             return await finalize(context, claim)
-        if keys.FINALIZER not in claim.metadata.finalizers:
+        if wellknown.FINALIZER not in claim.metadata.finalizers:
             claim = await self._protected(claim)
         conditions = of_claim(claim, context.clock.now())
         before = {step: conditions.status(step) for step in ("Registered", "Initialized")}
@@ -152,7 +157,7 @@ class Lifecycle:
         if claim.metadata.labels.get(PLACEMENT_PARTITION) == "":
             await self._locate(claim)
             return
-        if node.metadata.labels.get(keys.REGISTERED) != "true":
+        if node.metadata.labels.get(wellknown.REGISTERED) != "true":
             await self._sync(claim, node)
         conditions.true("Registered")
         fields["nodeName"] = node.metadata.name
@@ -174,12 +179,12 @@ class Lifecycle:
     async def _sync(self, claim: NodeClaim, node: Node) -> None:
         context = self._context
         if registration.taint_missing(node):
-            context.notices.unregistered_taint_missing(claim, keys.UNREGISTERED_TAINT.key)
+            context.notices.unregistered_taint_missing(claim, wellknown.UNREGISTERED_TAINT.key)
             context.log.error(
                 "node claim registration error",
                 controller="nodeclaim.lifecycle",
                 NodeClaim=logs.ref(claim.name),
-                taint=keys.UNREGISTERED_TAINT.key,
+                taint=wellknown.UNREGISTERED_TAINT.key,
                 error="missing taint prevents registration-related race conditions on Karpenter-managed nodes",
             )
         place = (
@@ -189,7 +194,7 @@ class Lifecycle:
         )
         daemons = any(daemon_pods.expected(node, context.mirror.daemonsets.store.all()))
         effect = PREFER_NO_SCHEDULE if daemons else NO_SCHEDULE
-        placing = keys.placing_taint(context.clock.now(), effect) if place else None
+        placing = wellknown.placing_taint(context.clock.now(), effect) if place else None
         await context.kube.patch(NODES, node.metadata.name, registration.patch(node, claim, placing=placing))
 
     async def _initialize(self, claim: NodeClaim, conditions: Conditions) -> None:
@@ -204,10 +209,10 @@ class Lifecycle:
             conditions.unknown("Initialized", wanting.reason, wanting.message)
             return
         assert node is not None
-        if initialization.placing(node) or node.metadata.labels.get(keys.REGISTERED) != "true":
+        if initialization.placing(node) or node.metadata.labels.get(wellknown.REGISTERED) != "true":
             return
-        if node.metadata.labels.get(keys.INITIALIZED) != "true":
-            body = {"metadata": {"labels": {keys.INITIALIZED: "true"}}}
+        if node.metadata.labels.get(wellknown.INITIALIZED) != "true":
+            body = {"metadata": {"labels": {wellknown.INITIALIZED: "true"}}}
             await self._context.kube.patch(NODES, node.metadata.name, body)
         conditions.true("Initialized")
 
@@ -251,7 +256,7 @@ class Lifecycle:
 
     async def _protected(self, claim: NodeClaim) -> NodeClaim:
         """No launch without the finalizer: else a delete could leave the machine behind."""
-        finalizers = [*claim.metadata.finalizers, keys.FINALIZER]
+        finalizers = [*claim.metadata.finalizers, wellknown.FINALIZER]
         body = {"metadata": {"resourceVersion": claim.metadata.resource_version, "finalizers": finalizers}}
         fresh = await self._context.kube.patch(NODECLAIMS, claim.name, body, type=NodeClaim)
         self._context.mirror.assume(fresh)
@@ -274,9 +279,7 @@ class Lifecycle:
         if "providerID" in fields:
             body["metadata"] = {}
         try:
-            fresh = await self._context.kube.patch(
-                NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim
-            )
+            fresh = await self._context.kube.patch(NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim)
         except NotFound:
             return False
         self._context.mirror.assume(fresh)
@@ -292,7 +295,7 @@ class Lifecycle:
         for step in steps:
             if step == "Registered":
                 context.log.info("registered nodeclaim", **fields)
-                zone = claim.metadata.labels.get(keys.ZONE, "")
+                zone = claim.metadata.labels.get(wellknown.ZONE, "")
                 context.metrics.nodes_created.labels(claim.node_pool or "", zone).inc()
             elif node is not None:
                 allocatable = format_resources(resources(node.status.allocatable))

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cluster import keys
+from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node, Taint
 from dovetail.model.taints import PREFER_NO_SCHEDULE, merge, same
@@ -23,9 +23,9 @@ def patch(node: Node, claim: NodeClaim, *, placing: Taint | None = None) -> dict
     """
     metadata: dict[str, Any] = {
         "resourceVersion": node.metadata.resource_version,
-        "labels": {**claim.metadata.labels, keys.REGISTERED: "true"},
-        "annotations": {k: v for k, v in claim.metadata.annotations.items() if k not in keys.PRIVATE},
-        "finalizers": list(dict.fromkeys((*node.metadata.finalizers, keys.FINALIZER))),
+        "labels": {**claim.metadata.labels, wellknown.REGISTERED: "true"},
+        "annotations": {k: v for k, v in claim.metadata.annotations.items() if k not in wellknown.PRIVATE},
+        "finalizers": list(dict.fromkeys((*node.metadata.finalizers, wellknown.FINALIZER))),
         "ownerReferences": _owners(node, claim),
     }
     spec: dict[str, Any] = {"taints": [manifest(t) for t in taints(node, claim, placing)]}
@@ -36,8 +36,8 @@ def patch(node: Node, claim: NodeClaim, *, placing: Taint | None = None) -> dict
 
 def taints(node: Node, claim: NodeClaim, placing: Taint | None = None) -> tuple[Taint, ...]:
     """The taints of a registered node."""
-    kept = tuple(each for each in node.spec.taints if not same(each, keys.UNREGISTERED_TAINT))
-    if node.metadata.labels.get(keys.DO_NOT_SYNC_TAINTS) != "true":
+    kept = tuple(each for each in node.spec.taints if not same(each, wellknown.UNREGISTERED_TAINT))
+    if node.metadata.labels.get(wellknown.DO_NOT_SYNC_TAINTS) != "true":
         kept = merge(kept, map(_taint, (*claim.spec.taints, *claim.spec.startup_taints)))
     return merge(kept, (placing,)) if placing is not None else kept
 
@@ -49,8 +49,8 @@ def manifest(taint: Taint) -> dict[str, Any]:
 
 def taint_missing(node: Node) -> bool:
     """An unregistered node without the taint that protects it: pods may have come too early."""
-    return node.metadata.labels.get(keys.REGISTERED) != "true" and not any(
-        same(each, keys.UNREGISTERED_TAINT) for each in node.spec.taints
+    return node.metadata.labels.get(wellknown.REGISTERED) != "true" and not any(
+        same(each, wellknown.UNREGISTERED_TAINT) for each in node.spec.taints
     )
 
 
@@ -59,9 +59,7 @@ def _taint(taint: object) -> Taint:
 
 
 def _owners(node: Node, claim: NodeClaim) -> list[dict[str, Any]]:
-    others = [
-        msgspec.to_builtins(each) for each in node.metadata.owner_references if each.uid != claim.metadata.uid
-    ]
+    others = [msgspec.to_builtins(each) for each in node.metadata.owner_references if each.uid != claim.metadata.uid]
     mine = {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodeClaim",

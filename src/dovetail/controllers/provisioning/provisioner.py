@@ -9,22 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from dovetail.cluster import keys, pools
-from dovetail.cluster.mirror import NOMINATION
-from dovetail.cluster.reservations import Target
+from dovetail.cluster import nodepools
+from dovetail.cluster.nominations import Target
+from dovetail.cluster.state import NOMINATION
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.provisioning import claims, pending, records
-from dovetail.controllers.provisioning.attempts import Attempts, owner
-from dovetail.controllers.provisioning.batcher import Batcher
-from dovetail.controllers.provisioning.ends import Ends
-from dovetail.controllers.provisioning.filling import Filling
+from dovetail.controllers.history import provisioning
+from dovetail.controllers.provisioning import nodeclaim_template, provisionable_pods
+from dovetail.controllers.provisioning.batcher import Batcher, Filling
 from dovetail.controllers.provisioning.planning import Planning
+from dovetail.controllers.provisioning.runaway import Attempts, owner
+from dovetail.controllers.provisioning.termination_deadlines import Ends
 from dovetail.controllers.worker import EXPLAINED
+from dovetail.kube.backoff import doubled
 from dovetail.kube.errors import Forbidden, Invalid, KubeError, Unauthorized
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
-from dovetail.kube.retries import doubled
+from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
@@ -87,9 +88,9 @@ class Provisioner:
             self._told.pop(change.object.metadata.uid, None)
         elif pod.spec.node_name or pod.metadata.uid in self._refused or self._promised(pod):
             return
-        elif pending.provisionable(pod):
+        elif provisionable_pods.provisionable(pod):
             self._batcher.trigger(pod.metadata.uid)
-        elif pending.queued(pod):
+        elif provisionable_pods.queued(pod):
             self._batcher.extend(pod.metadata.uid)
 
     def _promised(self, pod: Pod) -> bool:
@@ -111,7 +112,7 @@ class Provisioner:
     def _pool_changed(self, change: Change[NodePool]) -> None:
         """A pool that became usable, or changed what it offers, may have a place for those who had none."""
         old, new = change.old, change.new
-        if new is not None and (old is None or old.spec != new.spec or pools.ready(old) != pools.ready(new)):
+        if new is not None and (old is None or old.spec != new.spec or nodepools.ready(old) != nodepools.ready(new)):
             self._refused.clear()
             self._batcher.trigger(new.metadata.uid)
 
@@ -123,8 +124,8 @@ class Provisioner:
                 await self._somebody.wait()
             await asyncio.sleep(1.0)
             now = self._context.clock.monotonic()
-            for pod in pending.waiting(self._context.mirror):
-                if pending.provisionable(pod) and self._refused.get(pod.metadata.uid, (0, now))[1] <= now:
+            for pod in provisionable_pods.waiting(self._context.mirror):
+                if provisionable_pods.provisionable(pod) and self._refused.get(pod.metadata.uid, (0, now))[1] <= now:
                     self._batcher.trigger(pod.metadata.uid)
 
     async def _think_ahead(self) -> None:
@@ -204,13 +205,13 @@ class Provisioner:
         mirror = self._context.mirror
         found: list[Pod] = []
         problems: list[tuple[Pod, Unschedulable]] = []
-        for pod in pending.waiting(mirror):
-            problem = pending.refusal(mirror, pod) or self._in_vain(pod)
+        for pod in provisionable_pods.waiting(mirror):
+            problem = provisionable_pods.refusal(mirror, pod) or self._in_vain(pod)
             if problem is None:
                 found.append(pod)
             else:
                 problems.append((pod, problem))
-        return [*found, *pending.leaving(mirror, self._context.clock.now())], problems
+        return [*found, *provisionable_pods.leaving(mirror, self._context.clock.now())], problems
 
     def _in_vain(self, pod: Pod) -> Unschedulable | None:
         """Why nothing more is bought for this pod, if too much was already."""
@@ -241,7 +242,7 @@ class Provisioner:
             del names[machine.name]
         if names or any(place.node for place in plan.placements.values()):
             ledger = self._context.ledger
-            ledger.record(records.bought(ledger, self._context.mirror, plan, names, decision))
+            ledger.record(provisioning.bought(ledger, self._context.mirror, plan, names, decision))
         return refused
 
     def _not_written(self, refused: Sequence[tuple[Machine, KubeError]], pods: Mapping[str, Pod]) -> None:
@@ -262,7 +263,7 @@ class Provisioner:
         if pool is None:
             return ""
         mine = [pods[key] for key in machine.pods if key in pods]
-        body = claims.manifest(machine, pool, decision, [pod.metadata.uid for pod in mine])
+        body = nodeclaim_template.manifest(machine, pool, decision, [pod.metadata.uid for pod in mine])
         try:
             claim = await context.kube.create(NODECLAIMS, body, type=NodeClaim)
         except KubeError as problem:
@@ -294,7 +295,7 @@ class Provisioner:
             coming = claim is not None and not claim.is_true("Initialized")
             target = Target("claim", claim.name) if claim and coming else Target("node", place.node)
             mirror.promise(pods[key], target, None if coming or mirror.leaves(pods[key].metadata.uid) else until)
-            if pending.provisionable(pods[key]):
+            if provisionable_pods.provisionable(pods[key]):
                 name, where = claim.name if claim else None, place.node if node else None
                 self._context.notices.nominated(pods[key], name, where, decision)
         if count:
@@ -321,13 +322,16 @@ class Provisioner:
                 self._told[pod.metadata.uid] = message
                 news = True
                 context.log.error(
-                    "could not schedule pod", controller="provisioner",
+                    "could not schedule pod",
+                    controller="provisioner",
                     Pod=logs.ref(pod.metadata.name, pod.metadata.namespace),
-                    error=why.message, code=why.code, decision=decision,
-                )  # fmt: skip
+                    error=why.message,
+                    code=why.code,
+                    decision=decision,
+                )
         self._report_barren(plan)
         if news:
-            context.ledger.record(records.refused(context.ledger, context.mirror, refused, decision))
+            context.ledger.record(provisioning.refused(context.ledger, context.mirror, refused, decision))
 
     def _report_barren(self, plan: Plan) -> None:
         """Pools that nothing could be bought of, whoever asked."""
@@ -349,7 +353,7 @@ class Provisioner:
             self._told[pod.metadata.uid] = why.message
             self._postpone(pod)
         if news:
-            context.ledger.record(records.refused(context.ledger, context.mirror, news, decision))
+            context.ledger.record(provisioning.refused(context.ledger, context.mirror, news, decision))
 
     def _postpone(self, pod: Pod) -> None:
         times = self._refused.get(pod.metadata.uid, (0, 0.0))[0] + 1
@@ -360,9 +364,12 @@ class Provisioner:
         context, metrics = self._context, self._context.metrics
         keys_ = [pod.metadata.key for pod in snapshot.pending]
         context.log.info(
-            "found provisionable pod(s)", controller="provisioner", Pods=logs.some(keys_),
-            duration=f"{seconds * 1000:.3f}ms", decision=decision,
-        )  # fmt: skip
+            "found provisionable pod(s)",
+            controller="provisioner",
+            Pods=logs.some(keys_),
+            duration=f"{seconds * 1000:.3f}ms",
+            decision=decision,
+        )
         metrics.scheduling.labels("provisioner").observe(plan.seconds)
         metrics.plan_cost.labels("provisioner").set(plan.cost.per_hour)
         if plan.cost.lower_bound is not None:
@@ -371,22 +378,32 @@ class Provisioner:
             metrics.plan_gap.labels("provisioner").set(plan.cost.gap)
         if plan.machines:
             context.log.info(
-                "computed new nodeclaim(s) to fit pod(s)", controller="provisioner",
-                nodeclaims=len(plan.machines), pods=sum(len(machine.pods) for machine in plan.machines),
-                decision=decision, cost=round(plan.cost.per_hour, 6), bound=plan.cost.lower_bound, gap=plan.cost.gap,
+                "computed new nodeclaim(s) to fit pod(s)",
+                controller="provisioner",
+                nodeclaims=len(plan.machines),
+                pods=sum(len(machine.pods) for machine in plan.machines),
+                decision=decision,
+                cost=round(plan.cost.per_hour, 6),
+                bound=plan.cost.lower_bound,
+                gap=plan.cost.gap,
                 tier=plan.tier,
-            )  # fmt: skip
+            )
 
     def _tell_created(self, claim: NodeClaim, machine: Machine, decision: str) -> None:
         context = self._context
         types = list(dict.fromkeys(choice.instance_type for choice in machine.offerings))
         context.log.info(
-            "created nodeclaim", controller="provisioner", NodePool=logs.ref(machine.pool),
-            NodeClaim=logs.ref(claim.name), requests=logs.amounts(machine.requests), decision=decision,
-            price=machine.price, **{"instance-types": logs.some(types)},
-        )  # fmt: skip
+            "created nodeclaim",
+            controller="provisioner",
+            NodePool=logs.ref(machine.pool),
+            NodeClaim=logs.ref(claim.name),
+            requests=logs.amounts(machine.requests),
+            decision=decision,
+            price=machine.price,
+            **{"instance-types": logs.some(types)},
+        )
         context.metrics.claims_created.labels(
-            "provisioned", machine.pool, claim.metadata.annotations.get(keys.MIN_VALUES_RELAXED, "false")
+            "provisioned", machine.pool, claim.metadata.annotations.get(wellknown.MIN_VALUES_RELAXED, "false")
         ).inc()
 
 

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
-from dovetail.cluster import keys
-from dovetail.cluster.machines import Types, price
+from dovetail.cluster.state_node import Types, price
+from dovetail.model import wellknown
 from dovetail.model.nodes import Node
 from dovetail.planner.plan import Machine
 
@@ -61,12 +61,15 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def actual_node(node: Node, types: Types) -> ActualNode:
     """A node with its price, by Karpenter's labels or by those of an EKS node group."""
     labels = node.metadata.labels
-    capacity_type = labels.get(keys.CAPACITY_TYPE) or _CAPACITY_TYPES.get(labels.get(EKS_CAPACITY_TYPE, ""))
-    completed = {**labels, keys.CAPACITY_TYPE: capacity_type or "on-demand"}
+    capacity_type = labels.get(wellknown.CAPACITY_TYPE) or _CAPACITY_TYPES.get(labels.get(EKS_CAPACITY_TYPE, ""))
+    completed = {**labels, wellknown.CAPACITY_TYPE: capacity_type or "on-demand"}
     return ActualNode(
-        name=node.metadata.name, instance_type=labels.get(keys.INSTANCE_TYPE, ""), zone=labels.get(keys.ZONE, ""),
-        capacity_type=completed[keys.CAPACITY_TYPE], price=price(completed, types),
-    )  # fmt: skip
+        name=node.metadata.name,
+        instance_type=labels.get(wellknown.INSTANCE_TYPE, ""),
+        zone=labels.get(wellknown.ZONE, ""),
+        capacity_type=completed[wellknown.CAPACITY_TYPE],
+        price=price(completed, types),
+    )
 
 
 def launched_since(nodes: Iterable[Node], decided: datetime) -> list[Node]:
@@ -86,8 +89,11 @@ def compare(machines: Sequence[Machine], actual: Sequence[ActualNode]) -> Compar
     launched = Counter(f"{node.instance_type}/{node.capacity_type}" for node in actual)
     return Comparison(
         outcome=_outcome(planned_cost, actual_cost, same_nodes=planned == launched),
-        planned_cost=planned_cost, actual_cost=actual_cost, planned=dict(planned), actual=dict(launched),
-    )  # fmt: skip
+        planned_cost=planned_cost,
+        actual_cost=actual_cost,
+        planned=dict(planned),
+        actual=dict(launched),
+    )
 
 
 def _outcome(planned: float, actual: float | None, *, same_nodes: bool) -> Outcome:

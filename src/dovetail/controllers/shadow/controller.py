@@ -13,12 +13,13 @@ from datetime import datetime
 
 import msgspec
 
-from dovetail.cluster import pools
+from dovetail.cluster import nodepools
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.controller import Disruption
-from dovetail.controllers.ledger import Decision
-from dovetail.controllers.provisioning import pending, records
+from dovetail.controllers.history import provisioning
+from dovetail.controllers.history.decisions import Decision
+from dovetail.controllers.provisioning import provisionable_pods
 from dovetail.controllers.provisioning.batcher import Batcher
 from dovetail.controllers.provisioning.planning import Planning
 from dovetail.controllers.shadow.comparison import ActualNode, actual_node, compare, launched_since
@@ -90,22 +91,22 @@ class Shadow:
         elif pod.spec.node_name:
             if any(pod.metadata.uid in waiting.pods for waiting in self._rounds):
                 self._bound[pod.metadata.uid] = pod.spec.node_name
-        elif pending.provisionable(pod) and pod.metadata.uid not in self._refused:
+        elif provisionable_pods.provisionable(pod) and pod.metadata.uid not in self._refused:
             self._batcher.trigger(pod.metadata.uid)
-        elif pending.queued(pod):
+        elif provisionable_pods.queued(pod):
             self._batcher.extend(pod.metadata.uid)
 
     def _pool_changed(self, change: Change[NodePool]) -> None:
         """A pool that is new, or offers something else, may have a place for pods that had none."""
         old, new = change.old, change.new
-        if new is not None and (old is None or old.spec != new.spec or pools.ready(old) != pools.ready(new)):
+        if new is not None and (old is None or old.spec != new.spec or nodepools.ready(old) != nodepools.ready(new)):
             self._refused.clear()
             self._batcher.trigger(new.metadata.uid)
 
     async def look_again(self) -> None:
         """Pods that still wait without a place are planned for again."""
         planned = self.fleet.planned
-        for pod in pending.waiting(self._context.mirror):
+        for pod in provisionable_pods.waiting(self._context.mirror):
             if pod.metadata.uid not in planned:
                 self._batcher.trigger(pod.metadata.uid)
 
@@ -140,8 +141,8 @@ class Shadow:
         planned = self.fleet.planned
         pods = [
             pod
-            for pod in pending.waiting(mirror)
-            if pod.metadata.uid not in planned and pending.refusal(mirror, pod) is None
+            for pod in provisionable_pods.waiting(mirror)
+            if pod.metadata.uid not in planned and provisionable_pods.refusal(mirror, pod) is None
         ]
         if not pods or not any(not pool.static for pool in mirror.pools.store.all()):
             return
@@ -164,7 +165,7 @@ class Shadow:
         news = {key: why for key, why in reasons.items() if self._refused.get(pods[key].metadata.uid) != why.message}
         self._refused.update({pods[key].metadata.uid: why.message for key, why in reasons.items()})
         if news:
-            context.ledger.record(records.refused(context.ledger, context.mirror, news, context.ledger.new_id()))
+            context.ledger.record(provisioning.refused(context.ledger, context.mirror, news, context.ledger.new_id()))
 
     def _record(self, plan: Plan, decision: str, pods: Sequence[Pod]) -> None:
         context = self._context
@@ -172,20 +173,26 @@ class Shadow:
         if not served:
             return
         names = {machine.name: f"shadow-{decision}-{machine.name}" for machine in plan.machines}
-        context.ledger.record(records.bought(context.ledger, context.mirror, plan, names, decision))
+        context.ledger.record(provisioning.bought(context.ledger, context.mirror, plan, names, decision))
         for machine in plan.machines:
             context.metrics.shadow.launches.labels(machine.pool).inc()
         context.metrics.shadow.planned.inc(sum(machine.price for machine in plan.machines))
         context.log.info(
-            "would launch node(s)", nodes=len(plan.machines), pods=len(served), cost=round(plan.cost.per_hour, 6),
+            "would launch node(s)",
+            nodes=len(plan.machines),
+            pods=len(served),
+            cost=round(plan.cost.per_hour, 6),
             decision=decision,
-        )  # fmt: skip
+        )
         self._rounds.append(
             Round(
-                decision=decision, decided=context.clock.now(), since=context.clock.monotonic(),
-                machines=plan.machines, pods=frozenset(pod.metadata.uid for pod in served),
+                decision=decision,
+                decided=context.clock.now(),
+                since=context.clock.monotonic(),
+                machines=plan.machines,
+                pods=frozenset(pod.metadata.uid for pod in served),
             )
-        )  # fmt: skip
+        )
 
     # -- what would be disrupted
 
@@ -216,9 +223,7 @@ class Shadow:
         context, mirror = self._context, self._context.mirror
         names = sorted({self._bound[uid] for uid in settled.pods if uid in self._bound} - self._attributed)
         nodes = [node for node in map(mirror.nodes.store.get, names) if node is not None]
-        actual: list[ActualNode] = [
-            actual_node(node, mirror.types) for node in launched_since(nodes, settled.decided)
-        ]
+        actual: list[ActualNode] = [actual_node(node, mirror.types) for node in launched_since(nodes, settled.decided)]
         self._attributed.update(node.name for node in actual)
         self._attributed.intersection_update(node.metadata.name for node in mirror.nodes.store.all())
         unbound = sum(uid not in self._bound for uid in settled.pods)
@@ -229,16 +234,22 @@ class Shadow:
             context.metrics.shadow.differences.labels(result.outcome).inc()
         context.ledger.record(
             Decision(
-                id=context.ledger.new_id(), kind="shadow", time=context.ledger.now(), reason=result.outcome,
-                subject=settled.decision, cost=result.planned_cost, before=result.actual_cost,
-                pod_count=len(settled.pods), about=tuple(node.name for node in actual),
+                id=context.ledger.new_id(),
+                kind="shadow",
+                time=context.ledger.now(),
+                reason=result.outcome,
+                subject=settled.decision,
+                cost=result.planned_cost,
+                before=result.actual_cost,
+                pod_count=len(settled.pods),
+                about=tuple(node.name for node in actual),
                 summary=(
                     f"planned {_listed(result.planned)} for {len(settled.pods)} pod(s); the cluster's autoscaler"
                     f" launched {_listed(result.actual)}" + (f"; {unbound} pod(s) were not bound" if unbound else "")
                 ),
                 detail={"planned": result.planned, "actual": result.actual, "unbound": unbound},
             )
-        )  # fmt: skip
+        )
 
 
 def _listed(nodes: Mapping[str, int]) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from dovetail.cluster import keys
-from dovetail.cluster.machines import Types, type_of
+from dovetail.cluster.state_node import Types, type_of
+from dovetail.model import wellknown
 from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod
 from dovetail.planner.plan import Machine, Plan
@@ -47,11 +47,13 @@ class HypotheticalFleet(msgspec.Struct, frozen=True, kw_only=True):
         taints = {pool.name: pool.taints for pool in pools}
         launched = tuple(
             HypotheticalNode(
-                decision=decision, machine=machine, taints=taints.get(machine.pool, ()),
+                decision=decision,
+                machine=machine,
+                taints=taints.get(machine.pool, ()),
                 pods=frozenset(pods[key].metadata.uid for key in machine.pods if key in pods),
             )
             for machine in plan.machines
-        )  # fmt: skip
+        )
         by_name = {node.name: node for node in self.nodes}
         existing = dict(self.existing)
         for key, place in plan.placements.items():
@@ -68,9 +70,7 @@ class HypotheticalFleet(msgspec.Struct, frozen=True, kw_only=True):
     def pruned(self, pending: Iterable[Pod]) -> HypotheticalFleet:
         """Without the pods that are bound or gone, and without the nodes that stand for none any more."""
         alive = {pod.metadata.uid for pod in pending}
-        nodes = tuple(
-            msgspec.structs.replace(node, pods=node.pods & alive) for node in self.nodes if node.pods & alive
-        )
+        nodes = tuple(msgspec.structs.replace(node, pods=node.pods & alive) for node in self.nodes if node.pods & alive)
         existing = {uid: node for uid, node in self.existing.items() if uid in alive}
         return HypotheticalFleet(nodes=nodes, existing=existing)
 
@@ -96,11 +96,11 @@ def _state(node: HypotheticalNode, types: Types, pods: Mapping[str, Pod]) -> Nod
     choice = node.machine.choice
     labels = {
         **node.machine.labels,
-        keys.NODEPOOL: node.machine.pool,
-        keys.INSTANCE_TYPE: choice.instance_type,
-        keys.ZONE: choice.zone,
-        keys.CAPACITY_TYPE: choice.capacity_type,
-        keys.HOSTNAME: node.name,
+        wellknown.NODEPOOL: node.machine.pool,
+        wellknown.INSTANCE_TYPE: choice.instance_type,
+        wellknown.ZONE: choice.zone,
+        wellknown.CAPACITY_TYPE: choice.capacity_type,
+        wellknown.HOSTNAME: node.name,
     }
     instance_type = type_of(labels, types)
     if instance_type is not None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption import grounds, records
-from dovetail.controllers.disruption.commands import Command
-from dovetail.controllers.disruption.staging import Copy
-from dovetail.controllers.ledger import Decision
+from dovetail.controllers.disruption import validation
+from dovetail.controllers.disruption.replacement import Copy
+from dovetail.controllers.disruption.types import Command
+from dovetail.controllers.history import disruption
+from dovetail.controllers.history.decisions import Decision
 from dovetail.planner.plan import Plan
 
 #: A command that was not offered again for so long would no longer begin.
@@ -49,7 +50,7 @@ class ShadowQueue:
     async def start(self, command: Command, plan: Plan | None, copy: Copy | None = None) -> bool:
         """Record the command if it is new. It never begins, so the controller goes on to look for others."""
         context = self._context
-        verdict = grounds.before(context, command)
+        verdict = validation.before(context, command)
         if not verdict.candidates:
             return False
         command = msgspec.structs.replace(command, candidates=verdict.candidates)
@@ -63,7 +64,7 @@ class ShadowQueue:
         self.open[key] = OpenCommand(command=command, since=now, seen=now)
         names = tuple(f"shadow-{machine.name}" for machine in plan.machines) if plan else ()
         hypothetical = msgspec.structs.replace(command, replacements=names)
-        context.ledger.record(records.begun(context, hypothetical, plan, copy))
+        context.ledger.record(disruption.begun(context, hypothetical, plan, copy))
         context.log.info("would disrupt node(s)", command=hypothetical.words(), **{"command-id": command.id})
         metrics = context.metrics.shadow
         metrics.removals.labels(command.reason.lower()).inc(len(command.candidates))
@@ -99,8 +100,14 @@ class ShadowQueue:
         context.metrics.shadow.saved.inc(saved)
         context.ledger.record(
             Decision(
-                id=context.ledger.new_id(), kind="shadow", time=context.ledger.now(), reason="DisruptionOver",
-                subject=command.id, cost=saved, seconds=seconds, removed=tuple(gone),
+                id=context.ledger.new_id(),
+                kind="shadow",
+                time=context.ledger.now(),
+                reason="DisruptionOver",
+                subject=command.id,
+                cost=saved,
+                seconds=seconds,
+                removed=tuple(gone),
                 about=tuple(candidate.claim for candidate in command.candidates),
                 summary=(
                     f"{command.reason} of {len(command.candidates)} node(s) would have saved ${saved:.4f} in"
@@ -108,4 +115,4 @@ class ShadowQueue:
                 ),
                 detail={"saved": saved, "nodes": len(command.candidates), "gone": len(gone)},
             )
-        )  # fmt: skip
+        )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from dovetail.controllers.ledger import Decision
+from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.shadow.comparison import Outcome
 
 #: Decisions that differ, shown in the text; the JSON has all of them.
@@ -113,10 +113,13 @@ def _differing(differences: Sequence[Difference]) -> list[str]:
     rows = [
         f"  {difference.time}  {difference.decision}  {difference.outcome:18}  planned {_nodes(difference.planned)}"
         f" ${difference.planned_dollars_per_hour:.4f}/h, launched {_nodes(difference.actual)} "
-        + ("at an unknown price" if difference.actual_dollars_per_hour is None
-           else f"${difference.actual_dollars_per_hour:.4f}/h")
+        + (
+            "at an unknown price"
+            if difference.actual_dollars_per_hour is None
+            else f"${difference.actual_dollars_per_hour:.4f}/h"
+        )
         for difference in differences[-MAX_DIFFERENCES:]
-    ]  # fmt: skip
+    ]
     more = len(differences) - len(rows)
     return [f"{len(differences)} decision(s) differ:", *rows, *([f"  and {more} earlier"] if more else [])]
 
@@ -127,7 +130,11 @@ def _nodes(nodes: Mapping[str, int]) -> str:
 
 def _difference(decision: Decision) -> Difference:
     return Difference(
-        decision=decision.subject, time=decision.time, outcome=decision.reason,
-        planned=decision.detail.get("planned", {}), actual=decision.detail.get("actual", {}),
-        planned_dollars_per_hour=decision.cost or 0.0, actual_dollars_per_hour=decision.before,
-    )  # fmt: skip
+        decision=decision.subject,
+        time=decision.time,
+        outcome=decision.reason,
+        planned=decision.detail.get("planned", {}),
+        actual=decision.detail.get("actual", {}),
+        planned_dollars_per_hour=decision.cost or 0.0,
+        actual_dollars_per_hour=decision.before,
+    )

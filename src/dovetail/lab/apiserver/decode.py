@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.apiserver import documents, status
-from dovetail.lab.apiserver.fielderror import invalid, quoted
-from dovetail.lab.apiserver.normal import go_value, normalise
-from dovetail.lab.apiserver.prune import prune
+from dovetail.lab.apiserver import json_yaml, status_errors
+from dovetail.lab.apiserver.canonicalize import go_value, normalise
+from dovetail.lab.apiserver.field_errors import invalid, quoted
+from dovetail.lab.apiserver.pruning import prune
 from dovetail.lab.apiserver.registry import Schema
-from dovetail.lab.apiserver.status import StatusError
+from dovetail.lab.apiserver.status_errors import StatusError
 
 Json = dict[str, Any]
 
@@ -64,10 +64,10 @@ def decode(body: bytes, content_type: str, expected: Expected, validation: str, 
     if media == PROTOBUF and not expected.custom:
         return _from_protobuf(body, expected)
     if media not in ACCEPTED_CUSTOM:
-        raise status.unsupported_media(ACCEPTED_CUSTOM if expected.custom else ACCEPTED)
+        raise status_errors.unsupported_media(ACCEPTED_CUSTOM if expected.custom else ACCEPTED)
     try:
-        value, repeated = (documents.parse_yaml if media == "application/yaml" else documents.parse_json)(body)
-    except documents.SyntaxProblem as problem:
+        value, repeated = (json_yaml.parse_yaml if media == "application/yaml" else json_yaml.parse_json)(body)
+    except json_yaml.SyntaxProblem as problem:
         prefix = "" if media == "application/yaml" else "couldn't get version/kind; json parse error: "
         raise _unrecognized(expected, f"{prefix}{problem} ({_hex_or_text(body)})") from problem
     if value is None:
@@ -89,7 +89,7 @@ _OLD_EVICTION = ("Eviction", "policy/v1beta1")
 
 
 def _unrecognized(expected: Expected, text: str) -> StatusError:
-    return status.bad_request(f"the object provided is unrecognized (must be of type {expected.kind}): {text}")
+    return status_errors.bad_request(f"the object provided is unrecognized (must be of type {expected.kind}): {text}")
 
 
 def check_identity(value: Json, expected: Expected, body: bytes) -> None:
@@ -140,28 +140,28 @@ def _check_custom_identity(value: Json, expected: Expected) -> None:
     if api_version != expected.api_version:
         wanted = expected.api_version
         text = f"the API version in the data ({api_version}) does not match the expected API version ({wanted})"
-        raise status.bad_request(text)
+        raise status_errors.bad_request(text)
     if kind != expected.kind:
         metadata = value.get("metadata")
         name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-        raise status.invalid(expected.group, kind, name, [invalid("kind", kind, f"must be {expected.kind}")])
+        raise status_errors.invalid(expected.group, kind, name, [invalid("kind", kind, f"must be {expected.kind}")])
 
 
 def _mismatch(kind: str, api_version: str, expected: Expected) -> StatusError:
     version = api_version.rpartition("/")[2]
     if kind == expected.kind and kind in _RETIRED.get(api_version, ()):
         wanted = expected.api_version
-        return status.bad_request(
+        return status_errors.bad_request(
             f"the API version in the data ({api_version}) does not match the expected API version ({wanted})"
         )
     start = f"{kind} in version {quoted(version)} cannot be handled as a {expected.kind}: "
     if (api_version != expected.api_version and kind == expected.kind) or not _known(kind, api_version):
-        return status.bad_request(
+        return status_errors.bad_request(
             f"{start}no kind {quoted(kind)} is registered for version {quoted(api_version)} "
             'in scheme "pkg/runtime/scheme.go:111"'
         )
     internal = expected.go_type or f"{expected.group.partition('.')[0] or 'core'}.{expected.kind}"
-    return status.bad_request(f"{start}converting ({version}.{kind}) to ({internal}): unknown conversion")
+    return status_errors.bad_request(f"{start}converting ({version}.{kind}) to ({internal}): unknown conversion")
 
 
 #: Versions that are not served any more and still known by name.
@@ -257,7 +257,9 @@ def _metadata_first(complaint: str) -> tuple[bool, str]:
 def _cannot(expected: Expected, error: str, said: Json) -> StatusError:
     kind = said.get("kind") or expected.kind
     version = (said.get("apiVersion") or ("" if expected.custom else expected.version)).rpartition("/")[2]
-    return status.bad_request(f"{kind} in version {quoted(version)} cannot be handled as a {expected.kind}: {error}")
+    return status_errors.bad_request(
+        f"{kind} in version {quoted(version)} cannot be handled as a {expected.kind}: {error}"
+    )
 
 
 def _from_protobuf(body: bytes, expected: Expected) -> Json:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import decode, documents, fielderror, gotime, reads, respond, selectors, status
+from dovetail.lab.apiserver import decode, field_errors, get_list, json_yaml, responses, selectors, status_errors
 from dovetail.lab.apiserver import options as query
-from dovetail.lab.apiserver.call import Call, table_of
-from dovetail.lab.apiserver.gotime import stamp
+from dovetail.lab.apiserver.canonicalize import go_value, normalise
+from dovetail.lab.apiserver.create_update import dry_record, held_by_spec, refused
+from dovetail.lab.apiserver.gocompat import gotime
+from dovetail.lab.apiserver.gocompat.gotime import stamp
 from dovetail.lab.apiserver.kinds.types import meta_schema
-from dovetail.lab.apiserver.normal import go_value, normalise
 from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
+from dovetail.lab.apiserver.request import Call, table_of
 from dovetail.lab.apiserver.store import Record
-from dovetail.lab.apiserver.writes import dry_record, held_by_spec, refused
 
 if TYPE_CHECKING:
     from dovetail.lab.apiserver.server import ApiServer
@@ -43,11 +44,11 @@ def read_options(call: Call) -> Json:
     policy = options.get("propagationPolicy")
     if policy is not None and options.get("orphanDependents") is not None:
         detail = "orphanDependents and deletionPropagation cannot be both set"
-        errors.insert(0, fielderror.invalid("propagationPolicy", policy, detail))
+        errors.insert(0, field_errors.invalid("propagationPolicy", policy, detail))
     if policy is not None and policy not in ("Foreground", "Background", "Orphan"):
         supported = ("Foreground", "Background", "Orphan", "nil")
         errors.append(
-            fielderror.FieldError(
+            field_errors.FieldError(
                 "FieldValueNotSupported",
                 "propagationPolicy",
                 policy,
@@ -55,7 +56,7 @@ def read_options(call: Call) -> Json:
             )
         )
     if errors:
-        raise status.invalid("meta.k8s.io", "DeleteOptions", "", errors)
+        raise status_errors.invalid("meta.k8s.io", "DeleteOptions", "", errors)
     return options
 
 
@@ -67,32 +68,32 @@ def _body_options(call: Call) -> Json:
         try:
             return protobuf.read_delete_options(call.request.body)
         except protobuf.ProtobufProblem as problem:
-            raise status.bad_request(str(problem)) from problem
-    parse = documents.parse_yaml if media == "application/yaml" else documents.parse_json
+            raise status_errors.bad_request(str(problem)) from problem
+    parse = json_yaml.parse_yaml if media == "application/yaml" else json_yaml.parse_json
     try:
         value, _ = parse(call.request.body)
-    except documents.SyntaxProblem as problem:
-        raise status.bad_request(f"couldn't get version/kind; json parse error: {problem}") from problem
+    except json_yaml.SyntaxProblem as problem:
+        raise status_errors.bad_request(f"couldn't get version/kind; json parse error: {problem}") from problem
     if value is None:
         return {}
     if not isinstance(value, dict):
         target = decode.PEEK
         text = f"json: cannot unmarshal {go_value(value)} into Go value of type {target}"
-        raise status.bad_request(f"couldn't get version/kind; json parse error: {text}")
+        raise status_errors.bad_request(f"couldn't get version/kind; json parse error: {text}")
     for field in ("kind", "apiVersion"):
         if not isinstance(value.get(field), str | None):
             text = f"json: cannot unmarshal {go_value(value[field])} into Go struct field .{field} of type string"
-            raise status.bad_request(f"couldn't get version/kind; json parse error: {text}")
+            raise status_errors.bad_request(f"couldn't get version/kind; json parse error: {text}")
     kind, version = value.get("kind") or "DeleteOptions", value.get("apiVersion") or "meta.k8s.io/v1"
     if version.count("/") > 1:
-        raise status.bad_request(f"unexpected GroupVersion string: {version}")
+        raise status_errors.bad_request(f"unexpected GroupVersion string: {version}")
     if kind != "DeleteOptions":
-        raise status.bad_request(
+        raise status_errors.bad_request(
             f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
         )
     options, reading = normalise(meta_schema("DeleteOptions"), value)
     if reading.error is not None:
-        raise status.bad_request(reading.error)
+        raise status_errors.bad_request(reading.error)
     return options  # type: ignore[no-any-return]
 
 
@@ -102,9 +103,9 @@ def delete(call: Call) -> Response:
     ctx = call.context("DELETE", dry_run=bool(options.get("dryRun")), options=options)
     outcome = delete_object(call.server, call.resource, call.namespace, call.name, options, ctx)
     if outcome.body.get("kind") == "Status":
-        return respond.value(outcome.body, 200, wanted)
-    body = respond.in_version(outcome.body, call.resource)
-    return respond.one(call, body, 200)
+        return responses.value(outcome.body, 200, wanted)
+    body = responses.in_version(outcome.body, call.resource)
+    return responses.one(call, body, 200)
 
 
 def delete_object(
@@ -114,7 +115,7 @@ def delete_object(
     key = f"{namespace}/{name}" if resource.namespaced else name
     record = server.store.get(table, key)
     if record is None:
-        raise status.not_found(resource.group, resource.plural, name)
+        raise status_errors.not_found(resource.group, resource.plural, name)
     _check_preconditions(resource, record, name, options)
     try:
         resource.strategy.admit(None, record.obj, ctx)
@@ -131,14 +132,14 @@ def _check_preconditions(resource: ResourceType, record: Record, name: str, opti
     if uid is not None and uid != metadata["uid"]:
         if (resource.group, resource.plural) == ("", "namespaces"):  # which look for themselves
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
-            raise status.conflict("", "namespaces", name, why)
+            raise status_errors.conflict("", "namespaces", name, why)
         why = f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']}). "
         why += "The object might have been deleted and then recreated"
-        raise status.conflict(resource.group, resource.kind, name, why)
+        raise status_errors.conflict(resource.group, resource.kind, name, why)
     if version is not None and version != metadata["resourceVersion"]:
         why = f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
         why += f"({metadata['resourceVersion']}). The object might have been modified"
-        raise status.conflict(resource.group, resource.kind, name, why)
+        raise status_errors.conflict(resource.group, resource.kind, name, why)
 
 
 def _delete(server: ApiServer, resource: ResourceType, record: Record, options: Json, ctx: Context) -> Deleted:
@@ -260,7 +261,7 @@ async def delete_collection(call: Call) -> Response:
     options = read_options(call)
     chosen = query.list_options(call.request)
     test = selectors.compile(call, chosen.labels, chosen.fields)
-    page = await reads.paged(call, chosen, test)
+    page = await get_list.paged(call, chosen, test)
     items: list[Json] = []
     for record in page.records:
         name = record.obj["metadata"]["name"]
@@ -270,13 +271,13 @@ async def delete_collection(call: Call) -> Response:
         if call.server.store.get(call.table, record.key) is None:
             continue
         delete_object(call.server, call.resource, namespace, name, dict(options), ctx)
-        items.append(respond.show(record, call.resource))
+        items.append(responses.show(record, call.resource))
     body = {
         "kind": call.resource.list_kind or f"{call.resource.kind}List",
         "apiVersion": call.resource.api_version,
-        "metadata": reads.list_metadata(reads.Page([], page.version), call.resource.custom),
+        "metadata": get_list.list_metadata(get_list.Page([], page.version), call.resource.custom),
         "items": items
         if call.resource.custom
         else [{k: v for k, v in o.items() if k not in ("kind", "apiVersion")} for o in items],
     }
-    return respond.value(body, 200, wanted)
+    return responses.value(body, 200, wanted)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver import accept, respond, status
+from dovetail.lab.apiserver import negotiation, responses, status_errors
 from dovetail.lab.apiserver.registry import ResourceType, Subresource
-from dovetail.lab.apiserver.status import PlainError
+from dovetail.lab.apiserver.status_errors import PlainError
 
 if TYPE_CHECKING:
     from dovetail.lab.apiserver.server import ApiServer
@@ -77,7 +77,7 @@ class Discovery:
             return self.top(request, parts[0])
         if parts[0] == "api":
             if parts[1] != "v1":
-                raise status.no_resource()
+                raise status_errors.no_resource()
             return self.cached(("resources", "", "v1"), lambda: self.resources("", "v1"), request)
         groups = self.groups()
         group = parts[1]
@@ -88,7 +88,7 @@ class Discovery:
         version = parts[2]
         if version not in groups[group]:
             if group in GROUPS:
-                raise status.no_resource()
+                raise status_errors.no_resource()
             raise PlainError()
         return self.cached(("resources", group, version), lambda: self.resources(group, version), request)
 
@@ -97,18 +97,18 @@ class Discovery:
         made = self._made.get(key)
         if made is None or made[0] != generation:
             made = self._made[key] = (generation, make())
-        wanted = accept.negotiate(request.headers.get("accept", ""), True)
-        return respond.value(made[1], 200, wanted)
+        wanted = negotiation.negotiate(request.headers.get("accept", ""), True)
+        return responses.value(made[1], 200, wanted)
 
     def top(self, request: Request, root: str) -> Response:
         header = request.headers.get("accept", "")
-        for clause in accept.clauses(header):
+        for clause in negotiation.clauses(header):
             form, version = clause.parameters.get("as"), clause.parameters.get("v")
             wants_list = form == "APIGroupDiscoveryList" and clause.parameters.get("g") == "apidiscovery.k8s.io"
             if clause.media == "application/json" and wants_list and version == "v2":
                 return self.aggregated(root, str(version), clause.parameters.get("profile", ""))
         if root == "api":
-            return respond.value(self.core_versions(), 200, accept.negotiate(header, True, watchable=False))
+            return responses.value(self.core_versions(), 200, negotiation.negotiate(header, True, watchable=False))
         return self.cached(("groups",), self.group_list, request)
 
     def core_versions(self) -> Json:

@@ -6,25 +6,43 @@ import json
 from collections.abc import Callable
 
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver import status
+from dovetail.lab.apiserver import status_errors
 
 #: The release whose behaviour the server is held to.
 VERSION = "v1.36.3"
 #: What a server does once after its start; each has a check of its own.
 _HOOKS = (
-    "start-apiserver-admission-initializer", "generic-apiserver-start-informers",
-    "priority-and-fairness-config-consumer", "priority-and-fairness-filter", "storage-object-count-tracker-hook",
-    "start-apiextensions-informers", "start-apiextensions-controllers", "crd-informer-synced",
-    "start-system-namespaces-controller", "peer-endpoint-reconciler-controller",
-    "start-cluster-authentication-info-controller", "start-kube-apiserver-identity-lease-controller",
-    "start-kube-apiserver-identity-lease-garbage-collector", "storage-readiness",
-    "start-legacy-token-tracking-controller", "start-service-ip-repair-controllers", "rbac/bootstrap-roles",
-    "scheduling/bootstrap-system-priority-classes", "priority-and-fairness-config-producer", "bootstrap-controller",
-    "start-kubernetes-service-cidr-controller", "start-kube-aggregator-informers",
-    "apiservice-status-local-available-controller", "apiservice-status-remote-available-controller",
-    "apiservice-registration-controller", "apiservice-discovery-controller", "kube-apiserver-autoregistration",
-    "", "apiservice-openapi-controller", "apiservice-openapiv3-controller",
-)  # fmt: skip
+    "start-apiserver-admission-initializer",
+    "generic-apiserver-start-informers",
+    "priority-and-fairness-config-consumer",
+    "priority-and-fairness-filter",
+    "storage-object-count-tracker-hook",
+    "start-apiextensions-informers",
+    "start-apiextensions-controllers",
+    "crd-informer-synced",
+    "start-system-namespaces-controller",
+    "peer-endpoint-reconciler-controller",
+    "start-cluster-authentication-info-controller",
+    "start-kube-apiserver-identity-lease-controller",
+    "start-kube-apiserver-identity-lease-garbage-collector",
+    "storage-readiness",
+    "start-legacy-token-tracking-controller",
+    "start-service-ip-repair-controllers",
+    "rbac/bootstrap-roles",
+    "scheduling/bootstrap-system-priority-classes",
+    "priority-and-fairness-config-producer",
+    "bootstrap-controller",
+    "start-kubernetes-service-cidr-controller",
+    "start-kube-aggregator-informers",
+    "apiservice-status-local-available-controller",
+    "apiservice-status-remote-available-controller",
+    "apiservice-registration-controller",
+    "apiservice-discovery-controller",
+    "kube-apiserver-autoregistration",
+    "",
+    "apiservice-openapi-controller",
+    "apiservice-openapiv3-controller",
+)
 _STARTED = tuple(f"poststarthook/{hook}" if hook else "autoregister-completion" for hook in _HOOKS)
 _ALIVE = ("ping", "log", "loopback-serving-certificate", "etcd", *_STARTED)
 _CHECKS = {
@@ -58,7 +76,7 @@ class Health:
         path = request.path.rstrip("/")
         if path == "/version":
             if request.method not in ("GET", "HEAD"):
-                raise status.method_not_allowed()
+                raise status_errors.method_not_allowed()
             text = json.dumps(version(), indent=2)
             return Response(status=200, headers={"content-type": "application/json"}, body=text.encode())
         headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
@@ -66,8 +84,10 @@ class Health:
             checks = _CHECKS.get(path, (path.rpartition("/")[2],))
             failure = self.storage() if _STORAGE_CHECKS & set(checks) else ""
             if failure:
-                lines = [f"[-]{check} failed: {failure}" if check in _STORAGE_CHECKS else f"[+]{check} ok"
-                         for check in checks]  # fmt: skip
+                lines = [
+                    f"[-]{check} failed: {failure}" if check in _STORAGE_CHECKS else f"[+]{check} ok"
+                    for check in checks
+                ]
                 text = "\n".join([*lines, f"{path[1:]} check failed", ""])
                 return Response(status=500, headers=headers, body=text.encode())
         text = "ok"

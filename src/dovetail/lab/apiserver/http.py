@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver.respond import JSON_HEADERS
-from dovetail.lab.apiserver.status import StatusError, internal_error
+from dovetail.lab.apiserver.responses import JSON_HEADERS
+from dovetail.lab.apiserver.status_errors import StatusError, internal_error
 
 _log = logging.getLogger("dovetail.apiserver")
 

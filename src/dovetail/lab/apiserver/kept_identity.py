@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from dovetail.lab.apiserver.persist import FILE_MODE, DataError
+from dovetail.lab.apiserver.journal import FILE_MODE, DataError
 from dovetail.lab.apiserver.tls import Authority, is_usable, new_authority
 
 NAME = "identity"

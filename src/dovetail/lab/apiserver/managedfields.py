@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.apiserver import fieldset, normal, ownership, typedcheck
-from dovetail.lab.apiserver.fieldset import Node, Path
-from dovetail.lab.apiserver.gotime import stamp
+from dovetail.lab.apiserver import canonicalize, fieldpath, structured_merge, typed_validation
+from dovetail.lab.apiserver.fieldpath import Node, Path
+from dovetail.lab.apiserver.gocompat.gotime import stamp
 from dovetail.lab.apiserver.registry import Registry, ResourceType
 
 Json = dict[str, Any]
@@ -38,7 +38,7 @@ _META = (
 _NOBODY: Node = {
     "f:apiVersion": {},
     "f:kind": {},
-    "f:metadata": {fieldset.SELF: {}, **{f"f:{name}": {} for name in _META}},
+    "f:metadata": {fieldpath.SELF: {}, **{f"f:{name}": {} for name in _META}},
 }
 
 
@@ -52,7 +52,7 @@ class Manager(msgspec.Struct, frozen=True):
 
     def shown(self) -> str:
         """As a conflict names it."""
-        from dovetail.lab.apiserver.fielderror import quoted
+        from dovetail.lab.apiserver.field_errors import quoted
 
         text = quoted(self.name)
         if self.subresource:
@@ -79,7 +79,7 @@ def read(entries: list[Json] | None, stored: bool = False) -> Managers | None:
         version = entry.get("apiVersion", "")
         fields = entry.get("fieldsV1") or {}
         sound = operation in ("Apply", "Update") and version and entry.get("fieldsType") == "FieldsV1"
-        if not sound or not (stored or fieldset.valid(fields)):
+        if not sound or not (stored or fieldpath.valid(fields)):
             return None
         applier = operation == "Apply"
         manager = Manager(entry.get("manager", ""), operation, "" if applier else version, entry.get("subresource", ""))
@@ -140,7 +140,7 @@ def ignored(resource: ResourceType, subresource: str) -> tuple[Path, ...]:
 
 
 def strip(fields: Node) -> Node:
-    return fieldset.difference(fields, _NOBODY)
+    return fieldpath.difference(fields, _NOBODY)
 
 
 class Unreadable(Exception):
@@ -158,26 +158,26 @@ class Versions:
         self.old = old
         self.new = new
         self.ignored = ignored(resource, subresource)
-        own = ownership.compare(resource.schema, old, new).without(self.ignored)
-        self._changes: dict[str, ownership.Change | None] = {resource.api_version: own}
+        own = structured_merge.compare(resource.schema, old, new).without(self.ignored)
+        self._changes: dict[str, structured_merge.Change | None] = {resource.api_version: own}
 
-    def change(self, version: str) -> ownership.Change | None:
+    def change(self, version: str) -> structured_merge.Change | None:
         """None if the version is not served any more, or is another group's: its managers are forgotten."""
         if version not in self._changes:
             self._changes[version] = self._converted(version)
         return self._changes[version]
 
-    def _converted(self, version: str) -> ownership.Change | None:
+    def _converted(self, version: str) -> structured_merge.Change | None:
         group, _, short = version.rpartition("/")
         other = self.registry.lookup(group, short, self.resource.plural) if self.registry is not None else None
         if other is None or group != self.resource.group:
             return None
         old, new = (convert(each, self.resource, other) for each in (self.old, self.new))
         if other.custom:
-            found = typedcheck.problems(other.schema, old) or typedcheck.problems(other.schema, new)
+            found = typed_validation.problems(other.schema, old) or typed_validation.problems(other.schema, new)
             if found:
-                raise Unreadable(typedcheck.message(found))
-        return ownership.compare(other.schema, old, new).without(self.ignored)
+                raise Unreadable(typed_validation.message(found))
+        return structured_merge.compare(other.schema, old, new).without(self.ignored)
 
 
 def convert(obj: Json, resource: ResourceType, other: ResourceType) -> Json:
@@ -206,7 +206,7 @@ def take(managers: Managers, versions: Versions, keep: Manager | None) -> Manage
         fields = owned.fields
         for gone in (change.modified, change.added, change.removed):
             if gone:
-                fields = fieldset.difference(fields, gone)
+                fields = fieldpath.difference(fields, gone)
         if fields:
             out[manager] = Owned(fields, owned.version, owned.time)
     return out
@@ -230,7 +230,7 @@ def _cap(managers: Managers) -> Managers:
             continue
         if bucket not in out:
             out[bucket] = out.pop(first[owned.version])
-        out[bucket] = Owned(fieldset.union(owned.fields, out[bucket].fields), owned.version, owned.time)
+        out[bucket] = Owned(fieldpath.union(owned.fields, out[bucket].fields), owned.version, owned.time)
         del out[manager]
         count -= 1
     return out
@@ -277,8 +277,8 @@ def _created_fields(resource: ResourceType, obj: Json) -> Node:
     if found is not None and found[0] is resource:
         _created.move_to_end(key)
         return found[1]
-    change = ownership.compare(resource.schema, zero_of(resource), obj).without(ignored(resource, ""))
-    fields = strip(fieldset.union(change.modified, change.added))
+    change = structured_merge.compare(resource.schema, zero_of(resource), obj).without(ignored(resource, ""))
+    fields = strip(fieldpath.union(change.modified, change.added))
     _created[key] = (resource, fields)
     if len(_created) > _CREATED_LIMIT:
         _created.popitem(last=False)
@@ -293,7 +293,7 @@ def zero_of(resource: ResourceType) -> Json:
     found = _zeros.get(id(resource))
     if found is None or found[0] is not resource:
         empty = {"kind": resource.kind, "apiVersion": resource.api_version}
-        found = _zeros[id(resource)] = (resource, empty if resource.custom else normal.zero(resource.schema))
+        found = _zeros[id(resource)] = (resource, empty if resource.custom else canonicalize.zero(resource.schema))
     return found[1]
 
 
@@ -336,7 +336,7 @@ def updated(
     if fields:
         previous = managers.get(own)
         if previous is not None:
-            fields = fieldset.union(fields, previous.fields)
+            fields = fieldpath.union(fields, previous.fields)
         managers[own] = Owned(fields, resource.api_version, stamp(now))
     return _cap(managers)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.registry import Field, ResourceType, Schema
-from dovetail.lab.apiserver.status import PlainError
+from dovetail.lab.apiserver.status_errors import PlainError
 
 if TYPE_CHECKING:
     from dovetail.lab.apiserver.server import ApiServer

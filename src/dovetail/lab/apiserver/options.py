@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.transport import Request
-from dovetail.lab.apiserver import fielderror, status
-from dovetail.lab.apiserver.fielderror import FieldError
+from dovetail.lab.apiserver import field_errors, status_errors
+from dovetail.lab.apiserver.field_errors import FieldError
 
 _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 _FALSE = frozenset(("false", "0"))
@@ -53,32 +53,32 @@ def write_options(request: Request, kind: str, apply: bool = False) -> WriteOpti
     errors: list[FieldError] = []
     if kind == "PatchOptions":
         if apply and not options.manager:
-            errors.append(fielderror.required("fieldManager", "is required for apply patch"))
+            errors.append(field_errors.required("fieldManager", "is required for apply patch"))
         if not apply and options.force is not None:
-            errors.append(fielderror.forbidden("force", "may not be specified for non-apply patch"))
+            errors.append(field_errors.forbidden("force", "may not be specified for non-apply patch"))
     errors += _manager_errors(options.manager)
     errors += dry_run_errors([value for key, value in request.query if key == "dryRun"])
     if options.validation not in _VALIDATIONS:
-        errors.append(fielderror.unsupported("fieldValidation", options.validation, _VALIDATIONS))
+        errors.append(field_errors.unsupported("fieldValidation", options.validation, _VALIDATIONS))
     if errors:
-        raise status.invalid("meta.k8s.io", kind, "", errors)
+        raise status_errors.invalid("meta.k8s.io", kind, "", errors)
     return options
 
 
 def _manager_errors(manager: str) -> list[FieldError]:
     errors: list[FieldError] = []
     if len(manager.encode()) > 128:
-        errors.append(fielderror.too_long("fieldManager", 128))
+        errors.append(field_errors.too_long("fieldManager", 128))
     for index, rune in enumerate(manager):
         if not rune.isprintable():
             detail = f"invalid character U+{ord(rune):04X} (at position {index})"
-            errors.append(fielderror.invalid("fieldManager", manager, detail))
+            errors.append(field_errors.invalid("fieldManager", manager, detail))
     return errors
 
 
 def dry_run_errors(values: list[str]) -> list[FieldError]:
     if any(value != "All" for value in values):
-        return [fielderror.unsupported("dryRun", values, ("All",))]
+        return [field_errors.unsupported("dryRun", values, ("All",))]
     return []
 
 
@@ -111,16 +111,16 @@ def integer(text: str | None) -> int | None:
     except ValueError:
         value = None
     if value is None or not text.lstrip("+-").isdigit() or not text.isascii():
-        raise status.bad_request(f"strconv.ParseInt: parsing {fielderror.quoted(text)}: invalid syntax")
+        raise status_errors.bad_request(f"strconv.ParseInt: parsing {field_errors.quoted(text)}: invalid syntax")
     if not -(1 << 63) <= value < 1 << 63:
-        raise status.bad_request(f"strconv.ParseInt: parsing {fielderror.quoted(text)}: value out of range")
+        raise status_errors.bad_request(f"strconv.ParseInt: parsing {field_errors.quoted(text)}: value out of range")
     return value
 
 
 def _check_match(options: ListOptions) -> None:
     errors = _watch_match(options) if options.watch else _list_match(options)
     if errors:
-        raise status.invalid("meta.k8s.io", "ListOptions", "", errors)
+        raise status_errors.invalid("meta.k8s.io", "ListOptions", "", errors)
 
 
 def _watch_match(options: ListOptions) -> list[FieldError]:
@@ -129,21 +129,21 @@ def _watch_match(options: ListOptions) -> list[FieldError]:
     if options.initial is not None:
         if options.match != "NotOlderThan":
             errors.append(
-                fielderror.forbidden(match, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+                field_errors.forbidden(match, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
             )
             if options.match:
-                errors.append(fielderror.unsupported(match, options.match, ("NotOlderThan",)))
+                errors.append(field_errors.unsupported(match, options.match, ("NotOlderThan",)))
         return errors
     if options.match:
         errors.append(
-            fielderror.forbidden(
+            field_errors.forbidden(
                 match, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
             )
         )
         if options.match != "NotOlderThan":
-            errors.append(fielderror.unsupported(match, options.match, ("NotOlderThan",)))
+            errors.append(field_errors.unsupported(match, options.match, ("NotOlderThan",)))
     if options.token:
-        errors.append(fielderror.forbidden(match, "resourceVersionMatch is forbidden when continue is provided"))
+        errors.append(field_errors.forbidden(match, "resourceVersionMatch is forbidden when continue is provided"))
     return errors
 
 
@@ -153,17 +153,17 @@ def _list_match(options: ListOptions) -> list[FieldError]:
     if options.match:
         if not options.version:
             errors.append(
-                fielderror.forbidden(match, "resourceVersionMatch is forbidden unless resourceVersion is provided")
+                field_errors.forbidden(match, "resourceVersionMatch is forbidden unless resourceVersion is provided")
             )
         if options.token:
-            errors.append(fielderror.forbidden(match, "resourceVersionMatch is forbidden when continue is provided"))
+            errors.append(field_errors.forbidden(match, "resourceVersionMatch is forbidden when continue is provided"))
         if options.match not in ("Exact", "NotOlderThan"):
-            errors.append(fielderror.unsupported(match, options.match, ("Exact", "NotOlderThan", "")))
+            errors.append(field_errors.unsupported(match, options.match, ("Exact", "NotOlderThan", "")))
         if options.match == "Exact" and options.version == "0":
             detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-            errors.append(fielderror.forbidden(match, detail))
+            errors.append(field_errors.forbidden(match, detail))
     if options.initial is not None:
-        errors.append(fielderror.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+        errors.append(field_errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     return errors
 
 

@@ -11,7 +11,7 @@ import struct
 from datetime import UTC, datetime
 from typing import Any
 
-from dovetail.lab.apiserver.gotime import stamp
+from dovetail.lab.apiserver.gocompat.gotime import stamp
 from dovetail.lab.apiserver.registry import Field, Schema
 
 Json = dict[str, Any]

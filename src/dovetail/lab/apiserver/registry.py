@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from dovetail.chance import Chance
-from dovetail.lab.apiserver.fielderror import FieldError
+from dovetail.lab.apiserver.field_errors import FieldError
 
 Object = dict[str, Any]
 ValueKind = Literal[
@@ -366,6 +366,6 @@ class Registry:
 
 def builtin(metrics: bool = False) -> Registry:
     """A registry of every built-in kind; `metrics` adds metrics.k8s.io, which a bare server does not have."""
-    from dovetail.lab.apiserver.kinds.catalogue import builtin_types
+    from dovetail.lab.apiserver.kinds.builtin import builtin_types
 
     return Registry(builtin_types(metrics))

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver import status
-from dovetail.lab.apiserver.call import Call
-from dovetail.lab.apiserver.fielderror import invalid
+from dovetail.lab.apiserver import status_errors
+from dovetail.lab.apiserver.field_errors import invalid
 from dovetail.lab.apiserver.registry import ResourceType
+from dovetail.lab.apiserver.request import Call
 from dovetail.model import formats
 from dovetail.model.selector import FieldTerm, Judge, SelectorError, parse_fields, parse_labels
 
@@ -38,7 +38,7 @@ def _labels(text: str) -> Test:
     try:
         query = parse_labels(text, _STRICT)
     except SelectorError as error:
-        raise status.bad_request(str(error)) from error
+        raise status_errors.bad_request(str(error)) from error
     matches = query.matches
     return lambda obj: matches(obj["metadata"].get("labels") or {})
 
@@ -68,12 +68,12 @@ def _fields(text: str, resource: ResourceType) -> Test:
     try:
         terms = parse_fields(text)
     except SelectorError as error:
-        raise status.bad_request(str(error)) from error
+        raise status_errors.bad_request(str(error)) from error
     strategy = resource.strategy
     known = strategy.selectable_fields()
     for term in terms:
         if term.path not in ("metadata.name", "metadata.namespace") and term.path not in known:
-            raise status.bad_request(strategy.unknown_selector(term.path))
+            raise status_errors.bad_request(strategy.unknown_selector(term.path))
     plain = all(term.path.startswith("metadata.") for term in terms)
 
     def test(obj: Json) -> bool:
@@ -97,12 +97,12 @@ def _check_escapes(text: str) -> None:
         for rune in value if "=" in part else "":
             if escaped:
                 if rune not in "\\,=":
-                    raise status.bad_request(f"invalid field selector: invalid escape sequence: \\{rune}")
+                    raise status_errors.bad_request(f"invalid field selector: invalid escape sequence: \\{rune}")
                 escaped = False
             elif rune == "\\":
                 escaped = True
             elif rune == "=":
-                raise status.bad_request(f"invalid field selector: unescaped character in value: {ord(rune)}")
+                raise status_errors.bad_request(f"invalid field selector: unescaped character in value: {ord(rune)}")
 
 
 def _holds(term: FieldTerm, obj: Json, values: Any) -> bool:

@@ -13,29 +13,57 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import (
-    access,
+    auth,
+    create_update,
     deletion,
-    patching,
-    reads,
-    respond,
+    get_list,
+    patch,
+    responses,
     routes,
-    status,
-    streams,
-    views,
+    status_errors,
+    subresource_views,
     watch,
-    writes,
 )
-from dovetail.lab.apiserver.call import Call
-from dovetail.lab.apiserver.cluster import StoredCluster
-from dovetail.lab.apiserver.crd import cleanup, definitions
+from dovetail.lab.apiserver.crd import definitions, finalizer
 from dovetail.lab.apiserver.discovery import GROUPS, Discovery
 from dovetail.lab.apiserver.health import Health
 from dovetail.lab.apiserver.kinds import bootstrap
+from dovetail.lab.apiserver.lister import StoredCluster
 from dovetail.lab.apiserver.openapi import OpenApi
 from dovetail.lab.apiserver.registry import LogSource, Object, Refusal, Registry, ResourceType, builtin
+from dovetail.lab.apiserver.request import Call
 from dovetail.lab.apiserver.routes import Route
-from dovetail.lab.apiserver.status import PlainError, StatusError
+from dovetail.lab.apiserver.status_errors import PlainError, StatusError
 from dovetail.lab.apiserver.store import Store, WriteRefused
+
+# Streams into a container: exec, attach, port-forward, proxy. The lab's containers run no programs to speak to.
+#
+# A pod that could not be reached on a real cluster either is refused in the real words; the others get an honest 501.
+
+STREAMS = frozenset(("attach", "exec", "portforward", "proxy"))
+
+
+def refuse(call: Call) -> StatusError:
+    """Why this stream cannot be opened."""
+    store = call.server.store
+    resource = call.resource
+    record = store.get(call.table, call.key)
+    if record is None:
+        return status_errors.not_found(resource.group, resource.plural, call.name)
+    if call.subresource == "proxy":
+        return status_errors.bad_request("address not allowed")
+    node = (record.obj.get("spec") or {}).get("nodeName")
+    if not node:
+        return status_errors.bad_request(f"pod {call.name} does not have a host assigned")
+    if store.get("/nodes", node) is None:
+        return status_errors.not_found("", "pods", node)
+    return StatusError(501, "NotImplemented", unavailable(call.subresource), {})
+
+
+def unavailable(stream: str) -> str:
+    """What the lab says to those who want into a container."""
+    return f"{stream} is not available: containers of the lab are simulated and run no programs"
+
 
 _NAMED = frozenset(("get", "update", "patch", "delete"))
 
@@ -52,7 +80,7 @@ class ApiServer:
         chance: Chance,
         registry: Registry | None = None,
         store: Store | None = None,
-        tokens: dict[str, access.User] | None = None,
+        tokens: dict[str, auth.User] | None = None,
     ) -> None:
         self.clock = clock
         self.chance = chance
@@ -70,7 +98,7 @@ class ApiServer:
         #: Waits until what was written is safe: the log on disk, where there is one.
         self.settled: Callable[[], asyncio.Future[None] | None] = lambda: None
         bootstrap.seed(self, clock.now())
-        for definition in self.cluster.list(cleanup.GROUP, cleanup.PLURAL):  # an earlier life's
+        for definition in self.cluster.list(finalizer.GROUP, finalizer.PLURAL):  # an earlier life's
             definitions.serve(definition, self.registry)
 
     def defer(self, action: Callable[[], None]) -> None:
@@ -97,41 +125,41 @@ class ApiServer:
         try:
             response = await self._handle(request)
         except StatusError as error:
-            response = respond.failure(request, error)
+            response = responses.failure(request, error)
         except Refusal as refusal:
-            response = respond.failure(request, writes.refused(refusal))
+            response = responses.failure(request, create_update.refused(refusal))
         except PlainError as error:
             headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
             response = Response(status=error.code, headers=headers, body=error.text.encode())
         except WriteRefused as refused:
-            response = respond.failure(request, status.internal_error(str(refused)))
+            response = responses.failure(request, status_errors.internal_error(str(refused)))
         try:
             self.run_deferred()
             settled = self.settled()
             if settled is not None:
                 await asyncio.shield(settled)  # others wait for it too: a request that is cancelled must not end it
         except WriteRefused as refused:
-            response = respond.failure(request, status.internal_error(str(refused)))
+            response = responses.failure(request, status_errors.internal_error(str(refused)))
         if request.method == "HEAD":
             response.body = b""
         return response
 
     async def _handle(self, request: Request) -> Response:
-        user = access.impersonate(request, access.authenticate(request, self.tokens))
+        user = auth.impersonate(request, auth.authenticate(request, self.tokens))
         route = routes.parse(request.path)
         if "//" in request.path.replace("/namespaces//", "/"):
-            raise PlainError() if request.path.startswith("//") else status.no_resource()
+            raise PlainError() if request.path.startswith("//") else status_errors.no_resource()
         if route is None:
             return self._elsewhere(request, user)
         watching = route.old_watch or request.parameter("watch") not in (None, "false", "0", "False")
         verb = route.verb(request.method, watching)
-        access.authorize(user, route, verb, self.cluster)
+        auth.authorize(user, route, verb, self.cluster)
         resource = self._resource(route)
         call = Call(self, request, route, resource, verb, user.name, user.groups)
         try:
             response = await self._dispatch(call)
         except (StatusError, Refusal) as failed:
-            error = writes.refused(failed) if isinstance(failed, Refusal) else failed
+            error = create_update.refused(failed) if isinstance(failed, Refusal) else failed
             self._warn(call, error.headers)
             raise error from failed
         if call.warnings or resource.deprecation:
@@ -146,7 +174,7 @@ class ApiServer:
         if call.resource.deprecation:
             texts.insert(0, call.resource.deprecation)
         if texts:
-            headers["warning"] = "\n".join(f"299 - {respond.quoted_warning(text)}" for text in texts)
+            headers["warning"] = "\n".join(f"299 - {responses.quoted_warning(text)}" for text in texts)
 
     def _resource(self, route: Route) -> ResourceType:
         found = self.registry.lookup(route.group, route.version, route.plural)
@@ -154,7 +182,7 @@ class ApiServer:
             return found
         if route.group and route.group not in GROUPS:
             raise PlainError()
-        raise status.no_resource()
+        raise status_errors.no_resource()
 
     async def _dispatch(self, call: Call) -> Response:
         route, resource, verb = call.route, call.resource, call.verb
@@ -162,29 +190,29 @@ class ApiServer:
             return await self._dispatch_door(call)
         method = call.request.method
         if method not in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-            raise status.method_not_allowed()
+            raise status_errors.method_not_allowed()
         if resource.namespaced and not route.namespace and (route.name or method not in ("GET",)):
-            raise status.method_not_allowed() if not route.name else status.no_resource()
+            raise status_errors.method_not_allowed() if not route.name else status_errors.no_resource()
         if not resource.namespaced and route.namespace and (resource.plural != "namespaces" or not route.name):
-            raise status.no_resource()
+            raise status_errors.no_resource()
         if route.name and not _NAMED & set(resource.verbs):
-            raise status.no_resource()
+            raise status_errors.no_resource()
         if (method == "POST" and route.name and not resource.custom) or (method in ("PUT", "PATCH") and not route.name):
-            raise status.method_not_allowed()
+            raise status_errors.method_not_allowed()
         if verb not in resource.verbs and not (verb == "watch" and "list" in resource.verbs):
-            raise status.method_not_allowed()
+            raise status_errors.method_not_allowed()
         if verb == "watch":
             return await watch.watch(call)
         if verb == "get":
-            return await reads.get(call)
+            return await get_list.get(call)
         if verb == "list":
-            return await reads.list_(call)
+            return await get_list.list_(call)
         if verb == "deletecollection":
             return await deletion.delete_collection(call)
         actions = {
-            "create": writes.create,
-            "update": writes.update,
-            "patch": patching.patch,
+            "create": create_update.create,
+            "update": create_update.update,
+            "patch": patch.patch,
             "delete": deletion.delete,
         }
         return actions[verb](call)
@@ -193,60 +221,60 @@ class ApiServer:
         door = call.door
         if door is None:
             if call.resource.custom:
-                raise status.not_found(call.resource.group, call.resource.plural, call.name)
-            raise status.no_resource()
+                raise status_errors.not_found(call.resource.group, call.resource.plural, call.name)
+            raise status_errors.no_resource()
         verb = call.verb
         if verb not in door.verbs and not (verb == "get" and call.request.method == "GET" and "get" in door.verbs):
-            raise status.method_not_allowed()
-        if door.name in streams.STREAMS and not call.resource.custom:
-            raise streams.refuse(call)
+            raise status_errors.method_not_allowed()
+        if door.name in STREAMS and not call.resource.custom:
+            raise refuse(call)
         if call.route.tail:
-            raise status.no_resource()
+            raise status_errors.no_resource()
         if verb == "create":
-            return writes.create(call)
+            return create_update.create(call)
         if verb == "get":
             return self._get_door(call)
         if verb == "update":
-            return writes.update(call) if door.merge is None else views.put(call)
+            return create_update.update(call) if door.merge is None else subresource_views.put(call)
         if verb == "patch":
-            return patching.patch(call)
-        raise status.method_not_allowed()
+            return patch.patch(call)
+        raise status_errors.method_not_allowed()
 
     def _get_door(self, call: Call) -> Response:
         door = call.door
         assert door is not None
         record = self.store.get(call.table, call.key)
         if record is None:
-            raise status.not_found(call.resource.group, call.resource.plural, call.name)
+            raise status_errors.not_found(call.resource.group, call.resource.plural, call.name)
         if door.act is not None and door.view is None:
             reply = door.act(record.obj, {}, call.context("CONNECT", options=dict(call.request.query)))
             if reply.text is not None:
                 return Response(status=reply.code, headers={"content-type": "text/plain"}, body=reply.text)
             if reply.body is None:
                 return Response(status=reply.code, headers={"cache-control": "no-cache, private"})
-            return respond.value(reply.body, reply.code, call.wanted())
-        shown = respond.in_version(record.fresh(), call.resource)
+            return responses.value(reply.body, reply.code, call.wanted())
+        shown = responses.in_version(record.fresh(), call.resource)
         if door.view is not None:
             shown = door.view(shown, call.resource)
-        return respond.one(call, shown)
+        return responses.one(call, shown)
 
-    def _elsewhere(self, request: Request, user: access.User) -> Response:
+    def _elsewhere(self, request: Request, user: auth.User) -> Response:
         """Everything that is no resource: discovery, health, version, OpenAPI."""
         path = request.path
         if self.health.public(path):
             return self.health.answer(request)
-        access.authorize_path(user, path, request.method)
+        auth.authorize_path(user, path, request.method)
         if self.health.known(path):
             return self.health.answer(request)
         parts = [part for part in path.split("/") if part]
         if parts[:1] in (["api"], ["apis"]):
             if request.method != "GET":
-                raise status.method_not_allowed()
+                raise status_errors.method_not_allowed()
             return self.discovery.handle(request, parts)
         if parts[:1] == ["openapi"]:
             return self.openapi.handle(request, parts)
         if not parts:
-            return respond.value({"paths": self._paths()})
+            return responses.value({"paths": self._paths()})
         raise PlainError()
 
     def _paths(self) -> list[str]:

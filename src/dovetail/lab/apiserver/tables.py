@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.transport import Request
-from dovetail.lab.apiserver import columns, status
-from dovetail.lab.apiserver.accept import Wanted
-from dovetail.lab.apiserver.call import Call
-from dovetail.lab.apiserver.columns import pods
-from dovetail.lab.apiserver.columns.cells import Header, age
-from dovetail.lab.apiserver.fielderror import invalid
+from dovetail.lab.apiserver import printers, status_errors
+from dovetail.lab.apiserver.field_errors import invalid
+from dovetail.lab.apiserver.negotiation import Wanted
+from dovetail.lab.apiserver.printers import pods
+from dovetail.lab.apiserver.printers.cells import Header, age
 from dovetail.lab.apiserver.registry import ResourceType
+from dovetail.lab.apiserver.request import Call
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ class Options(msgspec.Struct, frozen=True):
         include = request.parameter("includeObject") or "Metadata"
         if include not in ("Metadata", "Object", "None"):
             problem = invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
-            raise status.bad_request(f"Unable to convert to Table as requested: {problem}")
+            raise status_errors.bad_request(f"Unable to convert to Table as requested: {problem}")
         return cls(include)
 
 
@@ -50,7 +50,7 @@ def of_objects(
                 row["conditions"] = finished
     if not metadata and len(objects) == 1:
         metadata = {"resourceVersion": objects[0]["metadata"].get("resourceVersion", "")}
-    return _table(headers, rows or (None if headers is columns.DEFAULT[0] else []), metadata, wanted)
+    return _table(headers, rows or (None if headers is printers.DEFAULT[0] else []), metadata, wanted)
 
 
 def of_pods(call: Call, texts: Iterable[bytes], metadata: Json, wanted: Wanted, whole: bool) -> Json:
@@ -149,12 +149,12 @@ Cells = Callable[[Json, datetime], list[Any]]
 
 def layout(resource: ResourceType, call: Call) -> tuple[tuple[Header, ...], Cells]:
     if call.door is not None and call.door.view is not None:
-        found = columns.of("autoscaling", "scales")
+        found = printers.of("autoscaling", "scales")
     elif resource.custom:
         return _custom(resource)
     else:
-        found = columns.of(resource.group, resource.plural)
-    return found or columns.DEFAULT
+        found = printers.of(resource.group, resource.plural)
+    return found or printers.DEFAULT
 
 
 def _custom(resource: ResourceType) -> tuple[tuple[Header, ...], Cells]:

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import reads, respond, selectors, status, tables
-from dovetail.lab.apiserver.accept import Wanted
-from dovetail.lab.apiserver.call import Call
+from dovetail.lab.apiserver import get_list, responses, selectors, status_errors, tables
+from dovetail.lab.apiserver.negotiation import Wanted
 from dovetail.lab.apiserver.options import ListOptions, list_options
-from dovetail.lab.apiserver.status import StatusError
+from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import Event, Record
 
 Json = dict[str, Any]
@@ -41,9 +41,9 @@ async def watch(call: Call) -> Response:
         raise StatusError(406, "NotAcceptable", "only the following media types are accepted: " + _STREAMS)
     test = selectors.compile(call, options.labels, options.fields)
     if options.version and not (options.version.isascii() and options.version.isdigit()):
-        raise status.internal(reads.bad_version(options.version))
+        raise status_errors.internal(get_list.bad_version(options.version))
     watcher = Watcher(call, options, wanted, test)
-    return Response(status=200, headers=respond.JSON_HEADERS, stream=watcher.frames())
+    return Response(status=200, headers=responses.JSON_HEADERS, stream=watcher.frames())
 
 
 class Watcher:
@@ -94,7 +94,7 @@ class Watcher:
             return [self.error(self.start)]
         if wants_state:
             for record in self.rows.under(self.prefix):
-                if self.test is None or self.test(respond.show(record, self.call.resource)):
+                if self.test is None or self.test(responses.show(record, self.call.resource)):
                     frames.append(self.frame("ADDED", record))
             if self.options.bookmarks:
                 frames.append(self.bookmark(self.store.rv, initial_end=True))
@@ -116,7 +116,7 @@ class Watcher:
 
     def error(self, version: int) -> bytes:
         self.overrun = True
-        expired = status.expired(f"too old resource version: {version} ({self.oldest()})")
+        expired = status_errors.expired(f"too old resource version: {version} ({self.oldest()})")
         return _encode({"type": "ERROR", "object": expired.status()}) + b"\n"
 
     async def frames(self) -> AsyncIterator[bytes]:
@@ -167,8 +167,8 @@ class Watcher:
                 return self.shared(event, "DELETED", None)
             return self.shared(event, "ADDED" if previous is None else "MODIFIED", record)
         resource = self.call.resource
-        now = record is not None and self.test(respond.show(record, resource))
-        before = previous is not None and self.test(respond.show(previous, resource))
+        now = record is not None and self.test(responses.show(record, resource))
+        before = previous is not None and self.test(responses.show(previous, resource))
         if now:
             return self.shared(event, "MODIFIED" if before else "ADDED", record)
         return self.shared(event, "DELETED", None) if before else None
@@ -188,7 +188,7 @@ class Watcher:
         form = self.wanted.form
         if not form and resource.storage == (resource.group, resource.version):
             return b'{"type":"' + kind.encode() + b'","object":' + record.raw + b"}\n"
-        shown = respond.show(record, resource)
+        shown = responses.show(record, resource)
         if form == "Table":
             shown = tables.of_objects(self.call, [shown], {}, self.wanted, self.table_options, watch=True)
             shown["metadata"] = {"resourceVersion": str(record.rv)}
@@ -196,7 +196,7 @@ class Watcher:
                 shown["columnDefinitions"] = None
             self.header_sent = True
         elif form == "PartialObjectMetadata":
-            shown = respond.partial(shown, self.wanted.version)
+            shown = responses.partial(shown, self.wanted.version)
         return _encode({"type": kind, "object": shown}) + b"\n"
 
     def bookmark(self, version: int, initial_end: bool = False) -> bytes:
@@ -214,7 +214,7 @@ class Watcher:
             obj = tables.bookmark(self.call, obj, self.wanted, header=not self.header_sent, shown=shown)
             self.header_sent = True
         elif self.wanted.form == "PartialObjectMetadata":
-            obj = respond.partial(obj, self.wanted.version)
+            obj = responses.partial(obj, self.wanted.version)
         return _encode({"type": "BOOKMARK", "object": obj}) + b"\n"
 
     def empty_metadata(self) -> Json:
@@ -223,7 +223,7 @@ class Watcher:
 
 def empty_rest(call: Call) -> Json:
     """A bookmark is an empty object of the kind: the fields that are always printed are there."""
-    from dovetail.lab.apiserver.normal import zero
+    from dovetail.lab.apiserver.canonicalize import zero
 
     empty = zero(call.resource.schema)
     return {name: item for name, item in empty.items() if name not in ("kind", "apiVersion", "metadata")}

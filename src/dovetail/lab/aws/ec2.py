@@ -9,18 +9,17 @@ from typing import Any
 import msgspec
 
 from dovetail.chance import Chance
-from dovetail.cloud import catalogue
-from dovetail.cloud.aws import capacity
+from dovetail.cloud.aws import capacity, catalog
 from dovetail.cloud.aws.awsauth import NODES, refusal
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS
-from dovetail.lab.aws import boot
-from dovetail.lab.aws.bridge import Bridge
+from dovetail.lab.aws import user_data
+from dovetail.lab.aws.account import World
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
-from dovetail.lab.aws.world import World
-from dovetail.lab.kubelet.fleet import Fleet
-from dovetail.lab.machines import Machine, host_name
+from dovetail.lab.aws.eventbridge import Bridge
+from dovetail.lab.instances import Machine, host_name
+from dovetail.lab.kubelet.kubelets import Fleet
 
 LOOK_SECONDS = 0.5
 GONE = ("shutting-down", "terminated", "stopping", "stopped")
@@ -38,8 +37,15 @@ class Ec2:
     """Watches moto's instances. `stuck` says of each machine that runs and cannot join, why."""
 
     def __init__(
-        self, endpoint: Endpoint, world: World, fleet: Fleet, kube: Kube, chance: Chance, timing: Timing | None = None,
-        note: Callable[[str], None] = lambda line: None, bridge: Bridge | None = None,
+        self,
+        endpoint: Endpoint,
+        world: World,
+        fleet: Fleet,
+        kube: Kube,
+        chance: Chance,
+        timing: Timing | None = None,
+        note: Callable[[str], None] = lambda line: None,
+        bridge: Bridge | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._world = world
@@ -81,7 +87,7 @@ class Ec2:
     async def _boot(self, instance: Any) -> None:
         delay = self._timing.boot + self._chance.child(instance.id).uniform(0, self._timing.spread)
         await asyncio.sleep(delay)
-        intent = boot.read(str(instance.user_data or ""))
+        intent = user_data.read(str(instance.user_data or ""))
         while (why := await self._refusal(instance, intent)) is not None:
             if self.stuck.get(instance.id) != why:
                 self.stuck[instance.id] = why
@@ -93,7 +99,7 @@ class Ec2:
         self._joined[instance.id] = machine.name
         await self._fleet.join(machine)
 
-    async def _refusal(self, instance: Any, intent: boot.Intent | None) -> str | None:
+    async def _refusal(self, instance: Any, intent: user_data.Intent | None) -> str | None:
         if intent is None:
             return "its user data joins no cluster"
         if intent.cluster != self._world.cluster:
@@ -116,8 +122,8 @@ class Ec2:
         held = next((p for p in known if p.name == name), None)
         return f"arn:aws:iam::{ACCOUNT}:role/{held.roles[0].name}" if held is not None and held.roles else None
 
-    def _machine(self, instance: Any, intent: boot.Intent) -> Machine:
-        spec = catalogue.specs()[instance.instance_type]
+    def _machine(self, instance: Any, intent: user_data.Intent) -> Machine:
+        spec = catalog.specs()[instance.instance_type]
         kubelet = capacity.Kubelet(max_pods=intent.max_pods)
         total = capacity.capacity(spec, kubelet=kubelet)
         kept = capacity.overhead(spec, kubelet=kubelet)
@@ -135,6 +141,6 @@ class Ec2:
             arch="arm64" if spec.arches[:1] == ("arm64",) else "amd64",
             labels=dict(intent.labels),
             taints=tuple(intent.taints),
-            attach_limit=catalogue.attach_limits(spec).get(catalogue.EBS_DRIVER, 25),
+            attach_limit=catalog.attach_limits(spec).get(catalog.EBS_DRIVER, 25),
             ready_seconds=self._timing.ready,
         )

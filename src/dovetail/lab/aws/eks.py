@@ -14,22 +14,22 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.provider import Aws, AwsSettings
 from dovetail.controllers import logs
-from dovetail.controllers.run import Autoscaler
+from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.controllers.worker import every
 from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES
 from dovetail.kube.transport import Request, Response
-from dovetail.lab import metricsserver
-from dovetail.lab.aws import world
-from dovetail.lab.aws.bridge import Bridge
+from dovetail.lab import metrics
+from dovetail.lab.aws import account
 from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint, new_credentials
-from dovetail.lab.aws.faults import AwsFaults
-from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.eventbridge import Bridge
+from dovetail.lab.aws.fault_injection import AwsFaults
+from dovetail.lab.aws.offerings import Market
 from dovetail.lab.cluster import Lab
 from dovetail.lab.server import LabServer
 from dovetail.model.kinds import crds
@@ -76,7 +76,7 @@ class Eks:
         if isinstance(lab.server, LabServer):
             lab.server.doors.insert(0, self.log_door)
         await _install(lab)
-        await metricsserver.install(lab.kube)
+        await metrics.install(lab.kube)
         loop = asyncio.get_running_loop()
         market = Market(settings.region, settings.families)
         endpoint = await loop.run_in_executor(None, lambda: Endpoint(market, settings.aws_port, new_credentials()))
@@ -91,7 +91,11 @@ class Eks:
             if lab.faults is not None:
                 lab.faults.strikes |= AwsFaults(endpoint, bridge, lab.clock, self.machines, lab.faults).kinds
             self.autoscaler = Autoscaler(
-                lab.client("karpenter"), cloud, lab.clock, lab.chance.child("autoscaler"), self._settings(),
+                lab.client("karpenter"),
+                cloud,
+                lab.clock,
+                lab.chance.child("autoscaler"),
+                self._settings(),
                 log=logs.logger(lab.clock, write=self._line),
             )
             async with asyncio.TaskGroup() as group:
@@ -136,8 +140,8 @@ class Eks:
         self._more.set()
         self._more = asyncio.Event()
 
-    def _account(self, endpoint: Endpoint) -> world.World:
-        return world.build(
+    def _account(self, endpoint: Endpoint) -> account.World:
+        return account.build(
             endpoint, self.settings.cluster_name, version=self.settings.version, api_url=self._api_url, ca=self._ca
         )
 
@@ -146,7 +150,9 @@ class Eks:
         calls = Calls(lab.clock, region=settings.region, endpoint=endpoint.url, session=endpoint.session())
         return Aws(
             AwsSettings(
-                cluster_name=settings.cluster_name, region=settings.region, interruption_queue=settings.cluster_name,
+                cluster_name=settings.cluster_name,
+                region=settings.region,
+                interruption_queue=settings.cluster_name,
                 queue_wait=1,  # a lab that is stopped does not wait for mail
             ),
             lab.clock,
@@ -156,8 +162,12 @@ class Eks:
     def _settings(self) -> Settings:
         gates = {**Settings().feature_gates, **self.settings.gates}
         return Settings(
-            cluster_name=self.settings.cluster_name, interruption_queue=self.settings.cluster_name, metrics_port=0,
-            health_probe_port=0, disable_leader_election=True, feature_gates=gates,
+            cluster_name=self.settings.cluster_name,
+            interruption_queue=self.settings.cluster_name,
+            metrics_port=0,
+            health_probe_port=0,
+            disable_leader_election=True,
+            feature_gates=gates,
         )
 
     async def _prices(self, cloud: Aws) -> None:
@@ -174,25 +184,43 @@ async def _install(lab: Lab) -> None:
     await _create(lab, NAMESPACES, {"metadata": {"name": NAMESPACE}})
     labels = {"app.kubernetes.io/instance": "karpenter", "app.kubernetes.io/name": "karpenter"}
     container = {
-        "name": "controller", "image": IMAGE, "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        "name": "controller",
+        "image": IMAGE,
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
         "ports": [{"name": "http-metrics", "containerPort": 8080}, {"name": "http", "containerPort": 8081}],
     }
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-        {"matchExpressions": [{"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"}]}]}}}
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"}]}
+                ]
+            }
+        }
+    }
     await _create(
-        lab, DEPLOYMENTS,
+        lab,
+        DEPLOYMENTS,
         {
             "metadata": {"name": "karpenter", "labels": labels},
-            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [container], "affinity": affinity,
-                         "priorityClassName": "system-cluster-critical"}}},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {
+                        "containers": [container],
+                        "affinity": affinity,
+                        "priorityClassName": "system-cluster-critical",
+                    },
+                },
+            },
         },
         NAMESPACE,
-    )  # fmt: skip
+    )
 
 
-async def _authorise(lab: Lab, made: world.World) -> None:
+async def _authorise(lab: Lab, made: account.World) -> None:
     """aws-auth as EKS and the installer leave it: both node roles are mapped."""
     roles = "".join(
         f"- groups:\n  - system:bootstrappers\n  - system:nodes\n  rolearn: arn:aws:iam::{ACCOUNT}:role/{role}\n"

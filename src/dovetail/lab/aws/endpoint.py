@@ -9,15 +9,15 @@ import threading
 from typing import Any
 
 from dovetail.clock import wall
-from dovetail.lab.aws import corrections
-from dovetail.lab.aws.fleet import Shop
-from dovetail.lab.aws.front import Front
+from dovetail.lab.aws import moto_patches
+from dovetail.lab.aws.capacity_reservations import Book
+from dovetail.lab.aws.create_fleet import Shop
 from dovetail.lab.aws.gate import Gate
-from dovetail.lab.aws.market import Market
-from dovetail.lab.aws.placement import Groups
-from dovetail.lab.aws.reservations import Book
+from dovetail.lab.aws.injected_errors import Trouble
+from dovetail.lab.aws.moto_gaps import Front
+from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.placement_groups import Groups
 from dovetail.lab.aws.signatures import Credentials, issued
-from dovetail.lab.aws.trouble import Trouble
 
 ACCOUNT = "123456789012"
 
@@ -50,7 +50,7 @@ class Endpoint:
         self.book = Book(self._used)
         self.trouble = Trouble()
         self.groups = Groups(self.instances)
-        corrections.install(Shop(market, self.book, self.groups))
+        moto_patches.install(Shop(market, self.book, self.groups))
         moto = DomainDispatcherApplication(create_backend_app)
         self.front = Front(moto, market, self.book, self.groups, self.trouble)
         gate = Gate(self.front, self._credentials_of, wall)
@@ -77,9 +77,10 @@ class Endpoint:
         import boto3
 
         return boto3.session.Session(
-            aws_access_key_id=self.credentials.access_key, aws_secret_access_key=self.credentials.secret_key,
+            aws_access_key_id=self.credentials.access_key,
+            aws_secret_access_key=self.credentials.secret_key,
             region_name=self.market.region,
-        )  # fmt: skip
+        )
 
     def _credentials_of(self, access_key: str) -> Credentials | None:
         return self.credentials if access_key == self.credentials.access_key else issued(access_key)

@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
+from dovetail.lab.aws.http_forms import Answer, Environ, body_of, refused
 from dovetail.lab.aws.signatures import Lookup, SignatureRefused, verify
-from dovetail.lab.aws.wire import Answer, Environ, body_of, refused
 
 _log = logging.getLogger("dovetail.aws")
 
@@ -33,10 +33,12 @@ _SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([a-z0-9-]+)/aws4_request")
 _QUERY_SERVICES = frozenset(("autoscaling", "cloudformation", "iam", "monitoring", "sns", "sts"))
 #: What services with JSON answers call it.
 _JSON_CODES = {
-    "InvalidClientTokenId": "UnrecognizedClientException", "SignatureDoesNotMatch": "InvalidSignatureException",
-    "MissingAuthenticationToken": "MissingAuthenticationTokenException", "ExpiredToken": "ExpiredTokenException",
+    "InvalidClientTokenId": "UnrecognizedClientException",
+    "SignatureDoesNotMatch": "InvalidSignatureException",
+    "MissingAuthenticationToken": "MissingAuthenticationTokenException",
+    "ExpiredToken": "ExpiredTokenException",
     "IncompleteSignature": "IncompleteSignatureException",
-}  # fmt: skip
+}
 #: Headers that let a web page read an answer.
 _CORS = ("access-control-", "vary")
 
@@ -108,7 +110,7 @@ def error(environ: Environ, status: int, code: str, message: str) -> Answer:
     if service in _QUERY_SERVICES or "form" in kind:
         text = f"<ErrorResponse><Error><Type>Sender</Type>{inside}</Error><RequestId>lab</RequestId></ErrorResponse>"
     else:
-        text = f"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>{inside}<RequestId>lab</RequestId></Error>"
+        text = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error>{inside}<RequestId>lab</RequestId></Error>'
     return status, "text/xml", text.encode()
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from dovetail.lab.aws.wire import Environ, body_of
+from dovetail.lab.aws.http_forms import Environ, body_of
 
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256\s+Credential=([^/\s]+)/(\d{8})/([a-z0-9-]+)/([A-Za-z0-9._-]+)/aws4_request\s*,\s*"
@@ -58,13 +58,17 @@ def verify(environ: Environ, credentials_of: Lookup, now: datetime) -> None:
         raise SignatureRefused("MissingAuthenticationToken", "Request is missing Authentication Token")
     found = _AUTHORIZATION.fullmatch(header.strip())
     if found is None:
-        raise SignatureRefused("IncompleteSignature", "Authorization header is not of the form AWS4-HMAC-SHA256 "
-                               "Credential=…, SignedHeaders=…, Signature=…")  # fmt: skip
+        raise SignatureRefused(
+            "IncompleteSignature",
+            "Authorization header is not of the form AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…",
+        )
     access_key, day, region, service, signed, signature = found.groups()
     credentials = credentials_of(access_key)
     if credentials is None:
-        raise SignatureRefused("InvalidClientTokenId", "The security token included in the request is invalid; "
-                               "dovetail env prints the credentials of the lab")  # fmt: skip
+        raise SignatureRefused(
+            "InvalidClientTokenId",
+            "The security token included in the request is invalid; dovetail env prints the credentials of the lab",
+        )
     if credentials.session_token and not hmac.compare_digest(
         environ.get("HTTP_X_AMZ_SECURITY_TOKEN", "").encode(), credentials.session_token.encode()
     ):
@@ -99,8 +103,9 @@ def _check_date(stamp: str, day: str, now: datetime) -> None:
     if not stamp.startswith(day):
         raise SignatureRefused("SignatureDoesNotMatch", "Date in Credential scope does not match X-Amz-Date")
     if abs(signed_at - now) > MAX_CLOCK_SKEW:
-        raise SignatureRefused("SignatureDoesNotMatch", f"Signature expired: {stamp} is not within 15 minutes of "
-                               f"{now:%Y%m%dT%H%M%SZ}")  # fmt: skip
+        raise SignatureRefused(
+            "SignatureDoesNotMatch", f"Signature expired: {stamp} is not within 15 minutes of {now:%Y%m%dT%H%M%SZ}"
+        )
 
 
 def _payload_hash(environ: Environ) -> str:

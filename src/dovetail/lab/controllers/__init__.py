@@ -1,0 +1,1 @@
+"""kube-controller-manager: the workload controllers, node lifecycle, volumes, garbage collection of pods."""

@@ -7,13 +7,13 @@ from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import CRONJOBS, JOBS
+from dovetail.lab.controllers.context import Kit
 from dovetail.lab.controllers.deployment.revision import owner
-from dovetail.lab.controllers.instants import parse, stamp
-from dovetail.lab.controllers.job import finished
-from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.job.decide import finished
+from dovetail.lab.controllers.timestamps import parse, stamp
 from dovetail.lab.controllers.views import Json
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.recorder import Involved
+from dovetail.lab.event_recorder import Involved
 from dovetail.model.cron import CronError
 from dovetail.model.cron import parse as parse_schedule
 

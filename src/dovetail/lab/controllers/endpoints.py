@@ -8,10 +8,9 @@ from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import ENDPOINTS, SERVICES
-from dovetail.lab.controllers.endpointslices import port_names, ports, selects, touched
-from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.endpointslices import Triggers, port_names, ports, selects, touched
 from dovetail.lab.controllers.pods import finished, ready, terminating
-from dovetail.lab.controllers.triggers import Triggers
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import ENDPOINTSLICES, PODS, SERVICES
+from dovetail.lab.controllers.context import Kit
 from dovetail.lab.controllers.deployment.revision import owner
-from dovetail.lab.controllers.godump import port_hash
+from dovetail.lab.controllers.hashing import port_hash
 from dovetail.lab.controllers.informer import Informer
-from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.pods import finished, ready, terminating
-from dovetail.lab.controllers.triggers import TRIGGER, Triggers
 from dovetail.lab.controllers.views import Json, NodeView, PodView
 from dovetail.lab.controllers.worker import Worker
 
@@ -194,3 +193,32 @@ def touched(services: Informer[Json], old: PodView | None, new: PodView | None) 
 def _shape(pod: PodView) -> tuple[Any, ...]:
     meta = pod.metadata
     return pod.status.pod_ip, ready(pod), terminating(pod), finished(pod), meta.labels, pod.spec.node_name
+
+
+# When the change began that a service's endpoints now show: what whoever measures their delay subtracts from.
+#
+# Readiness tells its instant, and so does the service's creation; a pod that went tells none.
+
+TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
+
+
+class Triggers:
+    """Remembers, for each service, the instants it has seen."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, dict[str, str]] = {}
+
+    def marks(self, service: Json, pods: Iterable[PodView]) -> dict[str, str]:
+        """The annotation that says the earliest instant not seen before; none if there is none."""
+        meta = service["metadata"]
+        conditions = ((pod.metadata.name, pod.status.condition("Ready")) for pod in pods)
+        now = {name: each.last_transition_time for name, each in conditions if each and each.last_transition_time}
+        seen = self._seen.get(meta["uid"])
+        self._seen[meta["uid"]] = now
+        if seen is None:
+            return {TRIGGER: meta["creationTimestamp"]}
+        fresh = [instant for name, instant in now.items() if instant > seen.get(name, "")]
+        return {TRIGGER: min(fresh)} if fresh else {}
+
+    def forget(self, service: Json) -> None:
+        self._seen.pop(service["metadata"]["uid"], None)

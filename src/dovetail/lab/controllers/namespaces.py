@@ -11,9 +11,9 @@ import msgspec
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, Conflict, NotFound
 from dovetail.kube.resources import NAMESPACES
+from dovetail.lab.controllers.context import Kit
 from dovetail.lab.controllers.deployment.status import find
-from dovetail.lab.controllers.instants import stamp
-from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import Json
 from dovetail.lab.controllers.worker import Worker
 

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
 from dovetail.kube.resources import LEASES, NODES, PODS
-from dovetail.lab.controllers.instants import stamp
-from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.context import Kit
 from dovetail.lab.controllers.pods import ready
+from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import LeaseView, NodeView, PodView, Taint
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.recorder import Involved, Recorder
+from dovetail.lab.event_recorder import Involved, Recorder
 
 MONITOR_SECONDS = 5.0
 GRACE_SECONDS = 50.0

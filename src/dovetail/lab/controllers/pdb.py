@@ -14,15 +14,15 @@ import msgspec
 from dovetail.autoscalers.hpa.proposal import go_text
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import PDBS, REPLICASETS, STATEFULSETS, Resource
-from dovetail.lab.controllers.coverage import Coverage
+from dovetail.lab.controllers.context import Kit
 from dovetail.lab.controllers.deployment.rollout import replicas, share
 from dovetail.lab.controllers.deployment.status import find, without
-from dovetail.lab.controllers.instants import parse, stamp
-from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.pdb_index import Coverage
 from dovetail.lab.controllers.pods import ready, terminating
+from dovetail.lab.controllers.timestamps import parse, stamp
 from dovetail.lab.controllers.views import Json, Owner, PodView
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.recorder import Involved
+from dovetail.lab.event_recorder import Involved
 from dovetail.model.selector import LabelSelector
 
 DELETION_TIMEOUT = timedelta(minutes=2)

@@ -6,9 +6,9 @@ import asyncio
 
 from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
 from dovetail.kube.resources import NODES, PODS
-from dovetail.lab.controllers.instants import stamp
-from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.context import Kit
 from dovetail.lab.controllers.pods import finished
+from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import NodeView, PodView
 
 PERIOD_SECONDS = 20.0

@@ -6,13 +6,18 @@ The order of victims is Kubernetes' own: the pod whose loss hurts least is delet
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cmp_to_key
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from dovetail.lab.controllers.instants import parse
-from dovetail.lab.controllers.views import PodView
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import PODS
+from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.deployment.revision import owner
+from dovetail.lab.controllers.timestamps import parse
+from dovetail.lab.controllers.views import Json, PodView
+from dovetail.lab.event_recorder import Involved
 
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -154,3 +159,64 @@ def _log_age(instant: str | None, now: datetime) -> int:
         return -1
     nanoseconds = (now - parse(instant)).total_seconds() * 1e9
     return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
+
+
+# Deleting the pods that a workload has too many of, and saying so.
+
+
+async def remove(kit: Kit, pods: Iterable[PodView], about: Involved) -> None:
+    """Delete pods that may be gone already, then wait until the shared store has seen it: else they go twice."""
+    version = 0
+    try:
+        for pod in pods:
+            try:
+                answer = await kit.kube.delete(PODS, pod.metadata.name, pod.metadata.namespace)
+            except NotFound:
+                continue
+            version = max(version, int(answer.get("metadata", {}).get("resourceVersion", 0)))
+            kit.recorder.normal(about, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
+    finally:
+        await kit.pods.seen(version)
+
+
+# A pod from a template: labels, annotations and finalizers of the template, and a reference to its owner.
+
+
+def pod_of(
+    template: Json,
+    owner_kind: tuple[str, str],
+    owner_metadata: Json,
+    *,
+    name: str | None = None,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    spec: dict[str, Any] | None = None,
+) -> Json:
+    """`owner_kind` is (apiVersion, kind). Without a name the server makes one from the prefix."""
+    given = template.get("metadata", {})
+    metadata: dict[str, Any] = {
+        "generateName": prefix(owner_metadata["name"]),
+        "namespace": owner_metadata["namespace"],
+        "ownerReferences": [owner(*owner_kind, owner_metadata)],
+    }
+    if name is not None:
+        metadata["name"] = name
+    all_labels = {**given.get("labels", {}), **(labels or {})}
+    if all_labels:
+        metadata["labels"] = all_labels
+    all_annotations = {**given.get("annotations", {}), **(annotations or {})}
+    if all_annotations:
+        metadata["annotations"] = all_annotations
+    if given.get("finalizers"):
+        metadata["finalizers"] = list(given["finalizers"])
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {**template.get("spec", {}), **(spec or {})},
+    }
+
+
+def prefix(owner_name: str) -> str:
+    """The start of a generated name: the dash is left out where it would make the prefix too long to be valid."""
+    return f"{owner_name}-" if len(owner_name) < 253 else owner_name

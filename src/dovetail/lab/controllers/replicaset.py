@@ -14,18 +14,16 @@ import msgspec
 from dovetail.kube.decode import Head
 from dovetail.kube.errors import ApiError, NotFound
 from dovetail.kube.resources import PODS, REPLICASETS, REPLICATIONCONTROLLERS, Resource
-from dovetail.lab.controllers.claim import claim_pods
+from dovetail.lab.controllers.adoption import claim_pods
+from dovetail.lab.controllers.context import Kit
 from dovetail.lab.controllers.deployment.rollout import replicas
 from dovetail.lab.controllers.deployment.status import find, without
-from dovetail.lab.controllers.instants import stamp
-from dovetail.lab.controllers.kit import Kit
-from dovetail.lab.controllers.pods import victims
-from dovetail.lab.controllers.podtemplate import pod_of
-from dovetail.lab.controllers.removal import remove
-from dovetail.lab.controllers.roster import Roster
+from dovetail.lab.controllers.pods import pod_of, remove, victims
+from dovetail.lab.controllers.replicaset_index import Roster
+from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.recorder import Involved
+from dovetail.lab.event_recorder import Involved
 from dovetail.model.selector import LabelSelector
 
 BURST = 500

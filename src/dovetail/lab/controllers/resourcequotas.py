@@ -14,8 +14,8 @@ from dovetail.kube.resources import (
     STATEFULSETS,
     Resource,
 )
-from dovetail.lab.apiserver.kinds.admission.charges import COUNTED, Amounts, charges, covers
-from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.apiserver.kinds.admission.quota_usage import COUNTED, Amounts, charges, covers
+from dovetail.lab.controllers.context import Kit
 from dovetail.lab.controllers.pods import finished
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dovetail.kube.errors import AlreadyExists, Forbidden, NotFound
 from dovetail.kube.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
-from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.context import Kit
 from dovetail.lab.controllers.views import Json
 from dovetail.lab.controllers.worker import Worker
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from dovetail.kube.errors import Conflict, NotFound
 from dovetail.kube.resources import PODS
-from dovetail.lab.controllers.instants import stamp
-from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import NodeView, PodView, Taint, Toleration
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.recorder import Involved, Recorder
+from dovetail.lab.event_recorder import Involved, Recorder
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

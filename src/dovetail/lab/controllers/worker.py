@@ -9,8 +9,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from dovetail.kube.backoff import doubled
 from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
-from dovetail.kube.retries import doubled
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
-from dovetail.lab.kubelet.behaviour import short_name
+from dovetail.lab.kubelet.container_model import short_name
 
 _REFERENCE = re.compile(r"[a-z0-9]+([._/:@-]+[a-zA-Z0-9_]+)*")
 _MISSING = re.compile(r"(does-?not-?exist|non-?existent|no-?such|not-?found|\binvalid\b|missing-image)", re.IGNORECASE)

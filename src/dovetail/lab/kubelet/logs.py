@@ -9,10 +9,10 @@ from typing import Any
 
 from dovetail.clock import Clock
 from dovetail.lab.apiserver.registry import Refusal
-from dovetail.lab.controllers.instants import stamp
-from dovetail.lab.kubelet.behaviour import short_name
-from dovetail.lab.kubelet.containerrun import ContainerRun
-from dovetail.lab.kubelet.fleet import Fleet
+from dovetail.lab.controllers.timestamps import stamp
+from dovetail.lab.kubelet.container import ContainerRun
+from dovetail.lab.kubelet.container_model import short_name
+from dovetail.lab.kubelet.kubelets import Fleet
 
 #: Lines shown of a loop that prints for ever.
 KEPT_LINES = 200

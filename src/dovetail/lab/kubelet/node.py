@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.machines import Machine
+from dovetail.lab.instances import Machine
 
 VERSION = "v1.36.3"
 LEASE_SECONDS = 40

@@ -11,14 +11,34 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, ApiError, Disconnected, NotFound
 from dovetail.kube.resources import CSINODES, LEASES, NODES
-from dovetail.lab.controllers.instants import micro
-from dovetail.lab.kubelet.machine import Seat
+from dovetail.lab.controllers.timestamps import micro
+from dovetail.lab.event_recorder import Involved, Recorder
+from dovetail.lab.instances import Machine
 from dovetail.lab.kubelet.node import body_of, conditions, csinode_of, lease_of
-from dovetail.lab.recorder import Involved, Recorder
+
+# A machine's seat in the fleet: what its kubelet knows beyond the machine itself.
+
+
+class Seat(msgspec.Struct):
+    """`silent_since` is a time of the loop; `skew` is how far its clock is off, in seconds."""
+
+    machine: Machine
+    registered: bool = False
+    ready: bool = False
+    ready_since: str = ""
+    node_uid: str = ""
+    silent_since: float | None = None
+    skew: float = 0.0
+    pressed: bool = False
+    pods: dict[str, None] = msgspec.field(default_factory=dict)
+    images: set[str] = msgspec.field(default_factory=set)
+
 
 STATUS_SECONDS, RETRY_SECONDS = 300.0, 5.0
 

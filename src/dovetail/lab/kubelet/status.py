@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from dovetail.lab.kubelet.containerrun import ContainerRun, Ended
+from dovetail.lab.kubelet.container import ContainerRun, Ended
 from dovetail.lab.kubelet.images import canonical_name, digest
-from dovetail.lab.kubelet.podrun import PodRun
+from dovetail.lab.kubelet.pod_worker import PodRun
 
 #: Seconds of the loop to the text of an instant.
 Stamp = Callable[[float], str]

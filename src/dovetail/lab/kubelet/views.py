@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.controllers.sharing import share, share_meta
+from dovetail.lab.controllers.interning import share, share_meta
 from dovetail.lab.controllers.views import Condition, Meta, Reference, Volume
 
 

@@ -1,0 +1,1 @@
+"""What containers use: load models and the usage they give."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
-from dovetail.lab.kubelet.behaviour import PREFIX, short_name
+from dovetail.lab.kubelet.container_model import PREFIX, short_name
 from dovetail.lab.kubelet.views import ContainerSpec
 from dovetail.model.quantity import QuantityError, milli, whole
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.kubelet.podrun import PodRun
+from dovetail.lab.kubelet.pod_worker import PodRun
 from dovetail.lab.load.model import Load, demand, load_of
 from dovetail.model.quantity import milli, whole
 

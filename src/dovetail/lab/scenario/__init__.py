@@ -1,0 +1,1 @@
+"""Scenarios in virtual time: files, random generators, the runner and its report."""

@@ -12,7 +12,7 @@ import yaml
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import Resource
 from dovetail.lab.scenario.schema import ScenarioError
-from dovetail.model.unreadable import told
+from dovetail.model.formats import told
 
 Json = dict[str, Any]
 

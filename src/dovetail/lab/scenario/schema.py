@@ -16,9 +16,9 @@ import msgspec
 import yaml
 
 from dovetail.clock import EPOCH
-from dovetail.lab.faultkinds import KINDS, Fault, unknown
-from dovetail.lab.seconds import Seconds, decode
-from dovetail.model.unreadable import told
+from dovetail.lab.durations import Seconds, decode
+from dovetail.lab.faults.kinds import KINDS, Fault, unknown
+from dovetail.model.formats import told
 
 Json = dict[str, Any]
 

@@ -12,9 +12,9 @@ from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import CORE_EVENTS
-from dovetail.lab.controllers.instants import micro
-from dovetail.lab.recorder import Tell
-from dovetail.lab.scheduler.words import shortened
+from dovetail.lab.controllers.timestamps import micro
+from dovetail.lab.event_recorder import Tell
+from dovetail.lab.scheduler.messages import shortened
 from dovetail.model.pods import Pod
 
 _REMEMBERED = 4096

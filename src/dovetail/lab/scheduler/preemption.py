@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from dovetail.lab.scheduler.decision import Decision, Nominated, passes
-from dovetail.lab.scheduler.words import NO_VICTIMS, unhelpful
+from dovetail.lab.scheduler.messages import NO_VICTIMS, unhelpful
+from dovetail.lab.scheduler.schedule_one import Decision, Nominated, passes
 from dovetail.model.fit import Cluster, Fit, NodeInfo, PodInfo, Rejection
 from dovetail.model.meta import condition
 from dovetail.model.workloads import PodDisruptionBudget

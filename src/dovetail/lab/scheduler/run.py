@@ -13,14 +13,14 @@ from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, KubeError, NotFound
 from dovetail.kube.log import Log
-from dovetail.lab.recorder import Tell
-from dovetail.lab.scheduler import hints, words, writes
-from dovetail.lab.scheduler.decider import Decider
-from dovetail.lab.scheduler.decision import Decision
+from dovetail.lab.event_recorder import Tell
+from dovetail.lab.scheduler import binder, messages, queueing_hints
+from dovetail.lab.scheduler.cache import Mirror
 from dovetail.lab.scheduler.events import Events
-from dovetail.lab.scheduler.mirror import Mirror
 from dovetail.lab.scheduler.preemption import Outcome, Victims
 from dovetail.lab.scheduler.queue import Entry, Queue
+from dovetail.lab.scheduler.schedule_one import Decision
+from dovetail.lab.scheduler.vectorised.schedule import Decider
 from dovetail.model.fit import PodInfo
 
 log = Log(__name__)
@@ -93,7 +93,7 @@ class Scheduler:
         message, plugins = self._why(decision, None if victims is not None else outcome.words)
         self.queue.failed(entry, plugins)
         self.events.warning(info.pod, "FailedScheduling", "Scheduling", message)
-        status = writes.unscheduled(self._clock, info.pod, "Unschedulable", message, promised)
+        status = binder.unscheduled(self._clock, info.pod, "Unschedulable", message, promised)
         if status or victims is not None:
             tasks.create_task(self._tell(info, status, victims), name=f"tell {info.pod.metadata.key}")
 
@@ -104,10 +104,10 @@ class Scheduler:
             return last[2]
         plugins = {each.plugin for each in decision.rejections.values()}
         if decision.refused is not None:
-            plugins.add(hints.rejector(decision.refused))
+            plugins.add(queueing_hints.rejector(decision.refused))
         if decision.unnamed:
             plugins.add("NodeAffinity")
-        why = words.failure(decision, preemption), frozenset(plugins)
+        why = messages.failure(decision, preemption), frozenset(plugins)
         self._last = decision, preemption, why
         return why
 
@@ -119,7 +119,7 @@ class Scheduler:
                     if victim.pod.metadata.deletion_timestamp is None:
                         await self._evict(victim, info, victims.node if victims else "")
                 if status:
-                    await writes.patch_status(self._kube, pod, status)
+                    await binder.patch_status(self._kube, pod, status)
         except NotFound:
             return
         except KubeError as problem:
@@ -127,7 +127,7 @@ class Scheduler:
 
     async def _evict(self, victim: PodInfo, preemptor: PodInfo, node: str) -> None:
         try:
-            await writes.evict_for(self._kube, self._clock, victim.pod)
+            await binder.evict_for(self._kube, self._clock, victim.pod)
         except NotFound:
             return
         text = f"Preempted by pod {preemptor.pod.metadata.uid} on node {node}"
@@ -138,10 +138,10 @@ class Scheduler:
         meta = info.pod.metadata
         try:
             if info.shape.volumes:
-                await writes.bind_volumes(self._kube, self._clock, self.mirror.cluster, info.pod, node)
+                await binder.bind_volumes(self._kube, self._clock, self.mirror.cluster, info.pod, node)
             async with self._slots:
                 await self._kube.bind(meta.name, meta.namespace, node, meta.uid or None)
-        except (KubeError, writes.BindFailed) as problem:
+        except (KubeError, binder.BindFailed) as problem:
             await self._unbind(entry, problem)
             return
         self._bound(entry, node)
@@ -162,8 +162,8 @@ class Scheduler:
         if isinstance(problem, NotFound):
             return
         said = problem.message if isinstance(problem, ApiError) else str(problem)
-        volumes = isinstance(problem, writes.BindFailed)
+        volumes = isinstance(problem, binder.BindFailed)
         part = 'PreBind plugin "VolumeBinding"' if volumes else 'Bind plugin "DefaultBinder"'
         message = f"running {part}: {said}"
         self.events.warning(pod, "FailedScheduling", "Scheduling", message)
-        await self._tell(entry.info, writes.unscheduled(self._clock, pod, "SchedulerError", message, None), None)
+        await self._tell(entry.info, binder.unscheduled(self._clock, pod, "SchedulerError", message, None), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dovetail.model.fit.podinfo import Kind, PodInfo
-from dovetail.model.hostports import HostPort
+from dovetail.model.host_ports import HostPort
 from dovetail.model.nodes import Node
 from dovetail.model.quantity import resources
 

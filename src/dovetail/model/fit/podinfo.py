@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from dovetail.model.fit.terms import AffinityTerm, Spread, WeightedTerm, affinity_terms, spreads, weighted_terms
-from dovetail.model.hostports import HostPort, host_ports
+from dovetail.model.host_ports import HostPort, host_ports
 from dovetail.model.nodes import Node
-from dovetail.model.podrequests import incoming_requests, requests, scored_requests
+from dovetail.model.pod_resources import incoming_requests, requests, scored_requests
 from dovetail.model.pods import (
     Container,
     NodeSelectorRequirement,

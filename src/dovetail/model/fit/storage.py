@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dovetail.model.claims import class_name
 from dovetail.model.pods import Pod, Volume
+from dovetail.model.pvc_problems import class_name
 from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 
 

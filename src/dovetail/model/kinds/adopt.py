@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.model.kinds.beta import CLASS_ANNOTATION, member
+from dovetail.model.kinds.conversion_annotations import DOMAIN, annotation, put, take
 from dovetail.model.kinds.convert import expand
-from dovetail.model.kinds.memory import DOMAIN, annotation, put, take
+from dovetail.model.kinds.convert_v1beta1 import CLASS_ANNOTATION, member
 from dovetail.model.kinds.schema import Json
 from dovetail.model.labels import PROVISIONER_NAME
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
+from dovetail.model.kinds.common import AMOUNT
 from dovetail.model.kinds.conditions import CONDITIONS, StatusCondition
-from dovetail.model.kinds.parts import AMOUNT
 from dovetail.model.kinds.schema import Field, Rule
 from dovetail.model.meta import Amount, ObjectMeta, View
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from dovetail.model.kinds import alpha, beta
-from dovetail.model.kinds.memory import (
+from dovetail.model.kinds import convert_v1alpha5, convert_v1beta1
+from dovetail.model.kinds.conversion_annotations import (
     annotation,
     copied,
     copy,
@@ -57,32 +57,32 @@ def _after(first: Callable[[Json], Json], second: Callable[[Json], Json]) -> Cal
 
 
 STEPS = (
-    Step(GROUP, "v1beta1", "NodePool", "NodePool", beta.pool_up, beta.pool_down),
-    Step(GROUP, "v1beta1", "NodeClaim", "NodeClaim", beta.claim_up, beta.claim_down),
-    Step(AWS_GROUP, "v1beta1", "EC2NodeClass", "EC2NodeClass", beta.class_up, beta.class_down),
+    Step(GROUP, "v1beta1", "NodePool", "NodePool", convert_v1beta1.pool_up, convert_v1beta1.pool_down),
+    Step(GROUP, "v1beta1", "NodeClaim", "NodeClaim", convert_v1beta1.claim_up, convert_v1beta1.claim_down),
+    Step(AWS_GROUP, "v1beta1", "EC2NodeClass", "EC2NodeClass", convert_v1beta1.class_up, convert_v1beta1.class_down),
     Step(
         GROUP,
         "v1alpha5",
         "Provisioner",
         "NodePool",
-        _then(alpha.provisioner_up, beta.pool_up),
-        _after(beta.pool_down, alpha.provisioner_down),
+        _then(convert_v1alpha5.provisioner_up, convert_v1beta1.pool_up),
+        _after(convert_v1beta1.pool_down, convert_v1alpha5.provisioner_down),
     ),
     Step(
         GROUP,
         "v1alpha5",
         "Machine",
         "NodeClaim",
-        _then(alpha.machine_up, beta.claim_up),
-        _after(beta.claim_down, alpha.machine_down),
+        _then(convert_v1alpha5.machine_up, convert_v1beta1.claim_up),
+        _after(convert_v1beta1.claim_down, convert_v1alpha5.machine_down),
     ),
     Step(
         AWS_GROUP,
         "v1alpha1",
         "AWSNodeTemplate",
         "EC2NodeClass",
-        _then(alpha.template_up, beta.class_up),
-        _after(beta.class_down, alpha.template_down),
+        _then(convert_v1alpha5.template_up, convert_v1beta1.class_up),
+        _after(convert_v1beta1.class_down, convert_v1alpha5.template_down),
     ),
 )
 _OLDER = {(f"{step.group}/{step.version}", step.kind): step for step in STEPS}
@@ -224,19 +224,19 @@ def _merge_patch(old: Any, new: Any) -> Any:
 
 def _looks_beta(obj: Json) -> bool:
     if obj.get("kind") == "NodePool":
-        spec = beta.member(obj, "spec")
-        reference = beta.member(spec, "template", "spec", "nodeClassRef")
-        policy = beta.member(spec, "disruption").get("consolidationPolicy")
+        spec = convert_v1beta1.member(obj, "spec")
+        reference = convert_v1beta1.member(spec, "template", "spec", "nodeClassRef")
+        policy = convert_v1beta1.member(spec, "disruption").get("consolidationPolicy")
         return policy == "WhenUnderutilized" or (bool(reference) and "group" not in reference)
     if obj.get("kind") == "NodeClaim":
-        reference = beta.member(obj, "spec", "nodeClassRef")
+        reference = convert_v1beta1.member(obj, "spec", "nodeClassRef")
         return bool(reference) and "group" not in reference
-    spec = beta.member(obj, "spec")
+    spec = convert_v1beta1.member(obj, "spec")
     return obj.get("kind") == "EC2NodeClass" and "amiFamily" in spec and not spec.get("amiSelectorTerms")
 
 
 def _applied(obj: Json) -> Json | None:
-    text = beta.member(obj, "metadata", "annotations").get(LAST_APPLIED)
+    text = convert_v1beta1.member(obj, "metadata", "annotations").get(LAST_APPLIED)
     try:
         found = json.loads(text) if isinstance(text, str) else None
     except ValueError:
@@ -247,9 +247,9 @@ def _applied(obj: Json) -> Json | None:
 def expand(obj: Mapping[str, Any], notes: Notes | None = None) -> list[Json]:
     """Everything an object means, in v1: a Provisioner with an inline provider is a pool and a class."""
     found = [to_v1(obj, notes)]
-    provider = beta.member(obj, "spec", "provider")
+    provider = convert_v1beta1.member(obj, "spec", "provider")
     if obj.get("kind") == "Provisioner" and provider:
-        metadata = {"name": beta.member(obj, "metadata").get("name")}
+        metadata = {"name": convert_v1beta1.member(obj, "metadata").get("name")}
         template = {
             "apiVersion": f"{AWS_GROUP}/v1alpha1",
             "kind": "AWSNodeTemplate",
@@ -283,7 +283,7 @@ def gather(objects: Iterable[Mapping[str, Any]]) -> tuple[dict[tuple[str, str], 
     collisions = []
     for obj in sorted(objects, key=lambda each: generation(each) is not None):
         for each in expand(obj):
-            key = (str(each.get("kind")), str(beta.member(each, "metadata").get("name")))
+            key = (str(each.get("kind")), str(convert_v1beta1.member(each, "metadata").get("name")))
             if key in found:
                 collisions.append(Collision(*key, (origin[key], str(obj.get("kind")))))
             else:

@@ -9,8 +9,7 @@ from typing import Annotated
 import msgspec
 
 from dovetail.model import duration
-from dovetail.model.kinds.conditions import CONDITIONS, ClaimCondition
-from dovetail.model.kinds.parts import (
+from dovetail.model.kinds.common import (
     AMOUNT,
     EXPIRE_AFTER,
     REQUIREMENTS,
@@ -21,6 +20,7 @@ from dovetail.model.kinds.parts import (
     NodeClassRef,
     Taint,
 )
+from dovetail.model.kinds.conditions import CONDITIONS, ClaimCondition
 from dovetail.model.kinds.schema import Field, Rule
 from dovetail.model.labels import NODEPOOL
 from dovetail.model.meta import Amount, ObjectMeta, View

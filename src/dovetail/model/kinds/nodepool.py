@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 from dovetail.model import duration
-from dovetail.model.kinds.conditions import CONDITIONS, StatusCondition
-from dovetail.model.kinds.parts import (
+from dovetail.model.kinds.common import (
     AMOUNT,
     DURATION_OR_NEVER,
     EXPIRE_AFTER,
@@ -22,6 +21,7 @@ from dovetail.model.kinds.parts import (
     Taint,
     label_rules,
 )
+from dovetail.model.kinds.conditions import CONDITIONS, StatusCondition
 from dovetail.model.kinds.schema import Field, Rule
 from dovetail.model.meta import Amount, ObjectMeta, View
 

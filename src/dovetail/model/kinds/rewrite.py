@@ -16,14 +16,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from dovetail.model.kinds import beta
+from dovetail.model.kinds import convert_v1beta1
+from dovetail.model.kinds.conversion_annotations import annotation, copied, take
 from dovetail.model.kinds.convert import ConversionError, expand, from_v1, generation
 from dovetail.model.kinds.crds import struct_of
-from dovetail.model.kinds.graft import graft, plain
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION
-from dovetail.model.kinds.memory import annotation, copied, take
 from dovetail.model.kinds.notes import Note, Notes
 from dovetail.model.kinds.schema import Json
+from dovetail.model.kinds.yaml_merge import graft, plain
 from dovetail.model.labels import PROVISIONER_NAME
 
 _DIVIDER = re.compile(r"^---(?:[ \t].*)?(?:\n|\Z)", re.MULTILINE)
@@ -115,7 +115,7 @@ def _due(tree: Mapping[str, Any], version: str) -> bool:
 
 def _object(tree: CommentedMap, version: str, kubelets: Mapping[str, Json]) -> tuple[list[CommentedMap], list[Remark]]:
     old, notes = plain(tree), Notes([])
-    subject = f'{old.get("kind")} "{beta.member(old, "metadata").get("name")}"'
+    subject = f'{old.get("kind")} "{convert_v1beta1.member(old, "metadata").get("name")}"'
     first, *more = [_presentable(each, version, kubelets, notes) for each in expand(old, notes)]
     written = [graft(tree, first), *(graft(CommentedMap(), each) for each in more)]
     return written, [Remark(subject, note) for note in notes.found]
@@ -130,19 +130,19 @@ def _presentable(obj: Json, version: str, kubelets: Mapping[str, Json], notes: N
         found = from_v1(found, version)
         _losses(found, notes)
         return found
-    take(found, beta.CLASS_ANNOTATION)
-    labels = beta.member(found, "spec", "template", "metadata", "labels")
+    take(found, convert_v1beta1.CLASS_ANNOTATION)
+    labels = convert_v1beta1.member(found, "spec", "template", "metadata", "labels")
     if labels.pop(PROVISIONER_NAME, None) is not None:
         notes.meaning("spec.labels", f"nodes no longer carry {PROVISIONER_NAME}; select karpenter.sh/nodepool instead")
         if not labels:
-            beta.member(found, "spec", "template", "metadata").pop("labels")
-        if not beta.member(found, "spec", "template", "metadata"):
-            beta.member(found, "spec", "template").pop("metadata", None)
-    name = str(beta.member(found, "metadata").get("name"))
+            convert_v1beta1.member(found, "spec", "template", "metadata").pop("labels")
+        if not convert_v1beta1.member(found, "spec", "template", "metadata"):
+            convert_v1beta1.member(found, "spec", "template").pop("metadata", None)
+    name = str(convert_v1beta1.member(found, "metadata").get("name"))
     if found.get("kind") == "EC2NodeClass" and name in kubelets:
         found["spec"]["kubelet"] = kubelets[name]
         notes.added("spec.kubelet", "the kubelet settings of the pools that use this class")
-    reference = str(beta.member(found, "spec", "template", "spec", "nodeClassRef").get("name"))
+    reference = str(convert_v1beta1.member(found, "spec", "template", "spec", "nodeClassRef").get("name"))
     if found.get("kind") == "NodePool" and reference in kubelets:
         take(found, KUBELET_ANNOTATION)
     return found
@@ -165,10 +165,10 @@ def _kubelets(trees: Sequence[CommentedMap | None]) -> dict[str, Json]:
             continue
         for obj in expand(plain(tree)):
             if obj.get("kind") == "EC2NodeClass":
-                classes.add(str(beta.member(obj, "metadata").get("name")))
+                classes.add(str(convert_v1beta1.member(obj, "metadata").get("name")))
             elif obj.get("kind") == "NodePool":
-                text = beta.member(obj, "metadata", "annotations").get(KUBELET_ANNOTATION)
-                name = str(beta.member(obj, "spec", "template", "spec", "nodeClassRef").get("name"))
+                text = convert_v1beta1.member(obj, "metadata", "annotations").get(KUBELET_ANNOTATION)
+                name = str(convert_v1beta1.member(obj, "spec", "template", "spec", "nodeClassRef").get("name"))
                 asked.setdefault(name, []).append(json.loads(text) if text else {})
     return {
         name: settings[0]

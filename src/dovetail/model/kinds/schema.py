@@ -1,7 +1,7 @@
 """How a field of our kinds is described once, for the API server, for lint and for the reader.
 
 A struct's field carries a `Field` in its annotation. From it come the CRD's OpenAPI schema (`schema_of`) and
-our own checks without a server (`dovetail.model.kinds.check`). A `Rule` says its condition twice, in CEL for
+our own checks without a server (`dovetail.model.kinds.admission`). A `Rule` says its condition twice, in CEL for
 the API server and in Python for us; a test on a real API server holds the two together.
 """
 

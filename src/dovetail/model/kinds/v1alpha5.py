@@ -12,11 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dovetail.model.kinds.devices import VOLUME_TYPES
-from dovetail.model.kinds.kubelet import KUBELET, Kubelet
-from dovetail.model.kinds.nodeclaim import Requests
-from dovetail.model.kinds.nodeclass import ImageRequirement, SecurityGroupStatus, SubnetStatus
-from dovetail.model.kinds.parts import (
+from dovetail.model.kinds.common import (
     AMOUNT,
     BETA_OPERATORS,
     KEY_TEXT,
@@ -30,6 +26,10 @@ from dovetail.model.kinds.parts import (
     number_rule,
     values_rule,
 )
+from dovetail.model.kinds.devices import VOLUME_TYPES
+from dovetail.model.kinds.kubelet import KUBELET, Kubelet
+from dovetail.model.kinds.nodeclaim import Requests
+from dovetail.model.kinds.nodeclass import ImageRequirement, SecurityGroupStatus, SubnetStatus
 from dovetail.model.kinds.schema import Field, Rule
 from dovetail.model.labels import HOSTNAME
 from dovetail.model.meta import Amount, ObjectMeta, View

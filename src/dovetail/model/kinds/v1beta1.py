@@ -10,22 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dovetail.model.kinds.conditions import PLAIN_CONDITIONS, ClaimCondition, StatusCondition
-from dovetail.model.kinds.devices import DEVICES, METADATA, BetaDevice, BetaMetadataOptions
-from dovetail.model.kinds.kubelet import KUBELET, Kubelet
-from dovetail.model.kinds.nodeclaim import Requests
-from dovetail.model.kinds.nodeclass import (
-    ONE_IDENTITY,
-    PROFILE_TEXT,
-    ROLE_TEXT,
-    ImageRequirement,
-    SecurityGroupStatus,
-    SubnetStatus,
-    filled,
-    tag_rules,
-)
-from dovetail.model.kinds.nodepool import BUDGET_DURATION, BUDGET_NODES, BUDGET_SCHEDULE, SCHEDULE_RULE
-from dovetail.model.kinds.parts import (
+from dovetail.model.kinds.common import (
     AMOUNT,
     BETA_AWS_LABELS,
     BETA_OPERATORS,
@@ -42,6 +27,21 @@ from dovetail.model.kinds.parts import (
     number_rule,
     values_rule,
 )
+from dovetail.model.kinds.conditions import PLAIN_CONDITIONS, ClaimCondition, StatusCondition
+from dovetail.model.kinds.devices import DEVICES, METADATA, BetaDevice, BetaMetadataOptions
+from dovetail.model.kinds.kubelet import KUBELET, Kubelet
+from dovetail.model.kinds.nodeclaim import Requests
+from dovetail.model.kinds.nodeclass import (
+    ONE_IDENTITY,
+    PROFILE_TEXT,
+    ROLE_TEXT,
+    ImageRequirement,
+    SecurityGroupStatus,
+    SubnetStatus,
+    filled,
+    tag_rules,
+)
+from dovetail.model.kinds.nodepool import BUDGET_DURATION, BUDGET_NODES, BUDGET_SCHEDULE, SCHEDULE_RULE
 from dovetail.model.kinds.schema import Field, Rule
 from dovetail.model.kinds.selectors import (
     BetaImageTerm,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dovetail.model import duration, labels
 from dovetail.model.formats import label_value, qualified_name
+from dovetail.model.kinds.common import ClaimTerm, Taint, Term
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.kinds.overlay import RESERVED, NodeOverlay
-from dovetail.model.kinds.parts import ClaimTerm, Taint, Term
 
 #: Labels that a requirement of a pool or an overlay may name; the class has its own field, `nodeClassRef`.
 KNOWN = labels.WELL_KNOWN - {f"{labels.AWS_GROUP}/ec2nodeclass", f"{labels.AWS_GROUP}/nitro-sandbox"}

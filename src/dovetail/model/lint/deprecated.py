@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dovetail.model.kinds.check import Path
+from dovetail.model.kinds.admission import Path
 from dovetail.model.kinds.convert import generation
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.subject import Subject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dovetail.model.kinds.check import Path
+from dovetail.model.kinds.admission import Path
 from dovetail.model.kinds.crds import KINDS, struct_of
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.source import Document

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from dovetail.model.lint.classes import classes
+from dovetail.model.lint.catalog import Shop
+from dovetail.model.lint.cross_object import fleet
 from dovetail.model.lint.deprecated import deprecated
 from dovetail.model.lint.envelope import is_known, metadata, stranger, subjects
 from dovetail.model.lint.findings import Finding
-from dovetail.model.lint.fleet import fleet
-from dovetail.model.lint.pools import pools, refusals
-from dovetail.model.lint.shape import shape
-from dovetail.model.lint.shop import Shop
+from dovetail.model.lint.nodeclasses import classes
+from dovetail.model.lint.nodepools import pools, refusals
+from dovetail.model.lint.requirements import wishes
+from dovetail.model.lint.schema import shape
 from dovetail.model.lint.source import Source, read
 from dovetail.model.lint.subject import Subject
-from dovetail.model.lint.wishes import wishes
 
 
 def lint(sources: Iterable[Source], now: datetime, shop: Shop | None = None) -> list[Finding]:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from dovetail.model.kinds.check import Path
+from dovetail.model.kinds.admission import Path
 from dovetail.model.lint.findings import Finding
 
 _DEPTH = 60
@@ -97,9 +97,13 @@ def read(source: Source) -> tuple[list[Document], list[Finding]]:
 def _no_manifest(file: str, node: yaml.Node) -> Finding:
     kind = "a list" if isinstance(node, yaml.SequenceNode) else "a single value"
     return Finding(
-        code="DV004", message=f"not a manifest: {kind} where an object with apiVersion and kind is expected", file=file,
-        line=node.start_mark.line + 1, column=node.start_mark.column + 1, hint="divide objects by a line of ---",
-    )  # fmt: skip
+        code="DV004",
+        message=f"not a manifest: {kind} where an object with apiVersion and kind is expected",
+        file=file,
+        line=node.start_mark.line + 1,
+        column=node.start_mark.column + 1,
+        hint="divide objects by a line of ---",
+    )
 
 
 def _nodes(text: str) -> Iterator[yaml.Node]:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from dovetail.model.kinds import EC2NodeClass, NodeOverlay, NodePool
-from dovetail.model.kinds.check import Path, render
+from dovetail.model.kinds.admission import Path, render
+from dovetail.model.kinds.common import Term
 from dovetail.model.kinds.convert import to_v1
-from dovetail.model.kinds.parts import Term
 from dovetail.model.lint.findings import Edit, Finding
 from dovetail.model.lint.source import Document, Span
 from dovetail.model.meta import view

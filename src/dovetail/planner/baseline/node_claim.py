@@ -36,8 +36,9 @@ class Step:
             self.nodes = ask.nodes & problem.passing((term,))
         self.size = (id(ask.steps), self.mask)
         """What decides whether some machine holds the pod; steps that have it in common share the answer."""
-        self.strict = [_among(axis.key, named, required)
-                       for axis, named in zip(problem.axes, market.tally.named, strict=True)]  # fmt: skip
+        self.strict = [
+            _among(axis.key, named, required) for axis, named in zip(problem.axes, market.tally.named, strict=True)
+        ]
         self.narrow = market.narrowed_by(term)
 
 
@@ -237,8 +238,11 @@ def open_domains(market: Market, pool: int) -> list[int | None]:
     template = market.problem.pools[pool]
     given: Mapping[str, str] = template.labels
     for axis, named in zip(market.problem.axes, market.tally.named, strict=True):
-        rules = [(each.key, each.operator, each.values) for each in template.requirements
-                 if each.key == axis.key and each.operator == "In"]  # fmt: skip
+        rules = [
+            (each.key, each.operator, each.values)
+            for each in template.requirements
+            if each.key == axis.key and each.operator == "In"
+        ]
         if axis.key in given:
             found.append(bits(at for at, value in enumerate(named) if value == given[axis.key]))
         else:

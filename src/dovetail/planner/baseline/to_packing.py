@@ -126,8 +126,10 @@ def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple
         if each.place < 0:
             asks[each.place][each.ask] += 1
     choosy = problem.diversity is not None and lenient is not None
-    bins = {place: _opened(board, mask, asks[place], outcome.wide[place] if choosy else None)
-            for place, mask in outcome.masks.items()}  # fmt: skip
+    bins = {
+        place: _opened(board, mask, asks[place], outcome.wide[place] if choosy else None)
+        for place, mask in outcome.masks.items()
+    }
     waiting, before = outcome.placed, len(outcome.placed) + 1
     while len(waiting) < before:  # a spread that refuses a pod may take it once others have come
         before, refused = len(waiting), list[Placed]()

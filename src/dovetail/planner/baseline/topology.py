@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 
-from dovetail.model.instancetype import InstanceType
+from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
 from dovetail.planner.offerings.open_labels import pool_clauses
 from dovetail.planner.problem.compile import Problem
@@ -37,13 +37,16 @@ class Tally:
             self.named, self._offered = before.named, before._offered
         else:
             named = [[_named(pool, axis.key) for pool in problem.pools] for axis in problem.axes]
-            self.named = [[*axis.values, *sorted(set[str]().union(*each).difference(axis.values))]
-                          for each, axis in zip(named, problem.axes, strict=True)]  # fmt: skip
+            self.named = [
+                [*axis.values, *sorted(set[str]().union(*each).difference(axis.values))]
+                for each, axis in zip(named, problem.axes, strict=True)
+            ]
             self._offered = _offered(problem, named)
         """The domains on every axis; behind those for sale others that pools name: the reference sees them, empty."""
         self.everywhere = [(1 << len(every)) - 1 for every in self.named]
-        self._unsold = [bits(range(len(axis.values), len(every)))
-                        for every, axis in zip(self.named, problem.axes, strict=True)]  # fmt: skip
+        self._unsold = [
+            bits(range(len(axis.values), len(every))) for every, axis in zip(self.named, problem.axes, strict=True)
+        ]
         self._known = dict(self._offered)
         self.axis_at = {axis.key: at for at, axis in enumerate(problem.axes)}
         self._members: dict[int, dict[int, int]] = {}
@@ -67,9 +70,7 @@ class Tally:
                 return False
             if cell.kind == AFFINITY and not here and (not mine or self._members[cell.index]):
                 return False
-        return not any(
-            cell.kind == ANTI and self._owners[cell.index].get(place, 0) for cell in ask.ties.host_members
-        )
+        return not any(cell.kind == ANTI and self._owners[cell.index].get(place, 0) for cell in ask.ties.host_members)
 
     def closed_hosts(self, ask: Ask) -> set[Place]:
         """Machines that hostname rules close to a pod, all at once; of those that are open `host_admits` knows more."""

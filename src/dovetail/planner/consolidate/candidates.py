@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from msgspec.structs import replace
 
-from dovetail.model.instancetype import InstanceType
+from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod
@@ -79,11 +79,14 @@ class Fleet:
         kinds = {(pool.name, kind.name): kind for pool in self.snapshot.pools for kind in pool.types}
         stands = [
             Stand(
-                node.pool or "", node.price or 0.0, [self.classes[pod_key(pod)] for pod in self.moved[node.name]],
-                free, _resold(node, kinds),
+                node.pool or "",
+                node.price or 0.0,
+                [self.classes[pod_key(pod)] for pod in self.moved[node.name]],
+                free,
+                _resold(node, kinds),
             )
             for node, free in zip(self.candidates, self.free, strict=True)
-        ]  # fmt: skip
+        ]
         ours = {node.name for node in self.candidates}
         staying = sum(node.price or 0.0 for node in self.snapshot.nodes if not node.deleting and node.name not in ours)
         return floor_of(self.whole, stands, staying, self.most, seconds)
@@ -113,9 +116,12 @@ class Fleet:
         return provision(self._world(self.candidates)).cost.per_hour
 
     def without(
-        self, gone: Sequence[NodeState], seed: int = 0, deadline: float | None = None,
+        self,
+        gone: Sequence[NodeState],
+        seed: int = 0,
+        deadline: float | None = None,
         optimiser: Optimiser | None = None,
-    ) -> Choice | None:  # fmt: skip
+    ) -> Choice | None:
         """The choice to remove these, if all who have a place now have one then."""
         plan = provision(self._world(gone), seed=seed, deadline=deadline, optimiser=optimiser)
         if not self._missing.issuperset(plan.unschedulable):
@@ -232,10 +238,11 @@ def _guarded(snapshot: Snapshot, moved: Mapping[str, Sequence[Pod]]) -> dict[str
         mine = Counter[str]()
         for pod in pods:
             over = [
-                each for each in snapshot.budgets
+                each
+                for each in snapshot.budgets
                 if each.metadata.namespace == pod.metadata.namespace
                 and matches(each.spec.selector, pod.metadata.labels)
-            ]  # fmt: skip
+            ]
             for each in over:
                 if len(over) > 1 or each.spec.unhealthy_pod_eviction_policy != "AlwaysAllow" or _ready(pod):
                     mine[each.metadata.key] += 1 if len(over) == 1 else 1 << 30

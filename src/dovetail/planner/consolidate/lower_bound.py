@@ -84,8 +84,10 @@ def _kept(bought: float, dues: Floats, pools: Sequence[str], must: Mapping[str, 
 def _values(fluid: Fluid, stands: Sequence[Stand]) -> Floats:
     """What the pods are worth at most that each machine holds if it stays: its own, and as many more as have room."""
     asks = [flow.demand.ask for flow in fluid.flows]
-    each = {ask.cls.index: float(total) / flow.demand.count
-            for ask, flow, total in zip(asks, fluid.flows, fluid.worth, strict=True)}  # fmt: skip
+    each = {
+        ask.cls.index: float(total) / flow.demand.count
+        for ask, flow, total in zip(asks, fluid.flows, fluid.worth, strict=True)
+    }
     own = np.array([sum(each.get(index, 0.0) for index in stand.pods) for stand in stands])
     if asks and stands:
         asked = fluid.rates @ np.array([ask.request for ask in asks], dtype=np.float64).T

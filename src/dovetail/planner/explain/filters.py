@@ -269,8 +269,10 @@ def _words(group: Group, ask: Ask) -> str:
 
 def _selected(selector: Term) -> str:
     """A selector as short as people write it."""
-    told = [f"{key}={values[0]}" if operator == "In" and len(values) == 1 else text((key, operator, values))
-            for key, operator, values in selector]  # fmt: skip
+    told = [
+        f"{key}={values[0]}" if operator == "In" and len(values) == 1 else text((key, operator, values))
+        for key, operator, values in selector
+    ]
     return ",".join(told) or "any pod"
 
 

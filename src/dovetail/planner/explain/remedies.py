@@ -81,9 +81,14 @@ def widened(problem: Problem, board: Board, ask: Ask, pool: int, funnel: Funnel)
 def barren(pool: Pool) -> Funnel:
     """A pool that has nothing to offer to anybody, and what of its own is to blame; what the pod lacks comes on top."""
     words, start = _to_blame(pool), sum(len(kind.offerings) for kind in pool.types)
-    return Funnel(start=start, steps=(Step(clause=words, left=0),), code="NO_TYPE_MATCHES", emptied_by=words,
-                  cure="widen what the NodePool requires" if start else "see why its NodeClass offers none",
-                  misses=2)  # fmt: skip
+    return Funnel(
+        start=start,
+        steps=(Step(clause=words, left=0),),
+        code="NO_TYPE_MATCHES",
+        emptied_by=words,
+        cure="widen what the NodePool requires" if start else "see why its NodeClass offers none",
+        misses=2,
+    )
 
 
 def _to_blame(pool: Pool) -> str:

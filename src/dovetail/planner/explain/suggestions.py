@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Set
 
-from dovetail.model.instancetype import InstanceType
+from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, WELL_KNOWN, ZONE
 from dovetail.model.selector import integer
 from dovetail.model.spelling import nearest

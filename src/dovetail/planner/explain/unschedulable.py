@@ -22,9 +22,23 @@ from dovetail.planner.problem.request import Ask
 from dovetail.planner.problem.resources import PORT
 
 #: Of pools that lack one thing each, further along is nearer to a place.
-_PROGRESS = ("NO_TYPE_FITS", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "VOLUME_ZONE", "VOLUME_LIMIT", "HOST_PORT_TAKEN",
-             "UNTOLERATED_TAINT", "NO_PRICE", "NO_OFFERING", "AFFINITY", "ANTI_AFFINITY", "SPREAD", "RESERVATION_FULL",
-             "LIMIT_REACHED", "MIN_VALUES")  # fmt: skip
+_PROGRESS = (
+    "NO_TYPE_FITS",
+    "UNKNOWN_LABEL",
+    "NO_TYPE_MATCHES",
+    "VOLUME_ZONE",
+    "VOLUME_LIMIT",
+    "HOST_PORT_TAKEN",
+    "UNTOLERATED_TAINT",
+    "NO_PRICE",
+    "NO_OFFERING",
+    "AFFINITY",
+    "ANTI_AFFINITY",
+    "SPREAD",
+    "RESERVATION_FULL",
+    "LIMIT_REACHED",
+    "MIN_VALUES",
+)
 #: Of those that a question turned away, how many types are named, and how many offerings are looked at for them.
 _NAMED, _LOOKED_AT = 10, 200
 
@@ -79,14 +93,23 @@ def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
     short = _short_of(problem, ask, at)
     others = [each.words for each in more if not each.resource and not each.mask >> at & 1]
     one = problem.pools[pool]
-    told = (hints.of_amounts(columns, one, question.resource, at) if question.resource
-            else hints.of_labels(columns, one, question.clauses, before))  # fmt: skip
+    told = (
+        hints.of_amounts(columns, one, question.resource, at)
+        if question.resource
+        else hints.of_labels(columns, one, question.clauses, before)
+    )
     words = f"{question.words} ({told})" if told else question.words
     steps.append(_step(columns, words, before, 0))
-    return Funnel(start=start, steps=tuple(steps), code=question.code, emptied_by=words,
-                  cure=cure(columns, one, question), nearest=columns.rows[at].choice,
-                  nearest_lacks=", ".join([*short.values(), *others]),
-                  misses=len(short.keys() - {question.resource}) + len(others) + 1)  # fmt: skip
+    return Funnel(
+        start=start,
+        steps=tuple(steps),
+        code=question.code,
+        emptied_by=words,
+        cure=cure(columns, one, question),
+        nearest=columns.rows[at].choice,
+        nearest_lacks=", ".join([*short.values(), *others]),
+        misses=len(short.keys() - {question.resource}) + len(others) + 1,
+    )
 
 
 def _step(columns: Columns, words: str, before: int, left: int) -> Step:

@@ -20,9 +20,7 @@ def _price(machines: Sequence[Machine]) -> float:
     return sum([machine.price for machine in machines])
 
 
-def plan_of(
-    problem: Problem, packing: Packing, tier: int = 1, bound: float | None = None, bound_of: str = ""
-) -> Plan:
+def plan_of(problem: Problem, packing: Packing, tier: int = 1, bound: float | None = None, bound_of: str = "") -> Plan:
     """The packing as a plan, with reasons for those left over."""
     machines, placements, left = machines_and_placements(problem, packing)
     least = _price(machines)

@@ -132,9 +132,10 @@ class Launcher:
         if known is None:
             machines = max(1, self.counts[pool])
             known = self._short[pool] = [
-                (name, left) for name, left in self.board.left[pool].items()
+                (name, left)
+                for name, left in self.board.left[pool].items()
                 if name != "nodes" and max(0, left) // machines < self.columns.largest(name, pool)
-            ]  # fmt: skip
+            ]
         return known
 
     def _offer(self, mask: int, column: Column, pool: Pool) -> Offer:
@@ -208,10 +209,12 @@ def recharged(problem: Problem, was: Machine, machine: Machine) -> Machine:
 def _row(problem: Problem, machine: Machine) -> int:
     """The column of a machine's first offering."""
     return next(
-        each.index for each in problem.columns.rows
-        if each.choice == machine.choice and problem.pools[each.pool].name == machine.pool
+        each.index
+        for each in problem.columns.rows
+        if each.choice == machine.choice
+        and problem.pools[each.pool].name == machine.pool
         and all(machine.labels.get(key) == value for key, value in each.flavour)
-    )  # fmt: skip
+    )
 
 
 def daemons_take(columns: Columns) -> list[str]:

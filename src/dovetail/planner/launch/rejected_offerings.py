@@ -47,10 +47,11 @@ def _rivals(columns: Columns, chosen: Column, dims: Sequence[str]) -> list[_Riva
         if len(found) == _MOST:
             break
     return [
-        _Rival(each, [max(0, int(columns.amounts(name)[each.index])) for name in dims],
-               1 << each.index & columns.available)
+        _Rival(
+            each, [max(0, int(columns.amounts(name)[each.index])) for name in dims], 1 << each.index & columns.available
+        )
         for each in found.values()
-    ]  # fmt: skip
+    ]
 
 
 def _because(board: Board, at: int, rival: _Rival, chosen: Column, these: Company, used: list[int]) -> str:

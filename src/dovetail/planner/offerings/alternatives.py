@@ -47,8 +47,12 @@ def sayable(columns: Columns, mask: int, column: Column, enough: Callable[[int],
     """
     best, said = columns.rows[lowest(mask)], mask
     while admitted := beyond(columns, said, column):
-        ways = [where for key in _SAID for value, where in columns.by_label(key).items()
-                if where & admitted and value != columns.label(best, key) and enough(said & ~where)]  # fmt: skip
+        ways = [
+            where
+            for key in _SAID
+            for value, where in columns.by_label(key).items()
+            if where & admitted and value != columns.label(best, key) and enough(said & ~where)
+        ]
         if not ways:
             return mask
         said &= ~max(ways, key=lambda where: (where & admitted).bit_count() / (where & said).bit_count())

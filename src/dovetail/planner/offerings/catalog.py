@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPOOL, ZONE
 from dovetail.planner.offerings.open_labels import (
     ALWAYS,
@@ -386,8 +386,11 @@ def _choice(kind: InstanceType, offering: Offering) -> Choice:
 
 def _entries(pool: Pool, by_key: Mapping[str, list[Clause]], asked: Asked) -> list[_Entry]:
     defined = _defined(pool)
-    kinds = [kind for kind in pool.types if kind.offerings
-             and all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items())]  # fmt: skip
+    kinds = [
+        kind
+        for kind in pool.types
+        if kind.offerings and all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items())
+    ]
     left = [left_open(pool, kind, by_key, defined, asked.values) for kind in kinds]
     open_keys = [key for key in asked.values if any(key in each for each in left)]
     found: list[_Entry] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
-from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPOOL, WELL_KNOWN, ZONE
 from dovetail.model.selector import integer
 from dovetail.planner.requirements import NODE_NAME, Clause, clause, holds
@@ -78,17 +78,22 @@ def left_open(
 
 
 def flavours_of(
-    pool: Pool, kind: InstanceType, by_key: Mapping[str, list[Clause]], left: Mapping[str, list[str | None]],
+    pool: Pool,
+    kind: InstanceType,
+    by_key: Mapping[str, list[Clause]],
+    left: Mapping[str, list[str | None]],
     open_keys: Sequence[str],
-) -> Iterable[Flavour]:  # fmt: skip
+) -> Iterable[Flavour]:
     """Every way to settle the labels that are open on any type of the pool.
 
     A machine that may become one of another type takes its labels along, so the flavour of this one tells them too.
     """
     said = [key for key in open_keys if key in left or not any(key in offering.labels for offering in kind.offerings)]
     first = kind.offerings[0]
-    axes = [[(key, value) for value in left.get(key) or [fixed_label(pool, by_key.get(key, ()), kind, first, key)]]
-            for key in said]  # fmt: skip
+    axes = [
+        [(key, value) for value in left.get(key) or [fixed_label(pool, by_key.get(key, ()), kind, first, key)]]
+        for key in said
+    ]
     for count, combination in enumerate(product(*axes)):
         if count == MOST_FLAVOURS:
             return

@@ -75,8 +75,10 @@ def _worth(problem: Problem, asks: list[Ask], counts: Ints, largest: int) -> Flo
     market = fluid(problem, list(sold.values()), 3600.0, largest=largest, proven=True)
     if market is None:
         return np.ones(len(asks))
-    known = {flow.demand.ask: float(worth) / flow.demand.count
-             for flow, worth in zip(market.flows, market.worth, strict=True)}  # fmt: skip
+    known = {
+        flow.demand.ask: float(worth) / flow.demand.count
+        for flow, worth in zip(market.flows, market.worth, strict=True)
+    }
     return np.array([known.get(ask, _PRECIOUS) for ask in asks])
 
 

@@ -57,9 +57,14 @@ class Optimiser(Protocol):
 
 
 def better(
-    problem: Problem, packing: Packing, seed: int, deadline: float, spent: float = 0.0, patience: float | None = 1.0,
+    problem: Problem,
+    packing: Packing,
+    seed: int,
+    deadline: float,
+    spent: float = 0.0,
+    patience: float | None = 1.0,
     tell: Callable[[Bettered], None] | None = None,
-) -> Bettered:  # fmt: skip
+) -> Bettered:
     """The best packing found in time; `tell` hears of every step on the way.
 
     The clock stops it after the deadline times `patience`, or not at all.
@@ -87,9 +92,14 @@ class _Attempt:
     """One attempt to better a packing: the best one so far, and what is left of time and work."""
 
     def __init__(
-        self, problem: Problem, start: Packing, seed: int, budget: int, end: float | None,
+        self,
+        problem: Problem,
+        start: Packing,
+        seed: int,
+        budget: int,
+        end: float | None,
         tell: Callable[[Bettered], None] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.problem = problem
         self.best = start
         self.seed = seed

@@ -49,9 +49,14 @@ _INVITE, _HOPE = 0.5, 60
 
 
 def improve(
-    problem: Problem, start: Packing, seed: int, budget: int, enough: float, out_of_time: Callable[[], bool],
+    problem: Problem,
+    start: Packing,
+    seed: int,
+    budget: int,
+    enough: float,
+    out_of_time: Callable[[], bool],
     afresh: bool = True,
-) -> Packing:  # fmt: skip
+) -> Packing:
     """The best packing found with `budget` work; stops at the price `enough`, or when little is left to try.
 
     `afresh`: other packings from scratch are tried first.
@@ -288,10 +293,14 @@ def _mood(problem: Problem, chance: Chance) -> Strategy:
     if chance.random() < 0.5 and len(prices):
         ceiling = float(prices[chance.randrange(len(prices))])
     return Strategy(
-        foresight=chance.choice((0.0, 0.3, 1.0, 1.0)), turn=chance.randrange(3), ceiling=ceiling,
-        grow=chance.random() < 0.35, bulk=chance.random() < 0.1, wide=problem.weighted and chance.random() < 0.5,
+        foresight=chance.choice((0.0, 0.3, 1.0, 1.0)),
+        turn=chance.randrange(3),
+        ceiling=ceiling,
+        grow=chance.random() < 0.35,
+        bulk=chance.random() < 0.1,
+        wide=problem.weighted and chance.random() < 0.5,
         settle=chance.random() < 0.3,
-    )  # fmt: skip
+    )
 
 
 def _shuffled(board: Board, pods: dict[int, int], chance: Chance) -> list[int]:

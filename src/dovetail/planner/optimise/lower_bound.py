@@ -144,8 +144,10 @@ def stretched(problem: Problem, fluid: Fluid) -> Fluid:
     worth, menu = fluid.worth / counts, problem.menu
     room = np.minimum(menu.capacity[:, list(fluid.slack)].T, counts @ requests)
     held = (fluid.rates * room).sum(axis=1)
-    most = {column: float(menu.prices[column]) / max(float(value), 1e-12)
-            for column, value in zip(fluid.slack, held, strict=True)}  # fmt: skip
+    most = {
+        column: float(menu.prices[column]) / max(float(value), 1e-12)
+        for column, value in zip(fluid.slack, held, strict=True)
+    }
     factor = np.inf
     for column in sorted(most, key=lambda each: (most[each], each)):
         if most[column] >= factor:

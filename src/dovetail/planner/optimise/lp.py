@@ -77,5 +77,7 @@ def minimise(model: Model, seconds: float) -> Solved | None:
     found = solver.getSolution()
     return Solved(
         float(solver.getInfo().objective_function_value),
-        np.array(found.col_value), np.array(found.col_dual), np.array(found.row_dual),
-    )  # fmt: skip
+        np.array(found.col_value),
+        np.array(found.col_dual),
+        np.array(found.row_dual),
+    )

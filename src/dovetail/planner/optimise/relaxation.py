@@ -35,6 +35,7 @@ class Flow(msgspec.Struct):
     demand: Demand
     amounts: dict[int, float]
 
+
 class Fluid(msgspec.Struct):
     """`machines` has the fraction of each column bought, `slack` what columns cost too much.
 
@@ -52,8 +53,15 @@ class Fluid(msgspec.Struct):
 
     def scaled(self, factor: float) -> Fluid:
         """The same with everything worth so many times more."""
-        return Fluid(self.price * factor, self.flows, self.machines, self.slack, self.worth * factor,
-                     self.rates * factor, self.cuts)  # fmt: skip
+        return Fluid(
+            self.price * factor,
+            self.flows,
+            self.machines,
+            self.slack,
+            self.worth * factor,
+            self.rates * factor,
+            self.cuts,
+        )
 
 
 class Demand(msgspec.Struct, eq=False):
@@ -85,9 +93,15 @@ class _Pool(msgspec.Struct):
 
 
 def fluid(
-    problem: Problem, demands: list[Demand], seconds: float, standing: bool = False, largest: int = _LARGEST,
-    only: Bools | None = None, cuts: Sequence[Cut] = (), proven: bool = False,
-) -> Fluid | None:  # fmt: skip
+    problem: Problem,
+    demands: list[Demand],
+    seconds: float,
+    standing: bool = False,
+    largest: int = _LARGEST,
+    only: Bools | None = None,
+    cuts: Sequence[Cut] = (),
+    proven: bool = False,
+) -> Fluid | None:
     """The least price at which demands flow onto their columns (`only` some of them), or are served by `cuts`.
 
     `standing`: they also flow onto machines that are there. `proven`: the price is what no machines can cost less than,
@@ -107,8 +121,10 @@ def fluid(
     keys: list[object] = []
     for fineness in (None, 8.0, 4.0, 2.0, 1.0, 0.0):
         marks = requests if fineness is None else np.round(shares * fineness)
-        keys = [(mark.tobytes(), _open_to(each, columns, bool(cuts), proven and fineness is not None), caps)
-                for mark, columns, each, caps in zip(marks, shown, demands, rules, strict=True)]  # fmt: skip
+        keys = [
+            (mark.tobytes(), _open_to(each, columns, bool(cuts), proven and fineness is not None), caps)
+            for mark, columns, each, caps in zip(marks, shown, demands, rules, strict=True)
+        ]
         if sum(map(len, dict(zip(keys, shown, strict=True)).values())) <= largest:
             break
     by_key = _poured(demands, shown, rules, totals, keys)
@@ -158,10 +174,12 @@ def _rules(demands: list[Demand]) -> list[tuple[tuple[int, int], ...]]:
 
 
 def _poured(
-    demands: list[Demand], shown: list[Ints], rules: list[tuple[tuple[int, int], ...]],
+    demands: list[Demand],
+    shown: list[Ints],
+    rules: list[tuple[tuple[int, int], ...]],
     totals: np.ndarray[tuple[int, int], np.dtype[np.float64]],
     keys: list[object],
-) -> dict[object, _Pool]:  # fmt: skip
+) -> dict[object, _Pool]:
     """Demands with the same key as one. Where their requests differ, that hardly changes what resources are worth."""
     pools: dict[object, _Pool] = {}
     for each, columns, caps, total, key in zip(demands, shown, rules, totals, keys, strict=True):
@@ -240,8 +258,11 @@ class _Programme:
         values = solved.values
         machines = {int(at): float(n) for at, n in zip(self.used, values[self.bought], strict=True) if n > 1e-9}
         slack = dict(zip(self.used.tolist(), solved.reduced[self.bought].tolist(), strict=True))
-        flows = [_flow(one, each, values[mine]) for each, mine in zip(self.pools, self.shares, strict=True)
-                 for one in each.members]  # fmt: skip
+        flows = [
+            _flow(one, each, values[mine])
+            for each, mine in zip(self.pools, self.shares, strict=True)
+            for one in each.members
+        ]
         cuts = [float(values[at][0]) for at in self.offered]
         price, worth, rates = self._proof(solved) if proven else (solved.price, _NONE, _NO_TABLE)
         return Fluid(max(0.0, price * (1 - _SAFETY) - 1e-9), flows, machines, slack, worth, rates, cuts)

@@ -55,8 +55,9 @@ class Rounding:
         weights = np.array([pool.weight for pool in problem.pools], dtype=np.int64)
         self.weights = weights[problem.menu.pools] if len(set(weights.tolist())) > 1 else None
         """The weight of each column's pool, where they differ: whoever a heavier pool can serve is served by it."""
-        self.demands = [Demand(ask, float(count), self._columns(ask, where), sharing(ask))
-                        for (ask, where), count in loose.items()]  # fmt: skip
+        self.demands = [
+            Demand(ask, float(count), self._columns(ask, where), sharing(ask)) for (ask, where), count in loose.items()
+        ]
         self.where = [where for _, where in loose]
 
     def copy(self) -> Rounding:
@@ -164,8 +165,10 @@ class Rounding:
         mine.sort(key=lambda each: (not each[0].caps, -self._size(each[0].ask, column), each[0].ask.number))
         for demand, amount in mine:
             self._even(demand, amount, start, held)
-        others = sorted((each for each in self.demands if each.count > 0),
-                        key=lambda each: (-self._size(each.ask, column), each.ask.number))  # fmt: skip
+        others = sorted(
+            (each for each in self.demands if each.count > 0),
+            key=lambda each: (-self._size(each.ask, column), each.ask.number),
+        )
         for demand in others:
             if column in demand.columns:
                 self._even(demand, int(demand.count), start, held)

@@ -351,9 +351,7 @@ def _depths(kinds: Sequence[Kind], ties: Sequence[Ties]) -> list[int]:
         [
             cell.group
             for cell in (*each.host_owned, *each.domain_owned)
-            if cell.kind != SPREAD
-            and cell not in each.own
-            and (cell.kind == AFFINITY or cell in each.wishes)
+            if cell.kind != SPREAD and cell not in each.own and (cell.kind == AFFINITY or cell in each.wishes)
         ]
         for each in ties
     ]

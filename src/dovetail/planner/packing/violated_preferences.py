@@ -31,8 +31,9 @@ def unkept(board: Board) -> int:
 def lapses_on(board: Board) -> list[Lapse]:
     """The wishes that do not hold on a board, by class and machine."""
     asks, contents = board.asks, board.contents
-    return [(asks[number].cls.index, failing, contents[at][number]) for at, number, failing in failing_on(board)
-            if failing]  # fmt: skip
+    return [
+        (asks[number].cls.index, failing, contents[at][number]) for at, number, failing in failing_on(board) if failing
+    ]
 
 
 def failing_on(board: Board) -> Iterator[tuple[int, int, int]]:

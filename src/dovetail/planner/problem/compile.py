@@ -149,8 +149,12 @@ class Problem:
         terms += [term for daemon in self.daemons for term in daemon.shape.required]
         asked = Asked(dict.fromkeys(terms), (group.key for group in self.groups))
         self._keep_distinct_pools(terms)
-        key = (tuple(id(pool) for pool in self.pools), tuple(asked.values.items()), self.snapshot.unavailable,
-               tuple(id(each) for each in self.snapshot.daemons))  # fmt: skip
+        key = (
+            tuple(id(pool) for pool in self.pools),
+            tuple(asked.values.items()),
+            self.snapshot.unavailable,
+            tuple(id(each) for each in self.snapshot.daemons),
+        )
         table = self.snapshot.memory.table("columns")
         known = table.get(key)
         if known is None:
@@ -245,8 +249,10 @@ class Problem:
     def _limits(self) -> list[dict[str, int]]:
         """What each pool may still buy, by limited resource."""
         bought = [self.roster.bought[pool.name] for pool in self.pools]
-        return [{name: max(0, limit) - had[name] for name, limit in pool.limits.items()}
-                for pool, had in zip(self.pools, bought, strict=True)]  # fmt: skip
+        return [
+            {name: max(0, limit) - had[name] for name, limit in pool.limits.items()}
+            for pool, had in zip(self.pools, bought, strict=True)
+        ]
 
     def _binding(self) -> list[str]:
         """The limited resources that this batch could exhaust; others need not be watched."""

@@ -27,9 +27,14 @@ class Menu:
     """Parallel arrays over the columns kept, cheapest first. `full` is each one's index among all columns."""
 
     def __init__(
-        self, columns: Columns, dims: Sequence[str], masks: Sequence[int], axes: Sequence[Axis], limited: Sequence[str],
+        self,
+        columns: Columns,
+        dims: Sequence[str],
+        masks: Sequence[int],
+        axes: Sequence[Axis],
+        limited: Sequence[str],
         breadth: Ints | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         kept = _kept(columns, dims, masks, axes, limited, breadth)
         self.full: Ints = kept
         self.size = len(kept)
@@ -121,9 +126,13 @@ def _kind(columns: Columns, at: int) -> object:
 
 
 def _kept(
-    columns: Columns, dims: Sequence[str], masks: Sequence[int], axes: Sequence[Axis], limited: Sequence[str],
+    columns: Columns,
+    dims: Sequence[str],
+    masks: Sequence[int],
+    axes: Sequence[Axis],
+    limited: Sequence[str],
     breadth: Ints | None,
-) -> Ints:  # fmt: skip
+) -> Ints:
     candidates = np.flatnonzero(columns.bools(columns.available))
     if not len(candidates):
         return candidates.astype(np.int64)

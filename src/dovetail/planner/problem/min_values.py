@@ -184,8 +184,11 @@ class Diversity:
     def _steps(self, name: str, larger: int, needs: list[tuple[str, int]]) -> list[int]:
         """The least for which there is such a machine, and the sizes among which there are enough as large."""
         sizes = capacities(self.columns, larger, name)
-        enough = (at for at, size in enumerate(sizes)
-                  if various(self.columns, larger & capacity_at_most(self.columns, name, size), needs))  # fmt: skip
+        enough = (
+            at
+            for at, size in enumerate(sizes)
+            if various(self.columns, larger & capacity_at_most(self.columns, name, size), needs)
+        )
         first = next(enough, 0)
         return sorted({sizes[0], *sizes[first : first + _CHARGES]})
 
@@ -227,9 +230,11 @@ def varying(columns: Columns, choosy: Mapping[int, Iterable[tuple[str, int]]]) -
 
 
 def huddled(
-    kinds: Iterable[Kind], columns: Columns, accepted: Callable[[Kind, Level], int],
+    kinds: Iterable[Kind],
+    columns: Columns,
+    accepted: Callable[[Kind, Level], int],
     choosy: Mapping[int, Sequence[tuple[str, int]]],
-) -> frozenset[Group]:  # fmt: skip
+) -> frozenset[Group]:
     """Affinities of pods to their own kind over a label which, once settled, leaves no machine enough variety.
 
     To be near each other by such a label they must be on one machine: then it need not be settled.

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.model.labels import HOSTNAME
+from dovetail.model.pod_defaults import stored
 from dovetail.model.pods import Pod, Toleration
-from dovetail.model.stored import stored
 from dovetail.model.workloads import DaemonSet
 from dovetail.planner.cache import Memory
 from dovetail.planner.problem.pod_spec import Shape, parting_shape_of, shape_of
@@ -22,10 +22,14 @@ from dovetail.planner.snapshot import NodeState, Snapshot
 DAEMON_TOLERATIONS = tuple(
     Toleration(key=f"node.kubernetes.io/{name}", operator="Exists", effect=effect)
     for name, effect in (
-        ("not-ready", "NoExecute"), ("unreachable", "NoExecute"), ("disk-pressure", "NoSchedule"),
-        ("memory-pressure", "NoSchedule"), ("pid-pressure", "NoSchedule"), ("unschedulable", "NoSchedule"),
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
     )
-)  # fmt: skip
+)
 
 
 class Daemon:

@@ -15,8 +15,8 @@ from weakref import ref
 
 import msgspec
 
-from dovetail.model.claims import Trouble
 from dovetail.model.pods import Pod
+from dovetail.model.pvc_problems import Trouble
 from dovetail.planner.cache import Memory
 from dovetail.planner.problem.pod_spec import Shape, Spread, last_shapes_of
 from dovetail.planner.problem.relaxation import Level, homed, ladder, on_one_machine
@@ -94,9 +94,14 @@ _claims = attrgetter("claims")
 
 
 def classes_of(
-    by_shape: Mapping[Shape, list[str]], snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]],
-    dislikes: bool, feared: list[Group], huddled: frozenset[Group], running: Callable[[], Iterable[Set[Volume]]],
-) -> tuple[list[PodClass], list[Group], Sharing]:  # fmt: skip
+    by_shape: Mapping[Shape, list[str]],
+    snapshot: Snapshot,
+    namespaces: Mapping[str, Mapping[str, str]],
+    dislikes: bool,
+    feared: list[Group],
+    huddled: frozenset[Group],
+    running: Callable[[], Iterable[Set[Volume]]],
+) -> tuple[list[PodClass], list[Group], Sharing]:
     """The classes of pending pods, every group that matters to them (their own, and those they must fear), and how
     the volumes are counted that they share with each other, or with pods that are `running`.
 
@@ -120,9 +125,16 @@ def classes_of(
         if found is None:
             shape, storage = each.shape, each.storage
             merged[same] = PodClass(
-                len(merged), shape, storage, same.kind, same.priority, pods, len(pods), shape.requests,
+                len(merged),
+                shape,
+                storage,
+                same.kind,
+                same.priority,
+                pods,
+                len(pods),
+                shape.requests,
                 shape.error or storage.error,
-            )  # fmt: skip
+            )
         else:
             found.pods += pods
             found.count += len(pods)
@@ -134,9 +146,7 @@ def _traits(storage: Storage) -> tuple[object, ...]:
     return (tuple(sorted(driver for driver, _ in storage.attached)), storage.shared, storage.error)
 
 
-def _in_turn(
-    rungs: list[_Rungs], lots: list[list[str]], snapshot: Snapshot
-) -> tuple[list[_Rungs], list[list[str]]]:
+def _in_turn(rungs: list[_Rungs], lots: list[list[str]], snapshot: Snapshot) -> tuple[list[_Rungs], list[list[str]]]:
     """The same, with those apart who wait for a volume that is for one pod at a time."""
     usable = [each.shape for each in rungs if not each.shape.error and not each.storage.error]
     claims = scarce({key for shape in usable for key, _ in shape.claims}, snapshot)
@@ -267,9 +277,12 @@ def pods_by_shape(snapshot: Snapshot) -> dict[Shape, list[str]]:
 
 
 def _rungs(
-    shapes: Sequence[Shape], snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool,
+    shapes: Sequence[Shape],
+    snapshot: Snapshot,
+    namespaces: Mapping[str, Mapping[str, str]],
+    dislikes: bool,
     huddled: frozenset[Group],
-) -> list[_Rungs]:  # fmt: skip
+) -> list[_Rungs]:
     """The ladders of shapes, each remembered where it depends on the shape alone; equal ladders are one object."""
     made_for = (snapshot.preferences, dislikes, bool(snapshot.default_spread))
     made_for = snapshot.memory.table("ladders").setdefault(made_for, made_for)
@@ -283,9 +296,11 @@ def _rungs(
 
 
 def _ladder(
-    shape: Shape, snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]],
+    shape: Shape,
+    snapshot: Snapshot,
+    namespaces: Mapping[str, Mapping[str, str]],
     made_for: tuple[Preferences, bool, bool],
-) -> _Rungs:  # fmt: skip
+) -> _Rungs:
     preferences, dislikes, spread = made_for
     spreads = shape.spreads or (_default_spreads(shape, snapshot) if spread else ())
     made = ladder(shape, spreads, preferences, namespaces, dislikes)
@@ -367,7 +382,14 @@ def _default_spreads(shape: Shape, snapshot: Snapshot) -> tuple[Spread, ...]:
         return ()
     term = of_selector(selector, shape.labels)
     return tuple(
-        Spread(each.topology_key, each.max_skew, each.when_unsatisfiable != "ScheduleAnyway", term,
-               each.min_domains or 0, True, False)
+        Spread(
+            each.topology_key,
+            each.max_skew,
+            each.when_unsatisfiable != "ScheduleAnyway",
+            term,
+            each.min_domains or 0,
+            True,
+            False,
+        )
         for each in snapshot.default_spread
-    )  # fmt: skip
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.model import podrequests
+from dovetail.model import pod_resources
 from dovetail.model.fit.storage import disk_name
 from dovetail.model.pods import NodeSelectorTerm, Pod, PodAffinityTerm, Toleration
 from dovetail.model.quantity import QuantityError
@@ -53,10 +53,29 @@ class Shape:
     """What scheduling asks of the pods that have it. Identity is equality: shapes are interned."""
 
     __slots__ = (
-        "affinity", "amounts", "anti", "claims", "code", "controller", "daemon", "error", "labels", "ladder",
-        "namespace", "ports", "preferred", "priority", "priority_class", "requests", "required", "spreads", "takes",
-        "tolerated", "tolerations", "who",
-    )  # fmt: skip
+        "affinity",
+        "amounts",
+        "anti",
+        "claims",
+        "code",
+        "controller",
+        "daemon",
+        "error",
+        "labels",
+        "ladder",
+        "namespace",
+        "ports",
+        "preferred",
+        "priority",
+        "priority_class",
+        "requests",
+        "required",
+        "spreads",
+        "takes",
+        "tolerated",
+        "tolerations",
+        "who",
+    )
 
     def __init__(self, pod: Pod) -> None:
         spec, meta = pod.spec, pod.metadata
@@ -105,9 +124,9 @@ class Shape:
 
     def _requests(self, pod: Pod) -> dict[str, int]:
         try:
-            requests = podrequests.requests(pod)
+            requests = pod_resources.requests(pod)
         except QuantityError as problem:
-            self.error = f"the pod's requests cannot be read: {podrequests.unreadable(pod) or problem}"
+            self.error = f"the pod's requests cannot be read: {pod_resources.unreadable(pod) or problem}"
             return {"pods": 1}
         requests["pods"] = 1
         negative = [name for name, amount in requests.items() if amount < 0]
@@ -187,22 +206,45 @@ def signature(pod: Pod) -> bytes:
     spec, meta = pod.spec, pod.metadata
     if len(spec.containers) == 1 and not (spec.volumes or spec.init_containers or pod.status.container_statuses):
         only = spec.containers[0]
-        return _key((
-            meta.namespace, meta.labels, meta.owner_references, spec.node_selector, spec.affinity, spec.tolerations,
-            spec.topology_spread_constraints, only.resources, only.ports, spec.overhead, spec.resources,
-            spec.priority, spec.priority_class_name, spec.resource_claims,
-        ))  # fmt: skip
+        return _key(
+            (
+                meta.namespace,
+                meta.labels,
+                meta.owner_references,
+                spec.node_selector,
+                spec.affinity,
+                spec.tolerations,
+                spec.topology_spread_constraints,
+                only.resources,
+                only.ports,
+                spec.overhead,
+                spec.resources,
+                spec.priority,
+                spec.priority_class_name,
+                spec.resource_claims,
+            )
+        )
     own = list(claim_names(pod)) if spec.volumes else None
     statuses = pod.status.container_statuses
     resized = statuses if any(each.resources is not None for each in statuses) else None
     parts = (
-            meta.namespace, meta.labels, meta.owner_references, spec.node_selector, spec.affinity, spec.tolerations,
-            spec.topology_spread_constraints,
-            [(c.resources, c.ports) for c in spec.containers],
-            [(c.resources, c.ports, c.restart_policy) for c in spec.init_containers],
-            spec.overhead, spec.resources, own, spec.priority, spec.priority_class_name, resized,
-            spec.resource_claims,
-    )  # fmt: skip
+        meta.namespace,
+        meta.labels,
+        meta.owner_references,
+        spec.node_selector,
+        spec.affinity,
+        spec.tolerations,
+        spec.topology_spread_constraints,
+        [(c.resources, c.ports) for c in spec.containers],
+        [(c.resources, c.ports, c.restart_policy) for c in spec.init_containers],
+        spec.overhead,
+        spec.resources,
+        own,
+        spec.priority,
+        spec.priority_class_name,
+        resized,
+        spec.resource_claims,
+    )
     return _key(parts)
 
 

@@ -78,9 +78,22 @@ class Ties:
     """
 
     __slots__ = (
-        "axes", "companions", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "lonely", "own",
-        "promised_domains", "promised_hosts", "refused", "ruled", "settling", "wishes",
-    )  # fmt: skip
+        "axes",
+        "companions",
+        "domain_members",
+        "domain_owned",
+        "host_members",
+        "host_owned",
+        "keys",
+        "lonely",
+        "own",
+        "promised_domains",
+        "promised_hosts",
+        "refused",
+        "ruled",
+        "settling",
+        "wishes",
+    )
 
     def __init__(self, owned: Owned, counting: Counting) -> None:
         self.host_owned, self.domain_owned = owned.hosts, owned.domains

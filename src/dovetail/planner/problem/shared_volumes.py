@@ -38,8 +38,11 @@ class Sharing(msgspec.Struct, frozen=True):
     def over(self, dims: Sequence[str]) -> Sharing:
         """The same for the dimensions that there are."""
         names = self.names
-        found = [(dim, self.mask(each for each in self.bits if ATTACH + each[0] == name))
-                 for dim, name in enumerate(dims) if name in names]  # fmt: skip
+        found = [
+            (dim, self.mask(each for each in self.bits if ATTACH + each[0] == name))
+            for dim, name in enumerate(dims)
+            if name in names
+        ]
         return replace(self, by_dim=tuple(found))
 
     def mask(self, volumes: Iterable[Volume]) -> int:

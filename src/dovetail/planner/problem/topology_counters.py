@@ -51,9 +51,24 @@ class Cell:
     """
 
     __slots__ = (
-        "among", "axis", "beyond", "counted_columns", "counted_nodes", "counts", "everywhere", "group", "host", "index",
-        "kind", "owners", "place", "skew", "slot", "there", "universe",
-    )  # fmt: skip
+        "among",
+        "axis",
+        "beyond",
+        "counted_columns",
+        "counted_nodes",
+        "counts",
+        "everywhere",
+        "group",
+        "host",
+        "index",
+        "kind",
+        "owners",
+        "place",
+        "skew",
+        "slot",
+        "there",
+        "universe",
+    )
 
     def __init__(self, index: int, slot: int, group: Group, axis: Axis | None, place: int) -> None:
         self.index = index

@@ -77,6 +77,4 @@ def company_groups(terms: Iterable[Near], namespaces: Mapping[str, Mapping[str, 
 def known_namespaces(snapshot: Snapshot, shapes: list[Shape]) -> dict[str, dict[str, str]]:
     """Every namespace somebody lives in, with its labels; its own name is always one of them."""
     names = {shape.namespace for shape in shapes} | set(snapshot.namespaces)
-    return {
-        name: {**snapshot.namespaces.get(name, {}), "kubernetes.io/metadata.name": name} for name in sorted(names)
-    }
+    return {name: {**snapshot.namespaces.get(name, {}), "kubernetes.io/metadata.name": name} for name in sorted(names)}

@@ -25,11 +25,11 @@ from itertools import product
 
 import msgspec
 
-from dovetail.model.claims import Trouble, bound_trouble, class_name, in_use, missing, open_class
 from dovetail.model.fit.binding import capacity, serves
 from dovetail.model.fit.storage import class_of
 from dovetail.model.labels import HOSTNAME, ZONE
 from dovetail.model.pods import Pod
+from dovetail.model.pvc_problems import Trouble, bound_trouble, class_name, in_use, missing, open_class
 from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.planner.problem.pod_spec import DISK, claim_names
 from dovetail.planner.requirements import NEVER, NODE_NAME, Term, clause

@@ -133,8 +133,11 @@ def _stages(steps: Iterable[Step]) -> dict[int, int]:
     for at, info in shapes.items() if spreads else ():
         kind = info.kind
         if kind not in counting:
-            counting[kind] = {mark for mark, (namespace, each) in spreads.items()
-                              if namespace == kind.namespace and each.selects(kind.labels)}  # fmt: skip
+            counting[kind] = {
+                mark
+                for mark, (namespace, each) in spreads.items()
+                if namespace == kind.namespace and each.selects(kind.labels)
+            }
         waits[at] = counting[kind] - owned[at].keys()
     found: dict[int, int] = {}
     stage = 0

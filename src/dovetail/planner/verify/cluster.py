@@ -16,15 +16,15 @@ from dovetail.model.fit.local import tolerates_node
 from dovetail.model.fit.nodeinfo import NodeInfo
 from dovetail.model.fit.podinfo import PodInfo, node_matches, pod_info
 from dovetail.model.fit.volumes import VolumeState, attached
-from dovetail.model.hostports import clash
-from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.host_ports import clash
+from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import ALIASES, CAPACITY_TYPE, HOSTNAME, ZONE
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.nodes import Node, NodeSpec, NodeStatus, Taint
+from dovetail.model.pod_defaults import stored
 from dovetail.model.pods import Affinity, Pod
 from dovetail.model.quantity import format_resources
 from dovetail.model.requirements import Requirements
-from dovetail.model.stored import stored
 from dovetail.model.volumes import CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources
 from dovetail.model.workloads import DaemonSet
 from dovetail.planner.plan import Choice, Machine
@@ -71,8 +71,13 @@ class Shelf:
 
 
 def _choice(kind: InstanceType, offering: Offering) -> Choice:
-    return Choice(instance_type=kind.name, zone=offering.zone, capacity_type=offering.capacity_type,
-                  price=offering.price, reservation_id=offering.reservation_id)  # fmt: skip
+    return Choice(
+        instance_type=kind.name,
+        zone=offering.zone,
+        capacity_type=offering.capacity_type,
+        price=offering.price,
+        reservation_id=offering.reservation_id,
+    )
 
 
 def node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocatable: Mapping[str, int]) -> Node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from functools import lru_cache
 
-from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import (
     CAPACITY_TYPE,
     HOSTNAME,
@@ -42,9 +42,13 @@ def labels_of(
     if offering.reservation_id:
         labels[RESERVATION_ID] = offering.reservation_id
     labels |= {
-        INSTANCE_TYPE: kind.name, ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type, NODEPOOL: pool.name,
-        HOSTNAME: name, **chosen,
-    }  # fmt: skip
+        INSTANCE_TYPE: kind.name,
+        ZONE: offering.zone,
+        CAPACITY_TYPE: offering.capacity_type,
+        NODEPOOL: pool.name,
+        HOSTNAME: name,
+        **chosen,
+    }
     return labels
 
 
@@ -82,16 +86,27 @@ def meets(asked: Requirements, kind: InstanceType, offering: Offering) -> bool:
 
 def _values(kind: InstanceType, offering: Offering, key: str) -> tuple[str, ...]:
     """The values of a label that an offering may have."""
-    facts = {INSTANCE_TYPE: kind.name, ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type,
-             RESERVATION_ID: offering.reservation_id}  # fmt: skip
+    facts = {
+        INSTANCE_TYPE: kind.name,
+        ZONE: offering.zone,
+        CAPACITY_TYPE: offering.capacity_type,
+        RESERVATION_ID: offering.reservation_id,
+    }
     fact = facts.get(key)
     return (fact,) if fact is not None else kind.labels.get(key, ())
 
 
 def settles(pool: Pool, kind: InstanceType, offering: Offering, label: str, value: str) -> bool:
     """Whether a plan may settle a label of a machine so: the pool allows it, and nobody has said otherwise."""
-    said = {INSTANCE_TYPE: kind.name, ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type, NODEPOOL: pool.name,
-            RESERVATION_ID: offering.reservation_id, **pool.labels, **offering.labels}  # fmt: skip
+    said = {
+        INSTANCE_TYPE: kind.name,
+        ZONE: offering.zone,
+        CAPACITY_TYPE: offering.capacity_type,
+        NODEPOOL: pool.name,
+        RESERVATION_ID: offering.reservation_id,
+        **pool.labels,
+        **offering.labels,
+    }
     if label == HOSTNAME or said.get(label, value) != value or not _admits(pool, label, value):
         return False
     if label in said or label in WELL_KNOWN or any(need.key == label for need in pool.requirements):

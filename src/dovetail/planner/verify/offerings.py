@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dovetail.model.fit.podinfo import PodInfo
-from dovetail.model.instancetype import InstanceType
+from dovetail.model.instance_type import InstanceType
 from dovetail.model.nodes import Node
 from dovetail.model.requirements import Requirements
 from dovetail.planner.plan import Machine

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from dovetail.model.claims import class_name, default_class
 from dovetail.model.fit.storage import Storage
 from dovetail.model.labels import HOSTNAME, REGION
 from dovetail.model.meta import ObjectMeta, OwnerReference
 from dovetail.model.pods import NodeSelectorTerm, Pod
+from dovetail.model.pvc_problems import class_name, default_class
 from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.planner.snapshot import Snapshot
 

@@ -322,9 +322,14 @@ def _means(term: AffinityTerm, kind: Kind, world: World) -> bool:
 
 
 def _alternative(
-    machine: Machine, choice: Choice, infos: dict[int, PodInfo], keys: set[str], world: World, need: Counter[str],
+    machine: Machine,
+    choice: Choice,
+    infos: dict[int, PodInfo],
+    keys: set[str],
+    world: World,
+    need: Counter[str],
     checked: set[object],
-) -> list[Violation]:  # fmt: skip
+) -> list[Violation]:
     kind, twin = world.twin(machine, choice)
     labels, first = twin.metadata.labels, world.cluster.nodes[machine.name].labels
     moved = [key for key in keys if labels.get(key) != first.get(key)]

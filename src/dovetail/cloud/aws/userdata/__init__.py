@@ -1,5 +1,5 @@
 """What a machine is told at boot, by AMI family. The user's own part runs first, ours last."""
 
-from dovetail.cloud.aws.userdata.boot import BadUserData, Boot, render
+from dovetail.cloud.aws.userdata.render import BadUserData, Boot, render
 
 __all__ = ["BadUserData", "Boot", "render"]

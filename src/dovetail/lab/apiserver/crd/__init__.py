@@ -1,0 +1,1 @@
+"""CustomResourceDefinitions: schemas, validation, CEL rules, serving."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.crd.cleanup import (
+from dovetail.lab.apiserver.crd.crd_validation import check_definition
+from dovetail.lab.apiserver.crd.finalizer import (
     FINALIZER,
     GROUP,
     PLURAL,
@@ -12,10 +13,9 @@ from dovetail.lab.apiserver.crd.cleanup import (
     update,
     with_condition,
 )
-from dovetail.lab.apiserver.crd.definitioncheck import check_definition
 from dovetail.lab.apiserver.crd.serving import resource_types
 from dovetail.lab.apiserver.crd.unions import settle
-from dovetail.lab.apiserver.fielderror import FieldError
+from dovetail.lab.apiserver.field_errors import FieldError
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.registry import Context, Object, Registry
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.crd.custom import CustomStrategy
 from dovetail.lab.apiserver.crd.jsonpath import compile_path, dotted, get
+from dovetail.lab.apiserver.crd.strategy import CustomStrategy
 from dovetail.lab.apiserver.crd.structural import Structural, as_schema
 from dovetail.lab.apiserver.kinds import types
 from dovetail.lab.apiserver.registry import Column, Object, Registry, ResourceType, Subresource
@@ -144,7 +144,7 @@ def _cell_value(value: Any, kind: str) -> Any:
         return value if isinstance(value, str) else None
     if value is None or isinstance(value, str):
         return value
-    from dovetail.lab.apiserver.fielderror import go_json
+    from dovetail.lab.apiserver.field_errors import go_json
 
     return go_json(value)
 

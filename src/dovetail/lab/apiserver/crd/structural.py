@@ -6,8 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.crd.rules import Rule
-from dovetail.lab.apiserver.crd.typed import is_rich
+from dovetail.lab.apiserver.crd.cel_rules import Rule
+from dovetail.lab.apiserver.crd.cel_values import is_rich
 from dovetail.lab.apiserver.kinds.types import meta_schema
 from dovetail.lab.apiserver.registry import Field, Schema, ValueKind
 

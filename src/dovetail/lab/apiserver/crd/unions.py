@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from dovetail.lab.apiserver.canonicalize import normalise
 from dovetail.lab.apiserver.kinds.types import schema_of
-from dovetail.lab.apiserver.normal import normalise
 from dovetail.lab.apiserver.registry import Object, Refusal, Schema
 
 _KIND = "CustomResourceDefinition"

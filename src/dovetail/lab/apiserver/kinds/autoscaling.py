@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
+from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.autoscalingv1 import METRICS, SOURCES, cpu_metric, from_v1, to_v1
 from dovetail.lab.apiserver.kinds.base import CountedStrategy

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.lab.apiserver.fielderror import FieldError, invalid
+from dovetail.lab.apiserver.field_errors import FieldError, invalid
 from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.admission import lifecycle, quota
 from dovetail.lab.apiserver.registry import Context, Object, Strategy

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
+from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required, unsupported
+from dovetail.lab.apiserver.gocompat.internal_types import difference, internal
 from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.admission import limits, quota, storage
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable, restore
-from dovetail.lab.apiserver.kinds.internal import difference, internal
 from dovetail.lab.apiserver.kinds.pod.defaults import claim_defaults, fill, round_up
 from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.kinds.pod.volumes import csi_driver_name, no_backsteps

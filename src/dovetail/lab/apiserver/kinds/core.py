@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver import gojson
-from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, too_long
+from dovetail.lab.apiserver.field_errors import FieldError, duplicate, forbidden, invalid, required, too_long
+from dovetail.lab.apiserver.gocompat import gojson
 from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, KindStrategy, immutable, restore
 from dovetail.lab.apiserver.kinds.pod import resources

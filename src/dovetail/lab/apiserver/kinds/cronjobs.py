@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, invalid, required, unsupported
+from dovetail.lab.apiserver.field_errors import FieldError, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.base import CountedStrategy
-from dovetail.lab.apiserver.kinds.jobspec import check_job_spec, failure_policy_defaults, job_warnings
+from dovetail.lab.apiserver.kinds.job_validation import check_job_spec, failure_policy_defaults, job_warnings
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
 from dovetail.lab.apiserver.kinds.schedules import schedule_complaint, zone_complaints

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, duplicate, invalid, required, unsupported
+from dovetail.lab.apiserver.field_errors import FieldError, duplicate, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds.addresses import endpoint_ip, valid_ip, version
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.selectors import label_name

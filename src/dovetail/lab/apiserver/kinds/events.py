@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.lab.apiserver.fielderror import FieldError, invalid, required
+from dovetail.lab.apiserver.canonicalize import zero
+from dovetail.lab.apiserver.field_errors import FieldError, invalid, required
 from dovetail.lab.apiserver.kinds import metadata, types
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.selectors import label_name
-from dovetail.lab.apiserver.normal import zero
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
 

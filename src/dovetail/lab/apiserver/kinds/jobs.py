@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import (
-    OMIT,
-    FieldError,
-    invalid,
-    required,
-)
+from dovetail.lab.apiserver.field_errors import OMIT, FieldError, invalid, required
+from dovetail.lab.apiserver.gocompat.internal_types import internal
 from dovetail.lab.apiserver.kinds import metadata, numbers
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, immutable
-from dovetail.lab.apiserver.kinds.internal import internal
-from dovetail.lab.apiserver.kinds.jobspec import check_job_spec, job_defaults, job_warnings
+from dovetail.lab.apiserver.kinds.job_validation import check_job_spec, job_defaults, job_warnings
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
 from dovetail.lab.apiserver.kinds.selectors import label_selector, match_labels

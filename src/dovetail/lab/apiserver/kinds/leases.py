@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.fielderror import FieldError, invalid
+from dovetail.lab.apiserver.field_errors import FieldError, invalid
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.registry import Context, Object
 

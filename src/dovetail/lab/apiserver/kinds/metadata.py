@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, quoted, required, too_long
+from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, quoted, required, too_long
 from dovetail.model import formats
 
 NameRule = Callable[[str], Sequence[str]]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, quoted, required, unsupported
+from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, quoted, required, unsupported
 from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.addresses import is_ip, network, valid_cidr
-from dovetail.lab.apiserver.kinds.admission.defaultclass import newest_default
+from dovetail.lab.apiserver.kinds.admission.storage import newest_default
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.pod.probes import port_or_name
 from dovetail.lab.apiserver.kinds.selectors import label_selector
-from dovetail.lab.apiserver.kinds.servicechecks import reached_at
+from dovetail.lab.apiserver.kinds.service_validation import reached_at
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
 

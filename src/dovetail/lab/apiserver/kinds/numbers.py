@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, invalid
+from dovetail.lab.apiserver.field_errors import FieldError, invalid
 from dovetail.model import formats
 
 NEGATIVE = "must be greater than or equal to 0"

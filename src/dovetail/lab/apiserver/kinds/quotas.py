@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, invalid, required
+from dovetail.lab.apiserver.field_errors import FieldError, invalid, required
 from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.base import CountedStrategy
 from dovetail.lab.apiserver.kinds.pod import resources

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.fielderror import FieldError, invalid, required, unsupported
+from dovetail.lab.apiserver.field_errors import FieldError, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.kinds.selectors import label_selector

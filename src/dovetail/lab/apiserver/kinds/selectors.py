@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required
+from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required
 from dovetail.lab.apiserver.kinds import metadata
 from dovetail.model import formats
 

@@ -6,11 +6,11 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver import status
-from dovetail.lab.apiserver.fielderror import FieldError, invalid
+from dovetail.lab.apiserver import status_errors
+from dovetail.lab.apiserver.field_errors import FieldError, invalid
 from dovetail.lab.apiserver.kinds.admission import quota
 from dovetail.lab.apiserver.kinds.base import KindStrategy
-from dovetail.lab.apiserver.kinds.servicechecks import (
+from dovetail.lab.apiserver.kinds.service_validation import (
     TYPES,
     balancer_status,
     check_spec,
@@ -21,7 +21,7 @@ from dovetail.lab.apiserver.kinds.servicechecks import (
     warnings,
 )
 from dovetail.lab.apiserver.registry import Context, Object
-from dovetail.lab.apiserver.status import StatusError
+from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.model import formats
 
 Spec = Mapping[str, Any]
@@ -252,4 +252,4 @@ def _drop_unused(spec: Object, before: Spec) -> None:
 
 def _refused(obj: Object, field: str, value: object, text: str) -> StatusError:
     """An address or port that cannot be had, which is found out before the rest is checked."""
-    return status.invalid("", "Service", obj["metadata"].get("name", ""), [invalid(field, value, text)])
+    return status_errors.invalid("", "Service", obj["metadata"].get("name", ""), [invalid(field, value, text)])

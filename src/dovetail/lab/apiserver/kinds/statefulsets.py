@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
+from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required, unsupported
+from dovetail.lab.apiserver.gocompat.internal_types import internal
 from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.claims import check_claim_spec, claim_template_defaults
-from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
 from dovetail.lab.apiserver.kinds.pod.warnings import claim_warnings

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.lab.apiserver.fielderror import FieldError, duplicate, invalid, required, unsupported
+from dovetail.lab.apiserver.field_errors import FieldError, duplicate, invalid, required, unsupported
+from dovetail.lab.apiserver.gocompat.internal_types import internal
 from dovetail.lab.apiserver.kinds import metadata, numbers
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
-from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.pod.defaults import fill
 from dovetail.lab.apiserver.kinds.pod.volumes import csi_driver_name
 from dovetail.lab.apiserver.kinds.selectors import label_name

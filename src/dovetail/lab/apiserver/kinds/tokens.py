@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from dovetail.lab.apiserver import status
-from dovetail.lab.apiserver.fielderror import invalid
+from dovetail.lab.apiserver import status_errors
+from dovetail.lab.apiserver.field_errors import invalid
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
 
 #: A token lives ten minutes at least.
@@ -15,13 +15,13 @@ _LONGEST = 1 << 32
 
 def issue(account: Object | None, body: Object, ctx: Context) -> Reply:
     if account is None:
-        raise status.not_found("", "serviceaccounts", ctx.name)
+        raise status_errors.not_found("", "serviceaccounts", ctx.name)
     spec = body.setdefault("spec", {})
     seconds = spec.get("expirationSeconds") or 3600
     wrong = "less than 10 minutes" if seconds < _SHORTEST else "larger than 2^32 seconds" if seconds > _LONGEST else ""
     if wrong:
         error = invalid("spec.expirationSeconds", seconds, f"may not specify a duration {wrong}")
-        raise status.invalid("authentication.k8s.io", "TokenRequest", "", [error])
+        raise status_errors.invalid("authentication.k8s.io", "TokenRequest", "", [error])
     if spec.get("boundObjectRef"):
         _check_bound(spec["boundObjectRef"], ctx)
     spec["expirationSeconds"] = seconds
@@ -44,4 +44,4 @@ def _check_bound(ref: Object, ctx: Context) -> None:
         raise Refusal(400, "BadRequest", f"cannot bind token to object of type {group}/{version}, Kind={kind}")
     plural = f"{kind.lower()}s"
     if ctx.cluster.get("", plural, None if kind == "Node" else ctx.namespace, name) is None:
-        raise status.not_found("", plural, name)
+        raise status_errors.not_found("", plural, name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
+from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required, unsupported
+from dovetail.lab.apiserver.gocompat.internal_types import internal
 from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, immutable
-from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
 from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings

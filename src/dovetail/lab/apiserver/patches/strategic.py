@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.apiserver.goprint import plain
+from dovetail.lab.apiserver.gocompat.goprint import plain
 from dovetail.lab.apiserver.patches.jsonpatch import equal
 from dovetail.lab.apiserver.registry import Field, Schema
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.apiserver import normal
+from dovetail.lab.apiserver import canonicalize
 from dovetail.lab.apiserver.registry import Schema
 
 _GO_KINDS = {"integer": "int", "number": "float64", "boolean": "bool", "string": "string"}
@@ -28,8 +28,8 @@ def problem(schema: Schema, value: Any, fits: Any = None) -> str:
         return _scalar(schema, value)
     if kind == "any":
         return ""
-    reading = normal.Reading()
-    normal.READERS[kind](reading, schema, value, None, "")
+    reading = canonicalize.Reading()
+    canonicalize.READERS[kind](reading, schema, value, None, "")
     if reading.error and kind == "bytes":
         return f"error decoding from json: {reading.error}"
     return reading.error or ""

@@ -1,0 +1,1 @@
+"""Deployment: rollout, revisions, status and the controller."""

@@ -8,14 +8,14 @@ import msgspec
 
 from dovetail.kube.errors import AlreadyExists, ApiError, NotFound
 from dovetail.kube.resources import DEPLOYMENTS, REPLICASETS
-from dovetail.lab.controllers.claim import adopt
+from dovetail.lab.controllers.adoption import adopt
+from dovetail.lab.controllers.context import Kit
 from dovetail.lab.controllers.deployment import revision, rollout
 from dovetail.lab.controllers.deployment import status as conditions
-from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.pods import finished
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.recorder import Involved
+from dovetail.lab.event_recorder import Involved
 from dovetail.model.selector import LabelSelector
 
 _KIND = ("apps/v1", "Deployment")

@@ -18,7 +18,7 @@ from dovetail.lab.controllers.deployment.rollout import (
     oldest_first,
     replicas,
 )
-from dovetail.lab.controllers.godump import template_hash
+from dovetail.lab.controllers.hashing import template_hash
 from dovetail.lab.controllers.views import Json
 
 HASH_LABEL = "pod-template-hash"

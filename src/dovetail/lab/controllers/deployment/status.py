@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from dovetail.lab.controllers.deployment.rollout import allowances, available, replicas
-from dovetail.lab.controllers.instants import parse, stamp
+from dovetail.lab.controllers.timestamps import parse, stamp
 from dovetail.lab.controllers.views import Json
 
 NO_DEADLINE = 2147483647

@@ -4,7 +4,7 @@ Written here rather than taken from a library because rules see Kubernetes' own 
 optional values), because their error texts are part of the API, and because a rule must cost microseconds.
 """
 
+from dovetail.lab.apiserver.crd.cel.compile import Program, compile_expression
 from dovetail.lab.apiserver.crd.cel.errors import CelError, CelSyntaxError
-from dovetail.lab.apiserver.crd.cel.program import Program, compile_expression
 
 __all__ = ["CelError", "CelSyntaxError", "Program", "compile_expression"]

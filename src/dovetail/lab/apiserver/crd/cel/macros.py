@@ -10,7 +10,7 @@ from dovetail.lab.apiserver.crd.cel.parser import Node, place_of
 from dovetail.lab.apiserver.crd.cel.values import NONE, Optional
 
 if TYPE_CHECKING:
-    from dovetail.lab.apiserver.crd.cel.program import Compiler
+    from dovetail.lab.apiserver.crd.cel.compile import Compiler
 
 Env = Mapping[str, Any]
 Code = Callable[[Env], Any]
@@ -121,7 +121,7 @@ def _has(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code
         return None
     if len(arguments) != 1 or arguments[0][0] != "select":
         raise CelSyntaxError("invalid argument to has() macro", place_of(arguments[0]) if arguments else 0)
-    from dovetail.lab.apiserver.crd.cel.program import field_name
+    from dovetail.lab.apiserver.crd.cel.compile import field_name
 
     _, inner, name, _ = arguments[0]
     code, field = compiler.code(inner), field_name(name)

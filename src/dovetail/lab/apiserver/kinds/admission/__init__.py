@@ -1,0 +1,1 @@
+"""Built-in admission plugins: limits, quota, priority, storage class, tolerations."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
+from typing import Any
+
 from dovetail.lab.apiserver.registry import Context, Object, Refusal
 
 PROTECTED = frozenset(("default", "kube-system", "kube-public"))
@@ -39,3 +40,20 @@ def _terminating(obj: Object | None, ctx: Context) -> Refusal:
         "field": "metadata.namespace",
     }
     return forbidden(obj, ctx, text, cause)
+
+
+# The one shape of "no" that admission plugins have.
+
+
+def forbidden(obj: Object | None, ctx: Context, text: str, cause: Object | None = None) -> Refusal:
+    """403: the resource by its plural, the object's name, the plugin's reason."""
+    resource = ctx.resource
+    meta = (obj or {}).get("metadata", {})
+    name = ctx.name or meta.get("name") or meta.get("generateName") or "Unknown"
+    details: dict[str, Any] = {"name": name}
+    if resource.group:
+        details["group"] = resource.group
+    details["kind"] = resource.plural
+    if cause is not None:
+        details["causes"] = [cause]
+    return Refusal(403, "Forbidden", f'{resource.qualified} "{name}" is forbidden: {text}', details)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
+from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
 from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.registry import Context, Object
 

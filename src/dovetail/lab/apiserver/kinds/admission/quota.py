@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.lab.apiserver.kinds.admission.charges import Amounts, charges, container_charges, covers
-from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
+from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
+from dovetail.lab.apiserver.kinds.admission.quota_usage import Amounts, charges, container_charges, covers
 from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.kinds.serverwrites import write_status
 from dovetail.lab.apiserver.registry import Context, Object

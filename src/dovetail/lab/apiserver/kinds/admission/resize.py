@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import quoted
-from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
+from dovetail.lab.apiserver.field_errors import quoted
+from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
 from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.registry import Context, Object, Refusal
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
+from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
 from dovetail.lab.apiserver.registry import Context, Object
 
 

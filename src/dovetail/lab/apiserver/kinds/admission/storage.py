@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.kinds.admission.defaultclass import newest_default
-from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
+from collections.abc import Sequence
+
+from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
 from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.registry import Context, Object
 
@@ -38,3 +39,17 @@ def review_resize(claim: Object, old: Object, ctx: Context) -> None:
             "must support resize"
         )
         raise forbidden(claim, ctx, text)
+
+
+# Default classes, of storage and of ingress: marked by an annotation, taken by whoever names none.
+
+
+def newest_default(ctx: Context, group: str, plural: str, annotations: Sequence[str]) -> str:
+    """The newest of the default classes, by name where they are equally new; "" without one."""
+    marked = [
+        found["metadata"]
+        for found in ctx.cluster.list(group, plural)
+        if any((found["metadata"].get("annotations") or {}).get(key) == "true" for key in annotations)
+    ]
+    newest = max((meta.get("creationTimestamp") or "" for meta in marked), default="")
+    return min((meta["name"] for meta in marked if (meta.get("creationTimestamp") or "") == newest), default="")

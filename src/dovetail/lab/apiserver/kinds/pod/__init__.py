@@ -1,0 +1,1 @@
+"""Pod: defaults, validation of creates and updates, binding, eviction, logs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import (
+from dovetail.lab.apiserver.field_errors import (
     FieldError,
     duplicate,
     forbidden,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, invalid, required, unsupported
+from dovetail.lab.apiserver.field_errors import FieldError, invalid, required, unsupported
 from dovetail.model import formats
 
 ENV_FIELDS = [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver import gotime, status
-from dovetail.lab.apiserver.fielderror import invalid
+from dovetail.lab.apiserver import status_errors
+from dovetail.lab.apiserver.field_errors import invalid
+from dovetail.lab.apiserver.gocompat import gotime
 from dovetail.lab.apiserver.options import integer
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
 
@@ -15,13 +16,13 @@ _LEAST = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
 def read(pod: Object | None, body: Object, ctx: Context) -> Reply:
     _check_options(ctx)
     if pod is None:
-        raise status.not_found("", "pods", ctx.name)
+        raise status_errors.not_found("", "pods", ctx.name)
     container = _container(pod, ctx.options.get("container", ""))
     node = pod["spec"].get("nodeName")
     if not node:
         return Reply(code=204)  # nobody can have written any
     if ctx.cluster.get("", "nodes", None, node) is None:
-        raise status.not_found("", "pods", node)
+        raise status_errors.not_found("", "pods", node)
     text = ctx.logs(pod, container, ctx.options)
     if text is None:
         raise Refusal(500, "", "no preferred addresses found; known addresses: []")
@@ -41,7 +42,7 @@ def _check_options(ctx: Context) -> None:
         if number is not None and number < _LEAST[field]
     ]
     if errors:
-        raise status.invalid("", "PodLogOptions", ctx.name, errors)
+        raise status_errors.invalid("", "PodLogOptions", ctx.name, errors)
 
 
 def _container(pod: Object, wanted: str) -> str:

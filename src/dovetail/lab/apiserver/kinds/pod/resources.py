@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import (
+from dovetail.lab.apiserver.field_errors import (
     FieldError,
     duplicate,
     forbidden,

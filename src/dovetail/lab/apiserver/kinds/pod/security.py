@@ -6,7 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, too_long, unsupported
+from dovetail.lab.apiserver.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+    unsupported,
+)
 from dovetail.lab.apiserver.kinds.pod.volumes import descending_path
 from dovetail.model import formats
 

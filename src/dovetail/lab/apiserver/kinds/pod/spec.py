@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, too_long, unsupported
+from dovetail.lab.apiserver.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+    unsupported,
+)
 from dovetail.lab.apiserver.kinds import metadata
-from dovetail.lab.apiserver.kinds.pod import containers, placement, resources, volumes
+from dovetail.lab.apiserver.kinds.pod import containers, resources, scheduling, volumes
 from dovetail.lab.apiserver.kinds.pod.security import pod_security
 from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.model import formats
@@ -46,9 +54,9 @@ def check_spec(spec: Spec, path: str, pod: str | None) -> list[FieldError]:
         found += metadata.labels(spec["nodeSelector"], f"{path}.nodeSelector")
     found += pod_security(spec, path)
     if "affinity" in spec:
-        found += placement.affinity(spec["affinity"], f"{path}.affinity")
+        found += scheduling.affinity(spec["affinity"], f"{path}.affinity")
     if "dnsConfig" in spec or spec.get("dnsPolicy") == "None":
-        found += placement.dns(spec, path)
+        found += scheduling.dns(spec, path)
     return found + _gates(spec, path) + _rest(spec, path)
 
 
@@ -133,7 +141,7 @@ def _gates(spec: Spec, path: str) -> list[FieldError]:
             found.append(duplicate(at, name))
         seen.add(name)
     if "topologySpreadConstraints" in spec:
-        found += placement.spread(spec["topologySpreadConstraints"], f"{path}.topologySpreadConstraints")
+        found += scheduling.spread(spec["topologySpreadConstraints"], f"{path}.topologySpreadConstraints")
     return found
 
 
@@ -162,9 +170,9 @@ def _rest(spec: Spec, path: str) -> list[FieldError]:
         if spec.get(field):
             found += [invalid(f"{path}.{field}", spec[field], text) for text in rule(spec[field])]
     if "tolerations" in spec:
-        found += placement.tolerations(spec["tolerations"], f"{path}.tolerations")
+        found += scheduling.tolerations(spec["tolerations"], f"{path}.tolerations")
     if "hostAliases" in spec:
-        found += placement.host_aliases(spec["hostAliases"], f"{path}.hostAliases")
+        found += scheduling.host_aliases(spec["hostAliases"], f"{path}.hostAliases")
     for field in ("priorityClassName", "runtimeClassName"):
         if spec.get(field):
             found += [invalid(f"{path}.{field}", spec[field], text) for text in formats.subdomain(spec[field])]

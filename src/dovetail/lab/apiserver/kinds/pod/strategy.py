@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, forbidden
-from dovetail.lab.apiserver.gotime import stamp
+from dovetail.lab.apiserver.field_errors import FieldError, forbidden
+from dovetail.lab.apiserver.gocompat.gotime import stamp
+from dovetail.lab.apiserver.gocompat.internal_types import difference
 from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.admission import limits, priority, quota, resize, runtimeclass, tolerations, topology
 from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
-from dovetail.lab.apiserver.kinds.internal import difference
-from dovetail.lab.apiserver.kinds.pod import changes
+from dovetail.lab.apiserver.kinds.pod import update_validation
 from dovetail.lab.apiserver.kinds.pod.containers import only_for_pod
 from dovetail.lab.apiserver.kinds.pod.defaults import pod_defaults, spec_defaults
-from dovetail.lab.apiserver.kinds.pod.known import VERDICTS
 from dovetail.lab.apiserver.kinds.pod.qos import qos_class
 from dovetail.lab.apiserver.kinds.pod.spec import pod_annotations
+from dovetail.lab.apiserver.kinds.pod.validation_cache import VERDICTS
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
 
@@ -147,12 +147,12 @@ class PodStrategy(KindStrategy):
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         found = metadata.check_own(obj["metadata"], True, formats.subdomain) + check_pod(obj)
         if ctx.subresource == "resize":
-            return found + changes.resize(obj, old)
+            return found + update_validation.resize(obj, old)
         if ctx.subresource == "ephemeralcontainers":
             return found + self._ephemeral(obj, old)
-        found += changes.own_annotations(obj, old)
+        found += update_validation.own_annotations(obj, old)
         found += pod_annotations(obj["metadata"].get("annotations", {}), obj["spec"], "metadata.annotations")
-        return found + changes.update(obj, old)
+        return found + update_validation.update(obj, old)
 
     def _ephemeral(self, obj: Object, old: Object) -> list[FieldError]:
         now = {c.get("name"): c for c in obj["spec"].get("ephemeralContainers", ())}
@@ -169,7 +169,7 @@ class PodStrategy(KindStrategy):
         return found
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        return changes.status(obj, old)
+        return update_validation.status(obj, old)
 
     def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         if obj is not None and old is not None and ctx.subresource == "resize":

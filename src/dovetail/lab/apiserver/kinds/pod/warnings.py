@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import quoted
+from dovetail.lab.apiserver.field_errors import quoted
 from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.model import formats
 

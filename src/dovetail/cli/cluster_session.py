@@ -1,0 +1,161 @@
+"""What `explain`, `history` and `plan` share: a connection, the cluster read once, the decisions of its ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from dovetail.cli.errors import Problem
+from dovetail.cli.terminal import waiting
+from dovetail.cluster.state import Mirror
+from dovetail.controllers.history.decisions import Decision
+from dovetail.controllers.history.store import LABEL, NAMESPACE, lines
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import Forbidden, NotFound
+from dovetail.kube.transport import LAB_TIME, Request, Transport
+from dovetail.runfile import NotOneLab, RunningLab, choose, running
+
+if TYPE_CHECKING:
+    from dovetail.model.nodes import Lease
+
+
+# Which cluster a command asks when none is named: kubectl's, and where kubectl has none, the lab that runs here.
+
+
+def lab(name: str | None) -> RunningLab:
+    """The lab that is meant; a Problem says which there are."""
+    try:
+        return choose(name)
+    except NotOneLab as problem:
+        raise Problem(str(problem)) from problem
+
+
+def kubeconfig(named: str | None, name: str | None = None) -> str | None:
+    """The file to read: `named`, or that of the lab called `name`; None is what kubectl would choose."""
+    if name is not None:
+        if named is not None:
+            raise Problem("--name and --kubeconfig both say which cluster; leave one of them out")
+        return lab(name).kubeconfig
+    if named is not None or os.environ.get("KUBECONFIG") or (Path.home() / ".kube" / "config").exists():
+        return named
+    if "KUBERNETES_SERVICE_HOST" in os.environ or not running():
+        return None
+    return lab(None).kubeconfig
+
+
+T = TypeVar("T")
+#: How long reading a cluster may take, in seconds, and how often we look whether it is done.
+PATIENCE, LOOK = 30.0, 0.2
+
+
+class NotServed(Exception):
+    """A kind that we read is not served."""
+
+    def __init__(self, kind: str) -> None:
+        ours = "karpenter" in kind
+        way_out = "dovetail crds | kubectl apply -f - installs it" if ours else "is it a Kubernetes API server?"
+        super().__init__(f"the cluster does not know {kind}: {way_out}")
+
+
+class Cluster:
+    """One look at a cluster."""
+
+    def __init__(self, kube: Kube, mirror: Mirror, now: datetime) -> None:
+        self.kube = kube
+        self.mirror = mirror
+        self.now = now
+
+    async def decisions(self, namespace: str | None = None) -> list[Decision]:
+        """Every decision that is still kept, oldest first: in the namespace given, or where the controller leads."""
+        from dovetail.kube.resources import CONFIGMAPS
+
+        found: list[Decision] = []
+        for where in [namespace] if namespace else await self._led_from():
+            for each in (await self.kube.list(CONFIGMAPS, where, labels=f"{LABEL}=true")).items:
+                found.extend(lines((each.get("data") or {}).get("decisions", "")))
+        return sorted(found, key=lambda decision: decision.time)
+
+    async def _led_from(self) -> list[str]:
+        """The namespaces that have the controller's lease; the default one where none is to be seen."""
+        leases = await self._leases()
+        return sorted({lease.metadata.namespace for lease in leases or ()}) or [NAMESPACE]
+
+    async def _leases(self) -> list[Lease] | None:
+        """The leases of controllers; None if we may not read them."""
+        from dovetail.controllers.settings import Settings
+        from dovetail.kube.resources import LEASES
+        from dovetail.model.nodes import Lease
+
+        named = f"metadata.name={Settings().leader_election_name}"
+        try:
+            return (await self.kube.list(LEASES, fields=named, type=Lease)).items
+        except Forbidden:
+            return None
+
+    async def silence(self) -> str:
+        """That no autoscaler acts, if a lease says so; who may not read leases is told nothing of it."""
+        from dovetail.controllers.explain import silence
+
+        leases = await self._leases()
+        return silence(leases, self.now) if leases is not None else ""
+
+    async def read(self) -> None:
+        """Fill the mirror. A kind that the server does not know will not come while we wait."""
+        running = asyncio.create_task(self.mirror.run(), name="mirror")
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not self.mirror.synced.is_set():
+                    await asyncio.sleep(LOOK)
+                    self._check()
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+    def _check(self) -> None:
+        for kind, why in self.mirror.failures().items():
+            if isinstance(why, NotFound):
+                raise NotServed(kind)
+
+
+async def _server_time(transport: Transport) -> datetime | None:
+    """What time it is for the server, which dated all that we read: a lab's time may run faster than ours."""
+    headers = (await transport.send(Request(method="GET", path="/version"))).headers
+    said = headers.get(LAB_TIME) or headers.get("date")
+    return parsedate_to_datetime(said) if said else None
+
+
+def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster], Awaitable[T]]) -> T:
+    """Connect, ask, and turn what goes wrong into one line."""
+    from dovetail.chance import Chance, system_seed
+    from dovetail.cli import cluster_session
+    from dovetail.cli.terminal import quiet_logs
+    from dovetail.clock import Clock, run_scaled
+    from dovetail.kube.config import load
+    from dovetail.kube.credentials import ConfigError
+    from dovetail.kube.errors import Disconnected, KubeError
+
+    quiet_logs()
+
+    async def main() -> T:
+        transport = load(cluster_session.kubeconfig(kubeconfig), context).transport()
+        try:
+            clock = Clock(asyncio.get_running_loop(), await _server_time(transport))
+            kube = Kube(transport, clock, chance=Chance(system_seed()))
+            return await question(Cluster(kube, Mirror(kube, clock), clock.now()))
+        finally:
+            await transport.close()
+
+    try:
+        with waiting("asking the cluster …"):
+            return run_scaled(main())
+    except Disconnected as problem:
+        raise Problem(f"{problem}; start it, or name another with --kubeconfig or --context") from problem
+    except (ConfigError, KubeError, NotServed) as problem:
+        raise Problem(str(problem)) from problem
+    except TimeoutError as problem:
+        raise Problem(f"the cluster did not answer within {PATIENCE:.0f} s") from problem

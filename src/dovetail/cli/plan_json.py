@@ -1,0 +1,152 @@
+"""What `dovetail plan` prints for programs: the whole plan by its contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from math import floor
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.cli.plan_text import Sources
+from dovetail.model.quantity import format_resources
+from dovetail.model.reasons import reason
+from dovetail.planner.plan import Choice, Funnel, Machine, Placement, Plan
+
+_UNKNOWN: Sources = MappingProxyType({})
+
+
+def as_json(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> dict[str, Any]:
+    """The plan by its contract; `sources` say where prices are from."""
+    cost: dict[str, Any] = {"perHour": round(plan.cost.per_hour, 6)}
+    if plan.cost.before is not None:
+        cost |= {"before": round(plan.cost.before, 6), "after": round(plan.cost.per_hour, 6)}
+    unpriced = plan.cost.unpriced + sum(machine.choice.price is None for machine in plan.machines)
+    if unpriced:
+        cost["unpriced"] = unpriced
+    if for_zones := round(plan.cost.for_zones, 6):
+        cost["forZones"] = for_zones
+    bound = plan.cost.lower_bound
+    shown = None if bound is None else floor(min(bound, plan.cost.per_hour) * 1e6) / 1e6
+    gap = replace(plan.cost, per_hour=cost["perHour"], lower_bound=shown).gap
+    cost |= {"lowerBound": shown, "gap": None if gap is None else round(gap, 6), "boundOf": plan.cost.bound_of}
+    found: dict[str, Any] = {
+        "pods": {pod: _place(place) for pod, place in plan.placements.items()},
+        "machines": [_machine(machine, sources) for machine in plan.machines],
+        "cost": cost,
+        "took": {"seconds": round(plan.seconds, 4), "tier": plan.tier},
+    }
+    if consolidating:
+        found["remove"] = list(plan.remove)
+        found["moves"] = {
+            pod: {"from": move.source, **({"node": move.node} if move.node else {"machine": move.machine})}
+            for pod, move in plan.moves.items()
+        }
+        found["evictions"] = plan.evictions
+        found["stays"] = dict(plan.stays)
+    return found
+
+
+def json_pieces(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> Iterator[str]:
+    """The same as JSON text, a machine at a time: what thousands of them may become fills gigabytes."""
+    opening = "{"
+    for name, part in as_json(replace(plan, machines=()), consolidating).items():
+        yield f'{opening}\n "{name}": '
+        if name == "machines" and plan.machines:
+            for at, machine in enumerate(plan.machines):
+                yield ("," if at else "[") + "\n  " + _indented(_machine(machine, sources, _encoded), 2)
+            yield "\n ]"
+        else:
+            yield _indented(part, 1)
+        opening = ","
+    yield "\n}"
+
+
+def yaml_pieces(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> Iterator[str]:
+    """The same as YAML, a machine at a time as well."""
+    import yaml
+
+    def text(part: Any) -> str:
+        return str(yaml.dump(part, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False))
+
+    for name, part in as_json(replace(plan, machines=()), consolidating).items():
+        if name == "machines" and plan.machines:
+            yield "machines:\n"
+            yield from (text([_machine(machine, sources)]) for machine in plan.machines)
+        else:
+            yield text({name: part})
+
+
+def _indented(part: Any, depth: int) -> str:
+    return msgspec.json.format(msgspec.json.encode(part), indent=1).decode().replace("\n", "\n" + depth * " ")
+
+
+def _place(place: Placement) -> dict[str, Any]:
+    relaxed = {"relaxed": list(place.relaxed)} if place.relaxed else {}
+    if place.node is not None:
+        return {"node": place.node, **relaxed}
+    if place.machine is not None:
+        return {"machine": place.machine, **relaxed}
+    why = place.unschedulable
+    assert why is not None
+    pools = {name: _funnel(funnel) for name, funnel in why.pools.items()}
+    known = reason(why.code)
+    return {
+        "unschedulable": {
+            "code": why.code,
+            "class": known.kind,
+            "message": why.message,
+            "cure": why.cure or known.cure,
+            "nodePools": pools,
+        }
+    }
+
+
+def _funnel(funnel: Funnel) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "offerings": funnel.start,
+        "after": [{"clause": step.clause, "left": step.left} for step in funnel.steps],
+        "code": funnel.code,
+        "emptiedBy": funnel.emptied_by,
+        "cure": funnel.cure,
+    }
+    if funnel.nearest is not None:
+        found["nearest"] = {**_choice(funnel.nearest), "lacks": funnel.nearest_lacks}
+    return found
+
+
+def _choice(choice: Choice) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "instanceType": choice.instance_type,
+        "zone": choice.zone,
+        "capacityType": choice.capacity_type,
+        "price": choice.price,
+    }
+    if choice.reservation_id:
+        found["reservationId"] = choice.reservation_id
+    return found
+
+
+@cache
+def _encoded(choice: Choice) -> msgspec.Raw:
+    """An offering as JSON already: many machines may become the same."""
+    return msgspec.Raw(msgspec.json.encode(_choice(choice)))
+
+
+def _machine(machine: Machine, sources: Sources, offering: Callable[[Choice], Any] = _choice) -> dict[str, Any]:
+    source = sources.get(machine.choice)
+    found = {
+        "name": machine.name,
+        "nodePool": machine.pool,
+        **_choice(machine.choice),
+        **({"priceSource": source} if source else {}),
+        "requests": format_resources(machine.requests),
+        "requirements": [dict(each) for each in machine.requirements],
+        "offerings": [offering(choice) for choice in machine.offerings],
+    }
+    if machine.cheaper:
+        found["cheaper"] = [{**_choice(lost.choice), "because": lost.because} for lost in machine.cheaper]
+    return found

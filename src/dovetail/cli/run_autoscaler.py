@@ -1,0 +1,222 @@
+"""What `dovetail run` does once its flags are read: connect, choose the cloud, lead until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from dovetail.chance import Chance, system_seed
+from dovetail.cli.aws_start import AwsStart
+from dovetail.cli.errors import Problem
+from dovetail.clock import Clock, run_scaled
+from dovetail.cloud.aws import catalog as catalog_module
+from dovetail.cloud.aws.api_server import ApiServer, authority, read
+from dovetail.cloud.aws.provider import Aws, AwsSettings
+from dovetail.cloud.aws.region import find_region
+from dovetail.cloud.aws.start_checks import StartRefused
+from dovetail.cloud.provider import Cloud
+from dovetail.cloud.simulated import catalog_file as catalogue_file
+from dovetail.cloud.simulated import config as market_file
+from dovetail.cloud.simulated.kubelets import Fleet
+from dovetail.cloud.simulated.provider import SimulatedCloud
+from dovetail.controllers import log_output, logs
+from dovetail.controllers.log_output import LogOutput, LogPathError
+from dovetail.controllers.manager import Autoscaler
+from dovetail.controllers.settings import Settings
+from dovetail.controllers.start_lines import announce
+from dovetail.controllers.worker import every
+from dovetail.kube.client import Kube
+from dovetail.kube.config import IN_CLUSTER, load
+from dovetail.kube.credentials import ConfigError
+from dovetail.kube.errors import KubeError
+from dovetail.kube.ratelimit import Paced
+from dovetail.kube.resources import NODES, PODS
+from dovetail.runfile import running
+
+#: Between two looks at what of the cloud is due for upkeep, in seconds.
+UPKEEP = 60.0
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    provider: str
+    catalog: str | None
+    market: str | None
+    region: str | None
+    kubeconfig: str | None
+    context: str | None
+    seed: int | None
+    settings: Settings
+
+
+def main(options: Options) -> None:
+    """Until SIGINT or SIGTERM; a second signal does not wait."""
+    try:
+        run_scaled(_until_stopped(options))
+    except (ConfigError, catalogue_file.CatalogueError, KubeError, LogPathError) as problem:
+        raise Problem(str(problem)) from problem
+    except catalog_module.UnknownRegion as problem:
+        raise Problem(f"--region: {problem}") from problem
+    except ExceptionGroup as group:
+        refused = group.subgroup(StartRefused)
+        if refused is None:
+            raise
+        raise Problem("; ".join(str(problem) for problem in _leaves(refused))) from group
+    except BrokenPipeError:
+        raise  # whoever read the log is gone
+    except OSError as problem:
+        way_out = "other ports are chosen by --metrics-port and --health-probe-port"
+        raise Problem(f"{problem.strerror or problem}; {way_out}") from problem
+
+
+def _leaves(group: ExceptionGroup[Exception]) -> list[Exception]:
+    """The exceptions in a group, and in groups within it."""
+    found: list[Exception] = []
+    for problem in group.exceptions:
+        found.extend(_leaves(problem) if isinstance(problem, ExceptionGroup) else [problem])
+    return found
+
+
+async def _until_stopped(options: Options) -> None:
+    loop = asyncio.get_running_loop()
+    working = asyncio.ensure_future(_run(options))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, working.cancel)
+    try:
+        await working
+    except asyncio.CancelledError:
+        return
+
+
+async def _run(options: Options) -> None:
+    clock = Clock(asyncio.get_running_loop())
+    began = clock.monotonic()
+    chance = Chance(system_seed() if options.seed is None else options.seed)
+    settings = options.settings
+    output = LogOutput(log_output.paths(settings.log_output_paths), log_output.paths(settings.log_error_output_paths))
+    logs.configure(clock, settings.log_level, output.write, settings.log_encoding)
+    log = logs.logger(clock, output.write, settings.log_level, settings.log_encoding)
+    connection = load(options.kubeconfig, options.context)
+    if not settings.dry_run:
+        _not_a_second(connection.server)
+    announce(log, settings, os.environ)
+    paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
+    unpaced = Kube(connection.transport(), clock, chance=chance.child("lease"))
+    machines = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
+    beside = Kube(machines, clock, chance=chance.child("machines"))
+    kube = Kube(paced, clock, chance=chance.child("kube"))
+    cloud: Cloud | None = None
+    identity = f"{socket.gethostname()}_{os.getpid()}_{chance.suffix()}"
+    try:
+        cloud = await _cloud(options, clock, chance, lambda: read(beside, authority(connection.tls)))
+        fleet = None
+        if isinstance(cloud, SimulatedCloud) and not settings.dry_run:
+            fleet = Fleet(beside, cloud, clock, chance.child("fleet"))
+        autoscaler = Autoscaler(
+            kube,
+            cloud,
+            clock,
+            chance,
+            settings,
+            log=log,
+            identity=identity,
+            lease=unpaced,
+            machines=fleet,
+            start=AwsStart(cloud, settings.cluster_name, log) if isinstance(cloud, Aws) else None,
+            namespace=connection.namespace if connection.context == IN_CLUSTER else "",
+        )
+        if fleet is not None:
+            hear, see = fleet.pod_changed, fleet.node_changed
+            autoscaler.mirror.listen(PODS, lambda change: hear(change.old, change.new))
+            autoscaler.mirror.listen(NODES, lambda change: see(change.new))
+        upkeep = asyncio.create_task(_upkeep(cloud, autoscaler), name="upkeep")
+        try:
+            await autoscaler.run()
+        finally:
+            upkeep.cancel()
+    finally:
+        if isinstance(cloud, Aws):
+            cloud.calls.close()
+        for client in (kube, unpaced, beside):
+            await client.close()
+        log.info("stopped dovetail", uptime=round(clock.monotonic() - began, 3))
+        output.close()
+
+
+def _not_a_second(server: str) -> None:
+    """A lab's own autoscaler acts without a lease: another one beside it would end each other's machines."""
+    if any(lab.url == server and lab.environment for lab in running()):
+        raise Problem(f"{server} is a lab with an autoscaler of its own; dovetail up --no-autoscaler is one without")
+
+
+async def _upkeep(cloud: Cloud, autoscaler: Autoscaler) -> None:
+    """Only the leader looks after templates and names: one that stands by does not know which are in use."""
+
+    async def look() -> None:
+        if isinstance(cloud, Aws):
+            leading = autoscaler.election is None or autoscaler.election.leading
+            acting = leading and not autoscaler.settings.dry_run
+            await (cloud.refresh() if acting else cloud.refresh_prices())
+
+    if isinstance(cloud, Aws):
+        await asyncio.sleep(UPKEEP)  # prices are asked for at start, before the election
+        await every(UPKEEP, look, "providers.upkeep", autoscaler.log)
+
+
+async def _cloud(
+    options: Options, clock: Clock, chance: Chance, api_server: Callable[[], Awaitable[ApiServer]]
+) -> Cloud:
+    if options.provider == "simulated":
+        if options.catalog:
+            types = catalogue_file.read(Path(options.catalog))
+        else:
+            types = catalog_module.load(options.region or "ap-northeast-2")
+        return SimulatedCloud(clock, chance.child("cloud"), types, _market(options.market))
+    settings = options.settings
+    if not settings.cluster_name:
+        raise Problem("--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]")
+    region = await find_region(options.region, os.environ)
+    if not region:
+        raise Problem(
+            "AWS_REGION: no region is set, and the instance metadata service does not tell one; set AWS_REGION or"
+            " --region, or let the pod reach the metadata service (hop limit 2)"
+        )
+    return Aws(
+        AwsSettings(
+            cluster_name=settings.cluster_name,
+            region=region,
+            cluster_endpoint=settings.cluster_endpoint,
+            cluster_ca_bundle=settings.cluster_ca_bundle,
+            interruption_queue=settings.interruption_queue,
+            vm_memory_overhead_percent=settings.vm_memory_overhead_percent,
+            reserved_enis=settings.reserved_enis,
+            isolated_vpc=settings.isolated_vpc,
+            ami_refresh_interval=settings.ami_refresh_interval,
+            subnet_refresh_interval=settings.subnet_refresh_interval,
+            disable_dry_run=settings.disable_dry_run,
+            read_only=settings.dry_run,
+            reserved_capacity=settings.gate("ReservedCapacity"),
+            eks_control_plane=settings.eks_control_plane,
+            tags=settings.aws_tags,
+            ec2_share=settings.ec2_share,
+            assume_role_arn=settings.assume_role_arn,
+            assume_role_duration=settings.assume_role_duration,
+            aws_endpoint=os.environ.get("AWS_ENDPOINT_URL") or None,
+        ),
+        clock,
+        api_server=api_server,
+    )
+
+
+def _market(file: str | None) -> market_file.Market | None:
+    if file is None:
+        return None
+    try:
+        return market_file.read(Path(file).read_bytes())
+    except market_file.MarketError as problem:
+        raise Problem(f"{file}: {problem}") from problem

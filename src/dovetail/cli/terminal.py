@@ -1,0 +1,33 @@
+"""On a screen only what is wrong belongs: log lines are for operators."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+def quiet_logs() -> None:
+    import logging
+
+    import structlog
+
+    from dovetail.kube import log
+
+    log.quiet()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+
+
+# No silent waits: what takes a while says so on a terminal, and leaves no trace once it is over.
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Shows the text, moving, on the standard error while the block runs; nothing without a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield

@@ -1,0 +1,149 @@
+"""Capacity reservations: capacity that is paid for already, found by terms, counted between looks.
+
+EC2 is asked once a minute; in between, what we launch and end is counted here, so that a burst does not
+plan the same reserved machine twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.cloud.aws.client import Calls
+from dovetail.cloud.aws.errors import code_of
+from dovetail.cloud.aws.subnets import Term, filters
+from dovetail.cloud.aws.ttl_cache import Ageing
+from dovetail.model.labels import RESERVATION, RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
+from dovetail.model.meta import stamp
+
+CAPACITY_BLOCK = "capacity-block"
+#: EC2's name of the market for reservations that their owner may take back.
+INTERRUPTIBLE = "interruptible-capacity-reservation"
+
+#: A capacity block is not started upon in its last minutes.
+LAST = timedelta(minutes=40)
+
+#: Answers of servers that do not know the call at all.
+_NO_SUCH_CALL = frozenset({"InvalidAction", "500", "404", "ResponseParserError"})
+
+
+class Reservation(msgspec.Struct, frozen=True, kw_only=True):
+    """A capacity reservation of a node class, with what is left of it."""
+
+    id: str
+    instance_type: str
+    zone: str
+    free: int
+    kind: str = "default"
+    owner: str = ""
+    criteria: str = "open"
+    interruptible: bool = False
+    end: datetime | None = None
+    expiring: bool = False
+
+    def status(self) -> dict[str, Any]:
+        """As a node class's status shows it."""
+        ends = {"endTime": stamp(self.end)} if self.end else {}
+        return {
+            "availabilityZone": self.zone,
+            "id": self.id,
+            "instanceMatchCriteria": self.criteria,
+            "instanceType": self.instance_type,
+            "interruptible": self.interruptible,
+            "ownerID": self.owner,
+            "reservationType": self.kind,
+            "state": "expiring" if self.expiring else "active",
+            **ends,
+        }
+
+    def labels(self) -> dict[str, str]:
+        return {
+            RESERVATION: self.id,
+            RESERVATION_TYPE: self.kind,
+            RESERVATION_INTERRUPTIBLE: str(self.interruptible).lower(),
+        }
+
+
+class Reservations:
+    def __init__(self, calls: Calls, clock: Clock, *, enabled: bool = True) -> None:
+        """Not `enabled` (feature gate ReservedCapacity): no reservation is planned with."""
+        self._enabled = enabled
+        self._calls = calls
+        self._clock = clock
+        self._found: Ageing[tuple[Reservation, ...]] = Ageing(clock, 60.0)
+        self._used: dict[str, int] = {}
+
+    async def select(self, terms: Sequence[Term]) -> tuple[Reservation, ...]:
+        """What the terms select, less what was taken since EC2 was asked; a full one stays in the list."""
+        if not terms or not self._enabled:
+            return ()
+        key = msgspec.json.encode(list(terms), order="sorted")
+        found = await self._found.get(key, lambda: self._select(terms))
+        return tuple(self._counted(each) for each in found)
+
+    def spent(self, reservation: str) -> None:
+        """A machine was launched into it."""
+        self._used[reservation] = self._used.get(reservation, 0) + 1
+
+    def given_back(self, reservation: str) -> None:
+        """A machine of it was ended."""
+        if reservation:
+            self._used[reservation] = self._used.get(reservation, 0) - 1
+
+    def full(self, reservation: str) -> None:
+        """EC2 says that nothing is left of it."""
+        self._used[reservation] = 1 << 30
+
+    def _counted(self, found: Reservation) -> Reservation:
+        used = self._used.get(found.id, 0)
+        now = self._clock.now()
+        expiring = found.kind == CAPACITY_BLOCK and found.end is not None and found.end - now < LAST
+        if not used and expiring == found.expiring:
+            return found
+        return msgspec.structs.replace(found, free=max(0, found.free - used), expiring=expiring)
+
+    async def _select(self, terms: Sequence[Term]) -> tuple[Reservation, ...]:
+        rows: dict[str, Mapping[str, Any]] = {}
+        for term in terms:
+            asked = [*filters(term), {"Name": "state", "Values": ["active"]}]
+            if term.get("ownerID"):
+                asked.append({"Name": "owner-id", "Values": [term["ownerID"]]})
+            if term.get("instanceMatchCriteria"):
+                asked.append({"Name": "instance-match-criteria", "Values": [term["instanceMatchCriteria"]]})
+            if term.get("id"):
+                asked.append({"Name": "capacity-reservation-id", "Values": [term["id"]]})
+            for row in await self._ask(asked):
+                rows[row["CapacityReservationId"]] = row
+        for name in rows:
+            self._used.pop(name, None)
+        now = self._clock.now()
+        found = (_reservation(row) for _, row in sorted(rows.items()))
+        return tuple(each for each in found if each.end is None or each.end > now)
+
+    async def _ask(self, asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        try:
+            return await self._calls.all(
+                "ec2", "describe_capacity_reservations", "CapacityReservations", Filters=list(asked)
+            )
+        except Exception as error:
+            if code_of(error) in _NO_SUCH_CALL:
+                return []  # a place without reservations has none
+            raise
+
+
+def _reservation(row: Mapping[str, Any]) -> Reservation:
+    return Reservation(
+        id=row["CapacityReservationId"],
+        instance_type=row["InstanceType"],
+        zone=row["AvailabilityZone"],
+        free=row.get("AvailableInstanceCount", 0),
+        kind=CAPACITY_BLOCK if row.get("ReservationType") == CAPACITY_BLOCK else "default",
+        owner=row.get("OwnerId", ""),
+        criteria=row.get("InstanceMatchCriteria", "open"),
+        interruptible=bool(row.get("Interruptible")),
+        end=row.get("EndDate"),
+    )

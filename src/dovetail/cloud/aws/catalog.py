@@ -1,0 +1,195 @@
+"""The packaged EC2 catalogue: what can be bought where, when no cloud can be asked.
+
+Built by `scripts/build_catalogue.py`. Every price has a source; a type that nobody prices has none and
+is therefore never chosen by cost. Spot has no offline record at all: its prices here are estimates, a
+typical discount off on-demand, and say so.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.cloud.aws import capacity, instance_types
+from dovetail.cloud.aws.instance_type_info import Spec
+from dovetail.model.instance_type import InstanceType, Offering
+from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, REGION, SPOT, ZONE, ZONE_ID
+
+#: The typical share of on-demand that spot costs, by category; measured medians, rounded.
+SPOT_SHARE: Mapping[str, float] = {"c": 0.35, "m": 0.33, "r": 0.27, "t": 0.31, "g": 0.32}
+SPOT_SHARE_ELSEWHERE = 0.35
+
+EBS_DRIVER = "ebs.csi.aws.com"
+
+Quote = tuple[float, str]
+
+
+class UnknownRegion(ValueError):
+    def __init__(self, region: str) -> None:
+        super().__init__(f"region {region!r} is not in the packaged catalogue; it has {', '.join(regions())}")
+
+
+def _read(name: str, type_: Any) -> Any:
+    data = (resources.files("dovetail.cloud") / "data" / name).read_bytes()
+    return msgspec.json.decode(gzip.decompress(data), type=type_)
+
+
+@functools.cache
+def specs() -> Mapping[str, Spec]:
+    """Every known type by name."""
+    return {spec.name: spec for spec in _read("types.json.gz", list[Spec])}
+
+
+class Region(msgspec.Struct, frozen=True):
+    """`zones`: name -> zone id. `types`: zone -> the types offered there."""
+
+    zones: Mapping[str, str]
+    types: Mapping[str, tuple[str, ...]]
+
+
+@functools.cache
+def _regions() -> Mapping[str, Region]:
+    found: Mapping[str, Region] = _read("regions.json.gz", dict[str, Region])
+    return found
+
+
+class _Prices(msgspec.Struct, frozen=True):
+    built: str
+    currency: str
+    regions: Mapping[str, Mapping[str, Quote]]
+
+
+@functools.cache
+def _prices() -> _Prices:
+    found: _Prices = _read("prices.json.gz", _Prices)
+    return found
+
+
+def regions() -> tuple[str, ...]:
+    return tuple(sorted(_regions()))
+
+
+def region(name: str) -> Region:
+    try:
+        return _regions()[name]
+    except KeyError:
+        raise UnknownRegion(name) from None
+
+
+def built() -> str:
+    """When the packaged prices were collected."""
+    return _prices().built
+
+
+def on_demand(region_name: str, instance_type: str) -> Quote | None:
+    """Dollars an hour and where the figure comes from; None where nobody says."""
+    return _prices().regions.get(region_name, {}).get(instance_type)
+
+
+def is_priced(region_name: str) -> bool:
+    """Whether the packaged list has prices of a region."""
+    return region_name in _prices().regions
+
+
+def category(instance_type: str) -> str:
+    """The letters a type's name starts with: what it is made for."""
+    return instance_type[: next((i for i, c in enumerate(instance_type) if not c.isalpha()), 0)]
+
+
+def spot_estimate(quote: Quote, instance_type: str) -> Quote:
+    share = SPOT_SHARE.get(category(instance_type), SPOT_SHARE_ELSEWHERE)
+    return round(quote[0] * share, 6), f"estimated {share:.0%} of on-demand ({quote[1]})"
+
+
+def attach_limits(spec: Spec) -> Mapping[str, int]:
+    """EBS volumes a machine can attach beside its root volume; disks of its own share a shared limit."""
+    if spec.ebs_volumes is None:
+        return {}
+    taken = 1 + (spec.storage_disks if spec.ebs_shared and spec.nvme else 0)
+    return {EBS_DRIVER: max(1, spec.ebs_volumes - taken)}
+
+
+def offerings(spec: Spec, region_name: str) -> tuple[Offering, ...]:
+    """Every zone and capacity type of the region in which the type is sold."""
+    place = region(region_name)
+    quote = on_demand(region_name, spec.name)
+    found = []
+    for zone, zone_id in place.zones.items():
+        if spec.name not in _offered(region_name)[zone]:
+            continue
+        for kind in (ON_DEMAND, SPOT):
+            if kind not in spec.usage_classes:
+                continue
+            priced = quote if kind == ON_DEMAND or quote is None else spot_estimate(quote, spec.name)
+            found.append(
+                Offering(
+                    zone=zone,
+                    capacity_type=kind,
+                    price=priced[0] if priced else None,
+                    available=priced is not None,
+                    labels={ZONE_ID: zone_id},
+                    price_source=priced[1] if priced else "",
+                )
+            )
+    return tuple(found)
+
+
+@functools.cache
+def _offered(region_name: str) -> Mapping[str, frozenset[str]]:
+    return {zone: frozenset(types) for zone, types in region(region_name).types.items()}
+
+
+def instance_type(spec: Spec, region_name: str) -> InstanceType:
+    """The type as AL2023 nodes without block device mappings would show it."""
+    found = offerings(spec, region_name)
+    labels = instance_types.labels(spec) | {
+        REGION: (region_name,),
+        ZONE: tuple(sorted({o.zone for o in found})),
+        CAPACITY_TYPE: tuple(sorted({o.capacity_type for o in found})),
+    }
+    return InstanceType(
+        name=spec.name,
+        capacity=capacity.capacity(spec),
+        overhead=capacity.overhead(spec),
+        labels=labels,
+        offerings=found,
+        attach_limits=attach_limits(spec),
+    )
+
+
+@functools.cache
+def load(region_name: str) -> tuple[InstanceType, ...]:
+    """The instance types sold in a region, by name."""
+    sold = set().union(*_offered(region_name).values())
+    return tuple(instance_type(spec, region_name) for name, spec in specs().items() if name in sold)
+
+
+def of_class(region_name: str, node_class: Mapping[str, Any]) -> tuple[InstanceType, ...]:
+    """The instance types sold in a region, as machines of an EC2NodeClass show them.
+
+    Which subnets and reservations it selects is for the cloud to say.
+    """
+    from dovetail.cloud.aws.instance_types import machine_kind, suits
+
+    asked: Mapping[str, Any] = node_class.get("spec") or {}
+    kind = machine_kind(asked, capacity.Settings())
+    return tuple(
+        replace(
+            each,
+            capacity=kind.capacity(spec),
+            overhead=kind.overhead(spec),
+            labels={**each.labels, **kind.labels(spec)},
+            offerings=each.offerings if suits(spec, asked) else tuple(map(_withheld, each.offerings)),
+        )
+        for each, spec in ((each, specs()[each.name]) for each in load(region_name))
+    )
+
+
+def _withheld(offering: Offering) -> Offering:
+    return replace(offering, available=False)

@@ -1,0 +1,146 @@
+"""Equal purchases in one call: as many machines as there are claims that ask for the same, dealt out one each.
+
+EC2's bucket for CreateFleet is small, and a burst is mostly the same machine many times. A machine that is bought
+alone carries its claim from the start. Machines that are bought together carry all the claims they were bought for,
+and order says whose is which: the machines by id, the claims by UID. Whoever reads them after a crash deals as the
+buyer would have, so nothing is bought twice; once dealt, each gets its claim's name as a tag of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.aws.create_fleet import Bought, Refusal
+
+#: How long an order waits for another like it, and for all of them, in seconds.
+GATHER, LONGEST = 0.04, 0.5
+#: How many tags may name claims, and how long EC2 lets a tag be.
+MOST_TAGS, LONGEST_TAG = 4, 256
+_TAG = "dovetail.sh/claims-"
+MAX_REMEMBERED_ATTEMPTS = 10_000
+
+
+class Order(msgspec.Struct, frozen=True, order=True):
+    """A claim that wants a machine."""
+
+    uid: str
+    name: str
+
+
+class Sale(msgspec.Struct, frozen=True):
+    """What came of an order, and what was refused on the way."""
+
+    bought: Bought | None
+    refusals: tuple[Refusal, ...] = ()
+
+
+Purchase = Callable[[Sequence[Order]], Awaitable[tuple[Sequence[Bought], tuple[Refusal, ...]]]]
+
+
+def tags_of(orders: Iterable[Order]) -> dict[str, str]:
+    """The claims of one call as tags, as many to a tag as it holds."""
+    written: list[str] = []
+    for order in sorted(orders):
+        item = f"{order.name}:{order.uid}"
+        if written and len(written[-1]) + 1 + len(item) <= LONGEST_TAG:
+            written[-1] += f" {item}"
+        else:
+            written.append(item)
+    return {f"{_TAG}{number}": value for number, value in enumerate(written, start=1)}
+
+
+def orders_of(tags: Mapping[str, str]) -> tuple[Order, ...]:
+    """The claims that a machine was bought for together with others; none if it was bought alone."""
+    items = (item for key, value in tags.items() if key.startswith(_TAG) for item in value.split(" "))
+    return tuple(sorted(Order(uid, name) for name, _, uid in (item.partition(":") for item in items)))
+
+
+def dealt(machines: Iterable[str], orders: Iterable[Order]) -> dict[str, Order]:
+    """Whose machine is which, by the machine's id."""
+    return dict(zip(sorted(machines), sorted(orders), strict=False))
+
+
+class Attempts:
+    """The client tokens of launches: one for each attempt.
+
+    EC2 answers a token that it has seen with what it answered before, failures included, and refuses it for another
+    request. So the token of a launch changes once EC2 refused it, and with everything that is asked for. It stays where
+    the answer was lost: then the same request returns the instance that it may have launched. Instances of another
+    request for the same claim are found by their tags, before anything is launched.
+    """
+
+    def __init__(self) -> None:
+        self._refused: dict[str, int] = {}
+
+    def token(self, orders: Sequence[Order], request: Mapping[str, Any]) -> str:
+        numbered = [(order.uid, self._refused.get(order.uid, 0)) for order in sorted(orders)]
+        return hashlib.sha256(msgspec.json.encode((numbered, request), order="sorted")).hexdigest()
+
+    def refused(self, orders: Iterable[Order]) -> None:
+        """EC2 answered, and launched nothing for these."""
+        for order in orders:
+            self._refused[order.uid] = self._refused.pop(order.uid, 0) + 1
+        while len(self._refused) > MAX_REMEMBERED_ATTEMPTS:
+            del self._refused[next(iter(self._refused))]
+
+    def launched(self, order: Order) -> None:
+        self._refused.pop(order.uid, None)
+
+
+class Joint:
+    """Brings equal orders together. The first waits a moment for the others, and buys for all."""
+
+    def __init__(self) -> None:
+        self._open: dict[bytes, dict[Order, asyncio.Future[Sale]]] = {}
+
+    async def order(self, goods: bytes, order: Order, purchase: Purchase) -> Sale:
+        """`goods` says what is bought, to the letter; whoever asks for the same may get it in the same call."""
+        others = self._open.get(goods)
+        if others is not None and len(tags_of([*others, order])) <= MOST_TAGS:
+            others[order] = asyncio.get_running_loop().create_future()
+            return await others[order]
+        joined: dict[Order, asyncio.Future[Sale]] = {order: asyncio.get_running_loop().create_future()}
+        self._open[goods] = joined
+        try:
+            await self._gathered(goods, joined)
+            bought, refusals = await purchase(sorted(joined))
+        except BaseException as error:
+            _disappoint(joined.values(), error)
+            raise
+        whose = dealt((each.instance_id for each in bought), joined)
+        got = {whose[each.instance_id]: each for each in bought if each.instance_id in whose}
+        for each, waiting in joined.items():
+            if not waiting.done():
+                waiting.set_result(Sale(got.get(each), refusals))
+        return joined[order].result()
+
+    async def _gathered(self, goods: bytes, joined: Mapping[Order, object]) -> None:
+        """Until no more come. From then on nobody joins."""
+        count = 0
+        try:
+            async with asyncio.timeout(LONGEST):
+                while len(joined) > count:
+                    count = len(joined)
+                    await asyncio.sleep(GATHER)
+        except TimeoutError:
+            return
+        finally:
+            if self._open.get(goods) is joined:
+                del self._open[goods]
+
+
+def _disappoint(orders: Iterable[asyncio.Future[Sale]], error: BaseException) -> None:
+    """Everybody hears of a failure; whoever waits for somebody who was cancelled is cancelled too."""
+    for waiting in orders:
+        if waiting.done():
+            continue
+        if isinstance(error, Exception):
+            waiting.set_exception(error)
+            waiting.exception()  # seen: a waiter may have gone meanwhile
+        else:
+            waiting.cancel()

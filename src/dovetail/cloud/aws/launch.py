@@ -1,0 +1,213 @@
+"""From an order to a machine: subnets, launch templates, a fleet call, and what its refusals teach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.cloud.aws import create_fleet, create_fleet_batcher, ec2nodeclass, instances
+from dovetail.cloud.aws.capacity_reservations import Reservations
+from dovetail.cloud.aws.client import Calls
+from dovetail.cloud.aws.create_fleet_batcher import Attempts, Joint, Order, Sale
+from dovetail.cloud.aws.errors import (
+    SPOT_ROLE_CODE,
+    asked,
+    code_of,
+    explain,
+    is_answer,
+    is_not_found,
+    is_shortage,
+    message_of,
+)
+from dovetail.cloud.aws.launch_template_params import EFA, LaunchConfigs, has_fabric, tenancy
+from dovetail.cloud.aws.launch_templates import Templates
+from dovetail.cloud.aws.min_values import Needs, lacking
+from dovetail.cloud.aws.placement_groups import Place, Placement, is_full
+from dovetail.cloud.aws.subnets import Network, Subnet
+from dovetail.cloud.provider import InsufficientCapacity, Launch, LaunchOption, Machine
+from dovetail.cloud.unavailable_offerings import Unavailable, inside
+from dovetail.model import labels as keys
+
+#: On a claim whose machine may offer less variety than its pool wants.
+RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """What a purchase needs of the provider; `tags` are those of everything made for a node class."""
+
+    calls: Calls
+    network: Network
+    placement: Placement
+    configs: LaunchConfigs
+    templates: Templates
+    reservations: Reservations
+    unavailable: Unavailable
+    tags: Callable[[Mapping[str, Any]], dict[str, str]]
+
+
+class Buying:
+    def __init__(
+        self,
+        parts: Parts,
+        clock: Clock,
+        refused: Callable[[create_fleet.Refusal], None] = lambda refusal: None,
+        batch: Callable[[str, int, float], None] = lambda name, size, seconds: None,
+    ) -> None:
+        """`refused` hears of each offering that EC2 refused, once a call; `batch` of the size of each call."""
+        self._refused = refused
+        self._batch = batch
+        self._parts = parts
+        self._clock = clock
+        self._joint = Joint()
+        self._attempts = Attempts()
+
+    async def buy(self, launch: Launch) -> Machine:
+        kind, options = create_fleet.choose(launch.options, _needs(launch))
+        network, spec = self._parts.network, launch.node_class["spec"]
+        place = await asked(self._parts.placement.place(launch.node_class, launch.claim))
+        pods = min((o.instance_type.capacity.get("pods", 0) for o in options), default=0)
+        subnets = network.by_zone(await asked(network.subnets(spec["subnetSelectorTerms"])), pods)
+        bought = None
+        try:
+            sale = await self._sold(launch, kind, options, subnets, place)
+            bought = sale.bought
+        finally:
+            network.landed(subnets, {bought.subnet} if bought else set(), pods)
+        self._remember(sale.refusals, options, place)
+        if bought is None:
+            raise create_fleet.failure(sale.refusals)
+        self._attempts.launched(_order(launch))
+        where = (bought.instance_type, bought.zone)
+        chosen = next((o for o in options if (o.instance_type.name, o.offering.zone) == where), None)
+        if chosen is not None and chosen.offering.reservation_id:
+            self._parts.reservations.spent(chosen.offering.reservation_id)
+        return self._machine(launch, bought, kind, chosen, place)
+
+    async def _sold(
+        self, launch: Launch, kind: str, options: Sequence[LaunchOption], subnets: Mapping[str, Subnet], place: Place
+    ) -> Sale:
+        """A fleet call, with whoever asks for the same; if a template was deleted under us, another with a new one."""
+        for last in (False, True):
+            configs = await self._parts.configs.of(launch, kind, options, subnets, place)
+            try:
+                return await self._ordered(launch, kind, options, configs)
+            except Exception as error:  # classified below
+                if is_not_found(error):
+                    for config in configs:
+                        self._parts.templates.forget(config["LaunchTemplateSpecification"]["LaunchTemplateName"])
+                if last or not is_not_found(error):
+                    raise explain(code_of(error), message_of(error)) from error
+        raise AssertionError("the last try returns or raises")
+
+    async def _ordered(
+        self, launch: Launch, kind: str, options: Sequence[LaunchOption], configs: Sequence[Mapping[str, Any]]
+    ) -> Sale:
+        relaxed = (launch.claim["metadata"].get("annotations") or {}).get(RELAXED) == "true"
+        context = None if relaxed else launch.node_class["spec"].get("context")
+
+        async def purchase(
+            orders: Sequence[Order],
+        ) -> tuple[Sequence[create_fleet.Bought], tuple[create_fleet.Refusal, ...]]:
+            request = create_fleet.request(kind, options, configs, self._tags(launch, orders), context, len(orders))
+            request["ClientToken"] = self._attempts.token(orders, request)
+            self._batch("create_fleet", len(orders), create_fleet_batcher.GATHER)
+            try:
+                bought, refusals = await create_fleet.buy(self._parts.calls, kind, request)
+            except Exception as error:
+                if is_answer(error):
+                    self._attempts.refused(orders)
+                raise
+            for refusal in refusals:
+                self._refused(refusal)
+            if len(bought) < len(orders):
+                self._attempts.refused(orders)
+            return bought, refusals
+
+        alike = (kind, configs, context, instances.pool_of(launch.claim), self._parts.tags(launch.node_class))
+        goods = msgspec.json.encode(alike, order="sorted")
+        return await self._joint.order(goods, _order(launch), purchase)
+
+    def _machine(
+        self, launch: Launch, bought: create_fleet.Bought, kind: str, chosen: LaunchOption | None, place: Place
+    ) -> Machine:
+        labels = dict(launch.labels)
+        room: Mapping[str, int] = {}
+        left: Mapping[str, int] = {}
+        if chosen is not None:
+            labels |= {k: v[0] for k, v in chosen.instance_type.labels.items() if len(v) == 1}
+            labels |= chosen.offering.labels
+            fabric = has_fabric(launch)
+            room, left = (
+                {name: amount for name, amount in held.items() if name != EFA or fabric}
+                for held in (chosen.instance_type.capacity, chosen.instance_type.allocatable)
+            )
+        labels |= {
+            keys.INSTANCE_TYPE: bought.instance_type,
+            keys.ZONE: bought.zone,
+            keys.CAPACITY_TYPE: kind,
+            keys.TENANCY: tenancy(launch.claim),
+            **place.labels(),
+        }
+        tags = self._tags(launch, [_order(launch)])
+        return Machine(
+            provider_id=instances.provider_id(bought.zone, bought.instance_id),
+            instance_type=bought.instance_type,
+            zone=bought.zone,
+            capacity_type=kind,
+            image_id=bought.image_id,
+            capacity=room,
+            allocatable=left,
+            labels=labels,
+            created=self._clock.now(),
+            claim_uid=launch.token,
+            claim_name=launch.claim["metadata"]["name"],
+            node_pool=tags.get(instances.POOL_TAG),
+            tags=tags,
+            network={"subnet": bought.subnet},
+        )
+
+    def _remember(
+        self, refusals: Sequence[create_fleet.Refusal], options: Sequence[LaunchOption], place: Place
+    ) -> None:
+        unavailable = self._parts.unavailable
+        for refusal in refusals:
+            name, zone, kind = refusal.key
+            if place.group and is_full(refusal.message):
+                for each in keys.CAPACITY_TYPES:
+                    unavailable.mark(("*", zone, inside(each, place.group_id)))
+            elif refusal.code == "InsufficientFreeAddressesInSubnet" and refusal.subnet:
+                self._parts.network.exhausted(refusal.subnet)
+            elif kind == "reserved":
+                for option in options:
+                    if (option.instance_type.name, option.offering.zone) == (name, zone):
+                        self._parts.reservations.full(option.offering.reservation_id or "")
+            elif refusal.code == SPOT_ROLE_CODE:
+                unavailable.mark(("*", "*", "spot"))
+            elif is_shortage(refusal.code, refusal.message):
+                unavailable.mark((name, zone, inside(kind, place.group_id)))
+
+    def _tags(self, launch: Launch, orders: Sequence[Order]) -> dict[str, str]:
+        """A machine that is bought alone carries its claim; a class may give all its machines one name."""
+        pool = {instances.POOL_TAG: instances.pool_of(launch.claim)}
+        if len(orders) > 1:
+            return create_fleet_batcher.tags_of(orders) | self._parts.tags(launch.node_class) | pool
+        (order,) = orders
+        own = instances.names(instances.pool_of(launch.claim), order.name) | {instances.UID_TAG: order.uid}
+        return own | self._parts.tags(launch.node_class) | pool
+
+
+def _order(launch: Launch) -> Order:
+    return Order(launch.token, launch.claim["metadata"]["name"])
+
+
+def _needs(launch: Launch) -> Needs:
+    """What a claim wants to be bought as several of; one that was planned so must still have the choice."""
+    needs = {key: each for key, each in ec2nodeclass.of_claim(launch.claim).items() if each.min_values}
+    planned = (launch.claim["metadata"].get("annotations") or {}).get(RELAXED) == "false"
+    if planned and (few := lacking(launch.options, needs)):
+        message = f"minValues requirement is not met for label(s) {', '.join(few)}: too many offerings are unavailable"
+        raise InsufficientCapacity(f"{message} (MIN_VALUES)")
+    return needs

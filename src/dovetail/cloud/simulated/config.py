@@ -1,0 +1,92 @@
+"""The market a simulated cloud sells on: what can be had, how slowly, how surely, and at which price.
+
+Everything that can go wrong with a seller is a number here, so that a test or a scenario states its
+weather in one value. The defaults are a perfect seller.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from dovetail.chance import Chance
+from dovetail.model.formats import told
+
+
+class Some(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Some of the offerings; a field left at `*` matches any."""
+
+    instance_type: str = "*"
+    zone: str = "*"
+    capacity_type: str = "*"
+
+    def covers(self, instance_type: str, zone: str, capacity_type: str) -> bool:
+        return all(
+            mine in ("*", theirs)
+            for mine, theirs in (
+                (self.instance_type, instance_type),
+                (self.zone, zone),
+                (self.capacity_type, capacity_type),
+            )
+        )
+
+
+class Stock(Some, frozen=True, kw_only=True):
+    """How many machines of some offerings exist."""
+
+    machines: int = 0
+
+
+class Curve(Some, frozen=True, kw_only=True):
+    """A price over time: from `after` seconds on, the catalogue's price times `factor`."""
+
+    steps: tuple[tuple[float, float], ...] = ()
+
+    def factor(self, age: float) -> float:
+        answer = 1.0
+        for after, factor in self.steps:
+            if age < after:
+                break
+            answer = factor
+        return answer
+
+
+class Market(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Delays are (least, most) in seconds; rates are probabilities of a call, interruptions are per machine-hour."""
+
+    boot: tuple[float, float] = (0.0, 0.0)
+    ready: tuple[float, float] = (0.0, 0.0)
+    latency: tuple[float, float] = (0.0, 0.0)
+    shutdown: float = 0.0
+    launches_per_second: float | None = None
+    launch_burst: int = 100
+    error_rate: float = 0.0
+    never_joins: float = 0.0
+    stock: tuple[Stock, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    interruptions_per_hour: float = 0.0
+    notice: float = 120.0
+    unavailable_for: float = 180.0
+
+    def between(self, chance: Chance, span: tuple[float, float]) -> float:
+        return span[0] if span[0] == span[1] else chance.uniform(*span)
+
+
+class MarketError(ValueError):
+    """What is wrong with a market, and where."""
+
+
+def read(text: bytes | str) -> Market:
+    """A market from YAML or JSON; unknown fields are errors. Raises MarketError."""
+    import yaml
+
+    try:
+        return msgspec.convert(yaml.safe_load(text) or {}, Market)
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        raise MarketError(f"not YAML: {told(problem)}") from problem
+    except RecursionError as problem:
+        raise MarketError("nested too deeply to be a market") from problem
+    except msgspec.ValidationError as problem:
+        what, _, where = str(problem).partition(" - at ")
+        field = where.strip("`").removeprefix("$").removeprefix(".")
+        known = ", ".join(each.encode_name for each in msgspec.structs.fields(Market))
+        raise MarketError(f"{field or 'a market'}: {what}; there are {known}") from problem

@@ -1,0 +1,354 @@
+"""A seller of machines that do not exist.
+
+It keeps the books of a cloud (what was sold, to whom, at which state) and obeys its `Market`: stock runs
+out, calls take time, are throttled or fail, prices move, spot machines are called back. Joining the cluster
+is the fleet's business (`fleet.py`). A machine's id follows from the launch token alone, so a repeated
+launch is the same machine even after the books were lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.cloud.provider import (
+    CloudError,
+    InsufficientCapacity,
+    Interruption,
+    Launch,
+    LaunchOption,
+    Machine,
+    MachineNotFound,
+    NodeClassStatus,
+    NodeRole,
+    Remedy,
+    RepairAction,
+    RepairPolicy,
+)
+from dovetail.cloud.simulated.config import Market
+from dovetail.cloud.simulated.instances import IMAGE, SCHEME, labels_of, provider_id
+from dovetail.cloud.simulated.offerings import Shelf
+from dovetail.cloud.unavailable_offerings import Unavailable
+from dovetail.model import labels as keys
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.taints import UNREGISTERED
+
+BORN_WITH: Mapping[str, str] = {"key": UNREGISTERED.key, "effect": UNREGISTERED.effect}
+
+#: For how many seconds an instance is described as terminated before it is forgotten.
+DESCRIBED_FOR_S = 3600.0
+
+#: As Karpenter's simulated provider has them: the two that every kubelet shows, and two to try repairs with.
+REPAIRS = (
+    RepairPolicy(condition_type="Ready", condition_status="False", toleration_seconds=600.0, grace_seconds=0.0),
+    RepairPolicy(
+        condition_type="Ready",
+        condition_status="Unknown",
+        toleration_seconds=600.0,
+        grace_seconds=0.0,
+        reason_regex=".*",
+    ),
+    RepairPolicy(
+        condition_type="KWOKUnhealthy",
+        condition_status="True",
+        toleration_seconds=30.0,
+        grace_seconds=45.0,
+        reason_regex=".*",
+    ),
+    RepairPolicy(
+        condition_type="KWOKRebootRequired",
+        condition_status="True",
+        toleration_seconds=30.0,
+        grace_seconds=60.0,
+        reason_regex=".*",
+        action=RepairAction.REBOOT,
+    ),
+)
+
+
+class SimulatedCloud:
+    """The `Cloud` protocol over a catalogue and a market."""
+
+    name = SCHEME
+    node_class_required = False
+
+    def __init__(
+        self, clock: Clock, chance: Chance, catalogue: Iterable[InstanceType], market: Market | None = None
+    ) -> None:
+        self.market = market or Market()
+        self.calls: dict[str, int] = {}
+        self.sold = 0
+        self._clock = clock
+        self._chance = chance
+        self.unavailable = Unavailable(clock, self.market.unavailable_for)
+        self._shelf = Shelf(clock, catalogue, self.unavailable)
+        self._machines: dict[str, Machine] = {}
+        self._by_token: dict[str, str] = {}
+        self._taints: dict[str, tuple[Mapping[str, str], ...]] = {}
+        self._ending: dict[str, float] = {}
+        #: Instances that ended, with when: described as terminated for a while, as EC2 does.
+        self._terminated: dict[str, float] = {}
+        #: The last restart that was asked of each machine, by its operation.
+        self.restarts: dict[str, str] = {}
+        self._tokens = float(self.market.launch_burst)
+        self._filled = clock.monotonic()
+        self._inbox: asyncio.Queue[Interruption] = asyncio.Queue()
+        self._unanswered: dict[str, Interruption] = {}
+        self._told = 0
+        self._changed = asyncio.Event()
+
+    # -- what can be bought
+
+    async def instance_types(
+        self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
+    ) -> tuple[InstanceType, ...]:
+        """The catalogue with today's prices and memory of refusals; the same objects while nothing changed."""
+        return self._shelf.types(self.market, self._reserved_in_use())
+
+    def price(self, instance_type: str, zone: str, capacity_type: str) -> float | None:
+        """Today's price of an offering of the catalogue."""
+        for offering in self._shelf.declared(instance_type):
+            if (offering.zone, offering.capacity_type) == (zone, capacity_type):
+                return self._shelf.price(self.market, instance_type, offering)
+        return None
+
+    def _reserved_in_use(self) -> dict[str, int]:
+        """How many machines each reservation holds."""
+        held = self._machines.values() if self._shelf.reserves else ()
+        return dict(Counter(m.tags.get("reservation", "") for m in held if m.capacity_type == keys.RESERVED))
+
+    # -- buying and giving back
+
+    async def launch(self, launch: Launch) -> Machine:
+        await self._call("launch")
+        provider = self._books_entry(launch.token)
+        if provider is not None:
+            return provider
+        self._take_token()
+        refused: list[tuple[str, str, str]] = []
+        for option in launch.options:
+            key = (option.instance_type.name, option.offering.zone, option.offering.capacity_type)
+            if self._in_stock(option):
+                return self._sell(launch, option)
+            refused.append(key)
+            self.unavailable.mark(key)
+        raise InsufficientCapacity(_refusal(refused), refused)
+
+    async def get(self, provider_id: str) -> Machine:
+        await self._call("get")
+        return self._known(provider_id)
+
+    async def machines(self) -> tuple[Machine, ...]:
+        await self._call("machines")
+        self._close_books()
+        return tuple(self._machines.values())
+
+    async def terminate(self, provider_id: str) -> None:
+        await self._call("terminate")
+        machine = self._known(provider_id)
+        if provider_id not in self._ending:
+            self._ending[provider_id] = self._clock.monotonic() + self.market.shutdown
+            self._machines[provider_id] = msgspec.structs.replace(machine, state="shutting-down")
+            self._notice_change()
+            self._close_books()
+
+    async def reboot(self, provider_id: str, operation: str) -> None:
+        await self._call("reboot")
+        self._known(provider_id)
+        self.restarts[provider_id] = operation
+        self._notice_change()
+
+    def vanish(self, provider_id: str) -> None:
+        """A machine that ends by itself, without a word."""
+        gone = self._machines.pop(provider_id, None)
+        if gone is not None:
+            self._terminated[provider_id] = self._clock.monotonic()
+            self._by_token.pop(gone.claim_uid or "", None)
+            self._taints.pop(provider_id, None)
+            self.restarts.pop(provider_id, None)
+            self._notice_change()
+
+    def adopt(self, machines: Iterable[Machine]) -> None:
+        """Machines known from elsewhere (the cluster's own objects), after the books were lost."""
+        for machine in machines:
+            self._machines.setdefault(machine.provider_id, machine)
+            if machine.claim_uid:
+                self._by_token.setdefault(machine.claim_uid, machine.provider_id)
+        self._notice_change()
+
+    def standing(self) -> tuple[Machine, ...]:
+        """The machines that are up, without the manners of an API call: for the fleet and for tests."""
+        self._close_books()
+        return tuple(self._machines.values())
+
+    def taints_of(self, provider_id: str) -> tuple[Mapping[str, str], ...]:
+        """What a machine's node is born with; of a machine found again, the taint that no node may lack."""
+        return self._taints.get(provider_id, (BORN_WITH,))
+
+    def next_end(self) -> float | None:
+        """Seconds until a machine that is shutting down is gone; None if none is."""
+        now = self._clock.monotonic()
+        return max(0.01, min(self._ending.values()) - now) if self._ending else None
+
+    async def changed(self) -> None:
+        """Returns when a machine was sold, ended or adopted since the last call."""
+        await self._changed.wait()
+        self._changed.clear()
+
+    def _books_entry(self, token: str) -> Machine | None:
+        found = self._machines.get(self._by_token.get(token, ""))
+        return found if found is not None and found.state == "running" else None
+
+    def _known(self, provider_id: str) -> Machine:
+        self._close_books()
+        machine = self._machines.get(provider_id)
+        if machine is None:
+            raise MachineNotFound(provider_id, "terminated" if provider_id in self._terminated else "")
+        return machine
+
+    def _in_stock(self, option: LaunchOption) -> bool:
+        name, offering = option.instance_type.name, option.offering
+        declared = self._shelf.declared(name)
+        place = (offering.zone, offering.capacity_type)
+        if not any(o.available and (o.zone, o.capacity_type) == place for o in declared):
+            return False
+        if offering.reservation_id is not None and offering.reservation_capacity is not None:
+            used = self._reserved_in_use().get(offering.reservation_id, 0)
+            whole = next(o for o in declared if o.reservation_id == offering.reservation_id)
+            if used >= (whole.reservation_capacity or 0):
+                return False
+        stock = next((each for each in self.market.stock if each.covers(name, *place)), None)
+        if stock is None:
+            return True
+        standing = (stock.covers(m.instance_type, m.zone, m.capacity_type) for m in self._machines.values())
+        return sum(standing) < stock.machines
+
+    def _sell(self, launch: Launch, option: LaunchOption) -> Machine:
+        t, offering = option.instance_type, option.offering
+        metadata = launch.claim.get("metadata") or {}
+        machine = Machine(
+            provider_id=provider_id(launch.token, offering.zone),
+            instance_type=t.name,
+            zone=offering.zone,
+            capacity_type=offering.capacity_type,
+            image_id=IMAGE,
+            capacity=dict(t.capacity),
+            allocatable=dict(t.allocatable),
+            labels=labels_of(launch, option),
+            created=self._clock.now(),
+            claim_uid=launch.token,
+            claim_name=metadata.get("name"),
+            node_pool=(metadata.get("labels") or {}).get(keys.NODEPOOL),
+            tags={**launch.tags, **({"reservation": offering.reservation_id} if offering.reservation_id else {})},
+        )
+        self.sold += 1
+        self._machines[machine.provider_id] = machine
+        self._by_token[launch.token] = machine.provider_id
+        self._taints[machine.provider_id] = launch.taints
+        self._notice_change()
+        return machine
+
+    # -- the rest of the protocol
+
+    async def resolve(
+        self, node_class: Mapping[str, Any], node_pools: Sequence[Mapping[str, Any]] = ()
+    ) -> NodeClassStatus:
+        await self._call("resolve")
+        return NodeClassStatus(status={}, conditions=())
+
+    async def release(self, node_class: Mapping[str, Any]) -> None:
+        await self._call("release")
+
+    async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
+        return None
+
+    async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
+        return None
+
+    async def interruptions(self) -> AsyncIterator[Sequence[Interruption]]:
+        """Messages as they come; first those that an earlier listener took and did not acknowledge."""
+        if self._unanswered:
+            yield list(self._unanswered.values())
+        while True:
+            message = await self._inbox.get()
+            self._unanswered[message.receipt] = message
+            yield [message]
+
+    async def acknowledge(self, messages: Sequence[Interruption]) -> None:
+        for each in messages:
+            self._unanswered.pop(each.receipt, None)
+
+    async def ailing(self) -> Sequence[Interruption]:
+        return ()
+
+    def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:
+        """Call machines back; with the market's notice they are gone whoever was listening."""
+        self._told += 1
+        receipt = f"r-{self._told}"
+        self._inbox.put_nowait(
+            Interruption(kind=kind, provider_ids=tuple(ids), received=self._clock.now(), receipt=receipt)
+        )
+
+    async def call_back_spot(self) -> None:
+        """The market's spot interruptions, one look a minute, until cancelled."""
+        chance = self._chance.child("interruptions")
+        notified: dict[str, float] = {}
+        while True:
+            await asyncio.sleep(60.0)
+            now, rate = self._clock.monotonic(), self.market.interruptions_per_hour / 60.0
+            standing = {machine.provider_id: machine for machine in self.standing()}
+            notified = {provider: end for provider, end in notified.items() if provider in standing}
+            for machine in standing.values():
+                if machine.provider_id in notified:
+                    if notified[machine.provider_id] <= now:
+                        self.vanish(machine.provider_id)
+                elif machine.capacity_type == "spot" and chance.random() < rate:
+                    notified[machine.provider_id] = now + self.market.notice
+                    self.interrupt([machine.provider_id])
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        return REPAIRS
+
+    # -- the manners of an API
+
+    async def _call(self, name: str) -> None:
+        self.calls[name] = self.calls.get(name, 0) + 1
+        delay = self.market.between(self._chance, self.market.latency)
+        if delay > 0:
+            await asyncio.sleep(delay)
+        if self.market.error_rate and self._chance.random() < self.market.error_rate:
+            raise CloudError("InternalError", f"{name}: the simulated cloud failed", Remedy.RETRY)
+
+    def _take_token(self) -> None:
+        rate = self.market.launches_per_second
+        if rate is None:
+            return
+        now = self._clock.monotonic()
+        self._tokens = min(float(self.market.launch_burst), self._tokens + (now - self._filled) * rate)
+        self._filled = now
+        if self._tokens < 1.0:
+            raise CloudError("RequestLimitExceeded", "launch: request limit exceeded", Remedy.RETRY)
+        self._tokens -= 1.0
+
+    def _close_books(self) -> None:
+        now = self._clock.monotonic()
+        while self._terminated and now - (oldest := next(iter(self._terminated.items())))[1] > DESCRIBED_FOR_S:
+            del self._terminated[oldest[0]]
+        for provider in [p for p, end in self._ending.items() if end <= now]:
+            del self._ending[provider]
+            self.vanish(provider)
+
+    def _notice_change(self) -> None:
+        self._changed.set()
+
+
+def _refusal(refused: Sequence[tuple[str, str, str]]) -> str:
+    shown = ", ".join("/".join(key) for key in refused[:5])
+    more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
+    return f"no capacity for {shown}{more}" if refused else "no offering was left to ask for"

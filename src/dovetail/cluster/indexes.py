@@ -1,0 +1,39 @@
+"""Stages of a machine's life that few machines are in at a time: whoever minds those need not look at all of them.
+
+A stage follows from one object alone, so the mirror's stores find machines by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dovetail.model import wellknown
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.labels import RESERVED as OF_A_RESERVATION
+from dovetail.model.nodes import Node
+from dovetail.model.taints import same
+
+#: The name of the index.
+STAGE = "stage"
+#: On its way into the cluster, with pods that come and go, no longer as its pool wants it, about to go.
+JOINING, RESTLESS, DRIFTED, DISRUPTED = "joining", "restless", "drifted", "disrupted"
+RESERVED = "reserved"
+
+
+def of_claim(claim: NodeClaim) -> Iterator[str]:
+    status = {each.type: each.status for each in claim.status.conditions}
+    if status.get("Registered") != "True" and claim.metadata.deletion_timestamp is None:
+        yield JOINING
+    if status.get("Consolidatable") != "True":
+        yield RESTLESS
+    if status.get("Drifted") == "True":
+        yield DRIFTED
+    if "DisruptionReason" in status:
+        yield DISRUPTED
+    if claim.metadata.labels.get(wellknown.CAPACITY_TYPE) == OF_A_RESERVATION:
+        yield RESERVED
+
+
+def of_node(node: Node) -> Iterator[str]:
+    if any(same(each, wellknown.DISRUPTED_TAINT) for each in node.spec.taints):
+        yield DISRUPTED

@@ -1,0 +1,54 @@
+"""Holdings: what the machines of each pool have together, kept up as claims change.
+
+Most machines are alike, so they are counted by what they have, and that is read once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dovetail.cluster.state import Mirror
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import Amount
+from dovetail.model.quantity import resources
+
+Capacity = tuple[tuple[str, Amount], ...]
+
+
+class Holdings:
+    def __init__(self, mirror: Mirror) -> None:
+        self._known: dict[str, tuple[str, Capacity]] = {}
+        self._counts: dict[str, Counter[Capacity]] = {}
+        for claim in mirror.claims.store.all():
+            self._put(claim.name, claim)
+        mirror.listen(NODECLAIMS, self._changed)
+
+    def of(self, pool: str) -> dict[str, int]:
+        """The sum of its machines' capacities, `nodes` among it, starting from the resources a status always shows."""
+        total = dict.fromkeys(("cpu", "memory", "pods", "ephemeral-storage", "nodes"), 0)
+        for capacity, count in self._counts.get(pool, {}).items():
+            total["nodes"] += count
+            for name, amount in resources(dict(capacity)).items():
+                total[name] = total.get(name, 0) + amount * count
+        return total
+
+    def _changed(self, change: Change[NodeClaim]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or old.status.capacity != new.status.capacity:
+            self._put(change.key, new)
+
+    def _put(self, key: str, claim: NodeClaim | None) -> None:
+        known = self._known.pop(key, None)
+        if known is not None:
+            pool, capacity = known
+            counts = self._counts[pool]
+            counts[capacity] -= 1
+            if not counts[capacity]:
+                del counts[capacity]
+            if not counts:
+                del self._counts[pool]
+        if claim is not None:
+            pool, capacity = self._known[key] = (claim.node_pool or "", tuple(claim.status.capacity.items()))
+            self._counts.setdefault(pool, Counter())[capacity] += 1

@@ -1,0 +1,79 @@
+"""NodePools as the planner sees them: the template, the weight, the limits, and the types they may buy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from dovetail.model import wellknown
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.kinds.adopt import PROVISIONER_ANNOTATION
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.labels import PROVISIONER_NAME
+from dovetail.model.nodes import Taint
+from dovetail.model.quantity import resources
+from dovetail.planner.snapshot import Pool, PoolRequirement
+
+
+def usable(pool: NodePool) -> bool:
+    """A pool that pods may be planned onto new machines of: dynamic, ready, and not on its way out."""
+    return not pool.static and pool.metadata.deletion_timestamp is None and ready(pool)
+
+
+def unjudged(pool: NodePool) -> bool:
+    """A pool whose status no controller has written: beside Cluster Autoscaler there is none that does."""
+    return not pool.static and pool.metadata.deletion_timestamp is None and not pool.status.conditions
+
+
+def ready(pool: NodePool) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in pool.status.conditions)
+
+
+def ordered(pools: Iterable[NodePool]) -> list[NodePool]:
+    """Heavier first; of equal weight the last name first, as upstream does."""
+    by_name = sorted(pools, key=lambda pool: pool.name, reverse=True)
+    return sorted(by_name, key=lambda pool: -(pool.spec.weight or 0))
+
+
+def for_planner(pool: NodePool, types: Sequence[InstanceType]) -> Pool:
+    template = pool.spec.template
+    return Pool(
+        name=pool.name,
+        types=tuple(types),
+        weight=pool.spec.weight or 0,
+        requirements=tuple(
+            PoolRequirement(key=term.key, operator=term.operator, values=tuple(term.values), min_values=term.min_values)
+            for term in template.spec.requirements
+        ),
+        labels=labels(pool),
+        taints=tuple(_taint(each) for each in template.spec.taints),
+        startup_taints=tuple(_taint(each) for each in template.spec.startup_taints),
+        limits=resources(pool.spec.limits),
+    )
+
+
+def labels(pool: NodePool) -> dict[str, str]:
+    """What every machine of the pool is labelled with, the pool and its class among it."""
+    reference = pool.spec.template.spec.node_class_ref
+    provisioner = pool.metadata.annotations.get(PROVISIONER_ANNOTATION)
+    return {
+        **pool.spec.template.metadata.labels,
+        **({PROVISIONER_NAME: provisioner} if provisioner else {}),
+        wellknown.NODEPOOL: pool.name,
+        wellknown.node_class_label(reference.group, reference.kind): reference.name,
+    }
+
+
+def types_by_pool(pools: Iterable[Pool]) -> dict[tuple[str, str], InstanceType]:
+    """The types of all pools by pool and name; where pools differ about one, the first speaks for machines of none."""
+    found: dict[tuple[str, str], InstanceType] = {}
+    for pool in pools:
+        for t in pool.types:
+            found[pool.name, t.name] = t
+            found.setdefault(("", t.name), t)
+    return found
+
+
+def _taint(taint: object) -> Taint:
+    return msgspec.convert(taint, Taint, from_attributes=True)

@@ -1,0 +1,60 @@
+"""Cutting a snapshot: the mirror's machines, the pools on offer, and the pods to place, at one instant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dovetail.cluster.nodepools import types_by_pool
+from dovetail.cluster.state import Mirror
+from dovetail.cluster.workload_selectors import Selectors
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.pods import Pod, TopologySpreadConstraint
+from dovetail.planner.snapshot import MinValues, Pool, Preferences, Snapshot
+
+
+class Cutter:
+    """Cuts snapshots of a mirror. It remembers the merged types, so that equal offers keep their identity."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        *,
+        preferences: Preferences = Preferences.RESPECT,
+        min_values: MinValues = MinValues.STRICT,
+        default_spread: Sequence[TopologySpreadConstraint] = (),
+        selectors: Selectors | None = None,
+    ) -> None:
+        self._mirror = mirror
+        self._preferences = preferences
+        self._min_values = min_values
+        self._default_spread = tuple(default_spread)
+        self._selectors = selectors
+        self._offers: tuple[tuple[InstanceType, ...], ...] = ()
+        self._types: dict[tuple[str, str], InstanceType] = {}
+
+    def cut(self, pools: Iterable[Pool], pending: Iterable[Pod]) -> Snapshot:
+        mirror, offered = self._mirror, tuple(pools)
+        types = self._merged(offered)
+        return Snapshot(
+            pools=offered,
+            nodes=mirror.states(types),
+            pending=tuple(pending),
+            daemons=tuple(mirror.daemonsets.store.all()),
+            namespaces={each.metadata.name: each.metadata.labels for each in mirror.namespaces.store.all()},
+            claims={each.metadata.key: each for each in mirror.volume_claims.store.all()},
+            volumes={each.metadata.name: each for each in mirror.volumes.store.all()},
+            storage_classes={each.metadata.name: each for each in mirror.storage_classes.store.all()},
+            budgets=tuple(mirror.budgets.store.all()),
+            priorities={each.metadata.name: each.value for each in mirror.priorities.store.all()},
+            default_spread=self._default_spread,
+            selectors=dict(self._selectors.all()) if self._selectors else {},
+            preferences=self._preferences,
+            min_values=self._min_values,
+            memory=mirror.memory,
+        )
+
+    def _merged(self, pools: tuple[Pool, ...]) -> dict[tuple[str, str], InstanceType]:
+        offers = tuple(pool.types for pool in pools)
+        if len(offers) != len(self._offers) or any(a is not b for a, b in zip(offers, self._offers, strict=True)):
+            self._offers, self._types = offers, types_by_pool(pools)
+        return self._types

@@ -1,0 +1,452 @@
+"""The mirror: the cluster as the watches tell it, ready to be cut into snapshots.
+
+It holds frozen objects by reference and derives a machine's view again only when something about that
+machine changed, so that a cut costs what changed. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.cluster import indexes, initial_sync, state_node
+from dovetail.cluster.nominations import Reservations, Target
+from dovetail.cluster.pdb import Guards
+from dovetail.cluster.pod_cache import Slimmer, keep_node
+from dovetail.kube import resources as kinds
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import Forbidden, KubeError
+from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.store import Index
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.kinds.overlay import NodeOverlay
+from dovetail.model.nodes import Namespace, Node, PriorityClass
+from dovetail.model.pods import Pod
+from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
+from dovetail.model.workloads import DaemonSet, PodDisruptionBudget
+from dovetail.planner.cache import Memory
+from dovetail.planner.snapshot import NodeState
+
+T = TypeVar("T")
+V = TypeVar("V")
+Listener = Callable[[Change[Any]], None]
+
+#: How long a promise outlives the moment its machine could be used, in seconds (twice Karpenter's batch window).
+NOMINATION = 20.0
+#: The index of VolumeAttachments by the node they are on.
+ON_NODE = "node"
+#: Objects on a page of a first list, where a server cannot send its state by a watch.
+PAGE = 1000
+_NOBODY: Mapping[str, Pod] = {}
+
+
+class Mirror:
+    """Runs until cancelled; `synced` is set once every watched kind has been listed."""
+
+    def __init__(self, kube: Kube, clock: Clock) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._slimmer = Slimmer()
+        self._listeners: dict[str, list[Listener]] = {}
+        #: Given what a listener raises; without it the error ends the watch.
+        self.listener_failed: Callable[[Exception], None] | None = None
+        self._optional: list[Reflector[Any]] = []
+        self._required: list[Reflector[Any]] = []
+
+        self.pods = self._watch(kinds.PODS, Pod, self._pod, keep=self._slimmer.keep)
+        self.nodes = self._watch(kinds.NODES, Node, self._node, keep=keep_node, stage=indexes.of_node)
+        self.claims = self._watch(kinds.NODECLAIMS, NodeClaim, self._claim, stage=indexes.of_claim)
+        self.pools = self._watch(kinds.NODEPOOLS, NodePool)
+        self.daemonsets = self._watch(kinds.DAEMONSETS, DaemonSet)
+        self.namespaces = self._watch(kinds.NAMESPACES, Namespace)
+        self.volume_claims = self._watch(kinds.PERSISTENTVOLUMECLAIMS, PersistentVolumeClaim)
+        self.volumes = self._watch(kinds.PERSISTENTVOLUMES, PersistentVolume)
+        self.storage_classes = self._watch(kinds.STORAGECLASSES, StorageClass)
+        self.csi_nodes = self._watch(kinds.CSINODES, CSINode, self._csi_node)
+        self.budgets = self._watch(kinds.PDBS, PodDisruptionBudget, self._budget)
+        self.priorities = self._watch(kinds.PRIORITYCLASSES, PriorityClass, optional=True)
+        self.attachments = self._watch(
+            kinds.VOLUMEATTACHMENTS, VolumeAttachment, optional=True, indices={ON_NODE: _attached_to}
+        )
+        self.overlays = self._watch(kinds.NODEOVERLAYS, NodeOverlay, optional=True)
+        self.node_classes = self._watch(kinds.EC2NODECLASSES, dict[str, Any], optional=True)
+
+        self._tell_claim = self._teller(kinds.NODECLAIMS)
+        self.synced = asyncio.Event()
+        self.reservations = Reservations()
+        self.memory = Memory()
+        self._guards: Guards | None = None
+        self._types: state_node.Types = {}
+        self._marked: set[str] = set()
+        self._by_node: dict[str, dict[str, Pod]] = {}
+        self._by_uid: dict[str, Pod] = {}
+        self._unbound: dict[str, Pod] = {}
+        self._node_of: dict[str, dict[str, None]] = {}
+        self._claim_of: dict[str, str] = {}
+        self._states: dict[Target, NodeState] = {}
+        self._bare: dict[Target, NodeState] = {}
+        self._dirty: dict[Target, None] = {}
+        self._notes = [self._dirty]
+
+    # -- running
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for reflector in (*self._required, *self._optional):
+                group.create_task(reflector.run(), name=f"watch {reflector.resource.name}")
+            group.create_task(self._sync(), name="mirror sync")
+
+    async def _sync(self) -> None:
+        await initial_sync.read(self._required, self._optional)
+        self.synced.set()
+
+    def age(self) -> float:
+        """How old the view may be, in seconds: the time since a watch that is broken last spoke."""
+        now = self._clock.monotonic()
+        return max((now - each.heard for each in self._required if each.failure is not None), default=0.0)
+
+    def failures(self) -> Mapping[str, KubeError]:
+        """Watches that do not work, by kind."""
+        return {each.resource.name: each.failure for each in self._required if each.failure is not None}
+
+    def forbidden(self) -> Mapping[str, KubeError]:
+        """Watches that may be missing and that we have no right to, by kind."""
+        return {each.resource.name: each.failure for each in self._optional if isinstance(each.failure, Forbidden)}
+
+    def listen(self, resource: kinds.Resource, listener: Listener) -> None:
+        """Call `listener` after every change of a kind; it must only take notes."""
+        self._listeners.setdefault(resource.name, []).append(listener)
+
+    def registered(self, register: Callable[[], V]) -> tuple[V, Callable[[], None]]:
+        """What `register` returns, and a call that removes the listeners and notes which it added."""
+        before = {name: len(listeners) for name, listeners in self._listeners.items()}
+        readers = len(self._notes)
+        made = register()
+        notes = self._notes[readers:]
+        added = [
+            (name, listener)
+            for name, listeners in self._listeners.items()
+            for listener in listeners[before.get(name, 0) :]
+        ]
+
+        def remove() -> None:
+            self._notes[:] = [each for each in self._notes if not any(each is mine for mine in notes)]
+            for name, listener in added:
+                if listener in self._listeners[name]:
+                    self._listeners[name].remove(listener)
+
+        return made, remove
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listeners and readers of notes that come while the block runs go with it."""
+        before = {name: len(listeners) for name, listeners in self._listeners.items()}
+        readers = len(self._notes)
+        try:
+            yield
+        finally:
+            del self._notes[readers:]
+            for name, listeners in self._listeners.items():
+                del listeners[before.get(name, 0) :]
+
+    # -- reading
+
+    def unbound(self) -> Collection[Pod]:
+        """Pods without a node that are not finished, in the order they came."""
+        return self._unbound.values()
+
+    def pods_on(self, node: str) -> Sequence[Pod]:
+        return tuple(self._by_node.get(node, {}).values())
+
+    def pod(self, uid: str) -> Pod | None:
+        return self._by_uid.get(uid)
+
+    def node_for(self, claim: NodeClaim) -> Node | None:
+        """The claim's node, if exactly one has its provider id."""
+        found = self.nodes_for(claim)
+        return found[0] if len(found) == 1 else None
+
+    def nodes_for(self, claim: NodeClaim) -> list[Node]:
+        names = self._node_of.get(claim.status.provider_id) if claim.status.provider_id else None
+        return [node for node in map(self.nodes.store.get, names) if node is not None] if names else []
+
+    def claim_for(self, node: Node) -> NodeClaim | None:
+        return self.owner(node.spec.provider_id)
+
+    def owner(self, provider_id: str) -> NodeClaim | None:
+        """The claim whose status names a machine."""
+        name = self._claim_of.get(provider_id) if provider_id else None
+        return self.claims.store.get(name) if name else None
+
+    @property
+    def guards(self) -> Guards:
+        """Which budgets hold which pods."""
+        if self._guards is None:
+            self._guards = Guards(self.budgets.store.all())
+        return self._guards
+
+    def claims_of(self, pool: str) -> list[NodeClaim]:
+        return [claim for claim in self.claims.store.all() if claim.node_pool == pool]
+
+    def states(self, types: state_node.Types) -> tuple[NodeState, ...]:
+        """Every machine as the planner sees it now; unchanged ones keep their identity."""
+        if types is not self._types:
+            self._types = types
+            self._bare.clear()
+            self._dirty.update(dict.fromkeys(self._states))
+        self.expire()
+        for target in self._dirty:
+            self._derive(target)
+        self._dirty.clear()
+        return tuple(self._states.values())
+
+    def notes(self) -> dict[Target, None]:
+        """The machines that change from now on, in the order they did: for one reader, who clears what was read."""
+        self._notes.append({})
+        return self._notes[-1]
+
+    @property
+    def types(self) -> state_node.Types:
+        """The types of the last cut."""
+        return self._types
+
+    @property
+    def sold(self) -> dict[str, InstanceType]:
+        """The same by name alone, each once."""
+        return {name: t for (pool, name), t in self._types.items() if not pool}
+
+    # -- notes of our own, ahead of the watches
+
+    def assume(self, claim: NodeClaim) -> None:
+        """A claim as the server has just answered it to us: known from now on, whatever the watch is doing."""
+        old = self.claims.store.get(claim.name)
+        if old is not None and int(old.metadata.resource_version) >= int(claim.metadata.resource_version):
+            return
+        self.claims.store.put(claim.name, claim)
+        self._tell_claim(Change("added" if old is None else "modified", claim.name, old, claim))
+
+    def promise(self, pod: Pod, target: Target, until: float | None = None) -> None:
+        before = self.reservations.of(pod.metadata.uid)
+        self.reservations.promise(pod.metadata.uid, target, until)
+        for each in filter(None, (before, target)):
+            self._repopulate(each)
+
+    def break_promise(self, uid: str) -> None:
+        target = self.reservations.release(uid)
+        if target is not None:
+            self._repopulate(target)
+
+    def expire(self) -> None:
+        """End the promises whose time has passed."""
+        for _, target in self.reservations.expire(self._clock.monotonic()):
+            self._repopulate(target)
+
+    def mark(self, provider_ids: Iterable[str], going: bool = True) -> None:
+        """Machines that a disruption has decided to remove: they count as going before anybody deletes them."""
+        for provider_id in filter(None, provider_ids):
+            (self._marked.add if going else self._marked.discard)(provider_id)
+            for name in self._node_of.get(provider_id, ()):
+                self._touch(Target("node", name))
+                for pod in () if going else self.pods_on(name):
+                    self.break_promise(pod.metadata.uid)
+            if provider_id in self._claim_of:
+                self._touch(Target("claim", self._claim_of[provider_id]))
+
+    def going(self, claim: NodeClaim | None, node: Node | None) -> bool:
+        """Whether a machine is on its way out."""
+        if claim and (claim.metadata.deletion_timestamp or claim.status.provider_id in self._marked):
+            return True
+        return bool(node and (node.metadata.deletion_timestamp or node.spec.provider_id in self._marked))
+
+    def leaves(self, uid: str) -> bool:
+        """Whether a pod is on a machine on its way out, so that what it was promised is for when it comes back."""
+        pod = self._by_uid.get(uid)
+        return pod is not None and bool(pod.spec.node_name) and not self._is_settled(pod)
+
+    # -- deriving
+
+    def _derive(self, target: Target) -> None:
+        """A machine's view: what it is, which seldom changes, and who is on it."""
+        bare = self._bare.get(target)
+        if bare is None:
+            bare = self._of_node(target.name) if target.kind == "node" else self._of_claim(target.name)
+        if bare is None:
+            self._states.pop(target, None)
+            return
+        self._bare[target] = bare
+        pods = self._promised(target)
+        if target.kind == "node":
+            pods = [pod for pod in self._by_node.get(target.name, _NOBODY).values() if not pod.finished] + pods
+            if bare.claim is not None:
+                promised = self._promised(Target("claim", bare.claim))
+                pods += [pod for pod in promised if pod.spec.node_name != target.name]
+        self._states[target] = msgspec.structs.replace(bare, pods=tuple(pods)) if pods else bare
+
+    def _of_node(self, name: str) -> NodeState | None:
+        node = self.nodes.store.get(name)
+        if node is None:
+            return None
+        claim = self.claim_for(node)
+        csi = self.csi_nodes.store.get(name)
+        return state_node.of_node(node, claim, (), csi, self._types, deleting=self.going(claim, node))
+
+    def _of_claim(self, name: str) -> NodeState | None:
+        claim = self.claims.store.get(name)
+        if claim is None or self.nodes_for(claim):
+            return None
+        return state_node.of_claim(claim, (), self._types, deleting=self.going(claim, None))
+
+    def _promised(self, target: Target) -> list[Pod]:
+        promised = self.reservations.on(target)
+        return [pod for pod in map(self._by_uid.get, promised) if pod is not None] if promised else []
+
+    def _touch(self, target: Target) -> None:
+        """Something about the machine changed."""
+        for each in self._known_as(target):
+            self._bare.pop(each, None)
+            self._note(each)
+
+    def _repopulate(self, target: Target) -> None:
+        """Only who is on the machine changed."""
+        for each in self._known_as(target):
+            self._note(each)
+
+    def _known_as(self, target: Target) -> list[Target]:
+        """A machine by the name it is called, and by its node's if that is its claim's."""
+        claim = self.claims.store.get(target.name) if target.kind == "claim" else None
+        return [target, *(Target("node", node.metadata.name) for node in self.nodes_for(claim))] if claim else [target]
+
+    def _note(self, target: Target) -> None:
+        for notes in self._notes:
+            notes[target] = None
+
+    # -- what the watches say
+
+    def _pod(self, change: Change[Pod]) -> None:
+        old, new = change.old, change.new
+        if old is not None:
+            self._drop_pod(change.key, old)
+        if new is None:
+            self.break_promise(change.object.metadata.uid)
+            return
+        self._by_uid[new.metadata.uid] = new
+        if new.spec.node_name:
+            self._by_node.setdefault(new.spec.node_name, {})[change.key] = new
+            self._repopulate(Target("node", new.spec.node_name))
+            if self._is_settled(new):
+                self.break_promise(new.metadata.uid)
+        elif new.finished:
+            self.break_promise(new.metadata.uid)
+        else:
+            self._unbound[change.key] = new
+        promised = self.reservations.of(new.metadata.uid)
+        if promised is not None:
+            self._repopulate(promised)
+
+    def _is_settled(self, pod: Pod) -> bool:
+        """A bound pod keeps its promise only if it must move: its node is going."""
+        node = self.nodes.store.get(pod.spec.node_name)
+        return pod.finished or node is None or not self.going(self.claim_for(node), node)
+
+    def _drop_pod(self, key: str, old: Pod) -> None:
+        self._by_uid.pop(old.metadata.uid, None)
+        self._unbound.pop(key, None)
+        if old.spec.node_name:
+            pods = self._by_node.get(old.spec.node_name, {})
+            pods.pop(key, None)
+            if not pods:
+                self._by_node.pop(old.spec.node_name, None)
+            self._repopulate(Target("node", old.spec.node_name))
+
+    def _node(self, change: Change[Node]) -> None:
+        for node in (change.old, change.new):
+            if node is not None and node.spec.provider_id:
+                names = self._node_of.setdefault(node.spec.provider_id, {})
+                names.pop(change.key, None)
+                if node is change.new:
+                    names[change.key] = None
+                elif not names:
+                    del self._node_of[node.spec.provider_id]
+                claim = self._claim_of.get(node.spec.provider_id)
+                if claim:
+                    self._touch(Target("claim", claim))
+        if change.new is None:
+            self.reservations.release_all(Target("node", change.key))
+        self._touch(Target("node", change.key))
+
+    def _claim(self, change: Change[NodeClaim]) -> None:
+        target = Target("claim", change.key)
+        if change.old is not None and change.old.status.provider_id:
+            self._claim_of.pop(change.old.status.provider_id, None)
+        claim = change.new
+        if claim is None:
+            self.reservations.release_all(target)
+            for name in self._node_of.get(change.object.status.provider_id, ()):
+                self._touch(Target("node", name))
+        else:
+            if claim.status.provider_id:
+                self._claim_of[claim.status.provider_id] = change.key
+            self._claim_promises(change, claim, target)
+        self._touch(target)
+
+    def _claim_promises(self, change: Change[NodeClaim], claim: NodeClaim, target: Target) -> None:
+        if claim.metadata.deletion_timestamp is not None:
+            self.reservations.release_all(target)
+        elif change.old is None and not claim.is_true("Initialized"):
+            for uid in state_node.planned(claim):
+                self.reservations.promise(uid, target)
+        elif claim.is_true("Initialized") and not (change.old and change.old.is_true("Initialized")):
+            self.reservations.limit(target, self._clock.monotonic() + NOMINATION, but=self.leaves)
+
+    def _budget(self, change: Change[PodDisruptionBudget]) -> None:
+        self._guards = None
+
+    def _csi_node(self, change: Change[CSINode]) -> None:
+        self._touch(Target("node", change.key))
+
+    def _watch(
+        self,
+        resource: kinds.Resource,
+        kind: type[T],
+        handler: Callable[[Change[T]], None] | None = None,
+        *,
+        optional: bool = False,
+        keep: Callable[[T, T | None], T] | None = None,
+        stage: Index[T] | None = None,
+        indices: Mapping[str, Index[T]] | None = None,
+    ) -> Reflector[T]:
+        if handler is not None:
+            self.listen(resource, handler)
+        tell = self._teller(resource)
+        indices = {**(indices or {}), **({indexes.STAGE: stage} if stage is not None else {})}
+        reflector: Reflector[T] = Reflector(
+            self._kube, resource, kind, on_event=tell, keep=keep, indices=indices, page=PAGE, streams=True
+        )
+        reflector.optional = optional
+        (self._optional if optional else self._required).append(reflector)
+        return reflector
+
+    def _teller(self, resource: kinds.Resource) -> Listener:
+        listeners = self._listeners.setdefault(resource.name, [])
+
+        def tell(change: Change[Any]) -> None:
+            for listener in tuple(listeners):
+                try:
+                    listener(change)
+                except Exception as problem:  # the others hear of the change all the same
+                    if self.listener_failed is None:
+                        raise
+                    self.listener_failed(problem)
+
+        return tell
+
+
+def _attached_to(attachment: VolumeAttachment) -> tuple[str]:
+    return (attachment.spec.node_name,)

@@ -1,0 +1,122 @@
+"""The Balanced policy: a move must save at least half as large a share of its pool as it disturbs.
+
+Shares are of the whole pool, machines that may not be disrupted included: what stands still is part of what there is to
+lose. A move across pools saves in each of them by what it takes away there, and every pool must agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from dovetail.clock import beside
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.candidates import Offered, candidate
+from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, instead, rank
+from dovetail.controllers.disruption.types import Candidate
+from dovetail.controllers.metrics.definitions import snake
+
+K = 2
+#: How many machines of a set that a pool does not agree to are looked at alone.
+ALONE = 10
+POLICY = "Balanced"
+
+
+class Score(msgspec.Struct, frozen=True):
+    """The shares of a pool's cost and of its disturbance, and what the saving would have to be."""
+
+    savings: float
+    disruption: float
+    needed: float = 0.0
+
+    @property
+    def value(self) -> float:
+        return self.savings / self.disruption if self.disruption > 0 else math.inf
+
+    @property
+    def approved(self) -> bool:
+        return self.value >= 1 / K
+
+    def words(self) -> str:
+        shares = f"savings {100 * self.savings:.1f}%, disruption {100 * self.disruption:.1f}%"
+        return f"score {self.value:.2f} >= threshold {1 / K:.2f} (k: {K}, {shares})"
+
+
+def weigh(saving: float, disturbed: float, cost: float, disturbance: float) -> Score:
+    """A saving and whom it disturbs against all that the pool costs and all that could be disturbed."""
+    if cost <= 0 or disturbance <= 0:
+        return Score(0.0, 1.0, saving)
+    share = disturbed / disturbance
+    return Score(saving / cost, share, share * cost / K)
+
+
+class Balance:
+    """Asks the pools with the policy, and tells what they say."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def agreed(
+        self, best: Proposal, asked: Question, known: Mapping[Offered, float | None]
+    ) -> tuple[Proposal | None, dict[str, Rejection]]:
+        """The set, or else one of its machines alone, that every pool agrees to; and why the others stay."""
+        objections = self.objections(best, known)
+        if not objections:
+            return best, {}
+        alone = rank(best.candidates)[:ALONE] if len(best.candidates) > 1 else []
+
+        def think() -> list[Proposal | Rejection]:
+            return [asked.evaluate((each,)) for each in alone]
+
+        for found in await beside(think):
+            if isinstance(found, Proposal) and not self.objections(found, known):
+                return found, {node: why for node, why in objections.items() if node != found.candidates[0].node}
+        return None, objections
+
+    def objections(self, proposal: Proposal, known: Mapping[Offered, float | None]) -> dict[str, Rejection]:
+        """Why the machines stay whose pool does not agree; nothing if all do."""
+        found: dict[str, Rejection] = {}
+        for name in sorted({each.pool for each in proposal.candidates}):
+            pool = self._context.mirror.pools.store.get(name)
+            if pool is None or pool.spec.disruption.consolidation_policy != POLICY:
+                continue
+            mine = [each for each in proposal.candidates if each.pool == name]
+            saving = proposal.saving * _price(mine) / (_price(proposal.candidates) or 1.0)
+            every = self._every(name, known)
+            score = weigh(saving, _cost(mine), _price(every), _cost(every))
+            self._tell(name, proposal, mine, score)
+            if not score.approved:
+                text = "the saving is not worth the disruption"
+                why = Rejection("NOT_BALANCED", text, saving, score.needed, instead(proposal.plan))
+                found |= {each.node: why for each in mine}
+        return found
+
+    def _every(self, pool: str, known: Mapping[Offered, float | None]) -> list[Candidate]:
+        mirror = self._context.mirror
+        standing = [(mirror.node_for(claim), claim) for claim in mirror.claims_of(pool)]
+        return [candidate(self._context, node, claim, known, guarded=True) for node, claim in standing if node]
+
+    def _tell(self, pool: str, proposal: Proposal, mine: list[Candidate], score: Score) -> None:
+        context = self._context
+        labels = ("approved" if score.approved else "rejected", pool, snake(POLICY))
+        context.metrics.consolidation_moves.labels(*labels).inc()
+        context.metrics.consolidation_score.labels(*labels).observe(score.value)
+        if not score.approved:
+            return
+        owner = context.mirror.pools.store.get(pool)
+        if len(proposal.candidates) > 1 and owner is not None:
+            context.notices.publish(owner, "Normal", "ConsolidationApproved", score.words())
+            return
+        for each in mine:
+            node, claim = context.mirror.nodes.store.get(each.node), context.mirror.claims.store.get(each.claim)
+            context.notices.machine(node, claim, "Normal", "ConsolidationApproved", score.words())
+
+
+def _price(machines: list[Candidate] | tuple[Candidate, ...]) -> float:
+    return sum(each.price or 0.0 for each in machines)
+
+
+def _cost(machines: list[Candidate]) -> float:
+    return sum(each.cost for each in machines)

@@ -1,0 +1,61 @@
+"""How many machines of each pool may go now for a reason: the budget, less those already on their way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.candidates import totals
+from dovetail.controllers.disruption.types import Candidate, Reason
+from dovetail.model.kinds import budgets
+
+
+class Allowances:
+    """Counted down as a pass takes machines, so that one pass cannot overdraw a budget."""
+
+    def __init__(self, context: Context, reason: Reason, counts: Mapping[str, tuple[int, int]]) -> None:
+        """`counts` are the machines of each pool, and how many of them use its budgets up."""
+        self.left: dict[str, int] = {}
+        now = context.clock.now()
+        for pool in context.mirror.pools.store.all():
+            counted, consuming = counts.get(pool.name, (0, 0))
+            found = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
+            if found.problem:
+                context.log.error("invalid disruption budget", NodePool={"name": pool.name}, error=found.problem)
+            self.left[pool.name] = max(0, found.nodes - consuming)
+            context.metrics.allowed_disruptions.labels(pool.name, reason.lower()).set(self.left[pool.name])
+            context.metrics.consuming_budgets.labels(pool.name, reason.lower()).set(consuming)
+            if counted and not self.left[pool.name]:
+                context.notices.publish(
+                    pool,
+                    "Normal",
+                    "DisruptionBlocked",
+                    f"No allowed disruptions for disruption reason {reason} due to blocking budget",
+                )
+
+    @classmethod
+    def now(cls, context: Context, reason: Reason) -> Self:
+        """With all machines counted anew."""
+        return cls(context, reason, totals(context.mirror, reason))
+
+    def fits(self, candidates: Sequence[Candidate]) -> bool:
+        """Whether all of them may go at once."""
+        return all(self.left.get(pool, 0) >= count for pool, count in _by_pool(candidates).items())
+
+    def take(self, candidates: Sequence[Candidate]) -> bool:
+        """Take all of them, or none."""
+        if not self.fits(candidates):
+            return False
+        for pool, count in _by_pool(candidates).items():
+            self.left[pool] -= count
+        return True
+
+    def trim(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """As many of them as the budgets allow, in order."""
+        return [each for each in candidates if self.take((each,))]
+
+
+def _by_pool(candidates: Sequence[Candidate]) -> Counter[str]:
+    return Counter(each.pool for each in candidates)

@@ -1,0 +1,132 @@
+"""The census: what a look at every machine came to, so that the next look is at those that changed.
+
+A pass over a fleet asks the same of every machine each time, and most of them are as they were. An answer holds until
+the mirror notes something about its machine; all of them fall when other offers are sold or a disruption budget opens,
+closes or selects others, and one that has an end falls by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+import msgspec
+
+from dovetail.cluster.pdb import Guards
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.candidates import Blocker, Offered, add, blocking, candidate, prices, weight
+from dovetail.controllers.disruption.types import Candidate
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.planner.snapshot import Pool
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """All machines at one instant: those that may go, when pods last came or went on the quiet ones of them, and why
+    the others may not.
+    """
+
+    candidates: tuple[Candidate, ...] = ()
+    quiet: Mapping[str, datetime] = MappingProxyType({})
+    blocked: Mapping[str, tuple[Blocker, ...]] = MappingProxyType({})
+
+    @property
+    def until(self) -> datetime | None:
+        """When the first of the blockers goes away by itself."""
+        return min((each.until for why in self.blocked.values() for each in why if each.until), default=None)
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one machine: a candidate, perhaps a quiet one, or why it is none and until when.
+
+    `weight` is what it counts for the budgets of its pool, and uses up of them.
+    """
+
+    pool: str
+    weight: tuple[int, int]
+    candidate: Candidate | None = None
+    quiet: datetime | None = None
+    blockers: tuple[Blocker, ...] = ()
+    until: datetime | None = None
+
+
+class Census:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._notes = context.mirror.notes()
+        self._known: dict[str, Looked] = {}
+        self._offers: tuple[object, ...] = ()
+        self._prices: Mapping[Offered, float | None] = {}
+        self._guards: Guards | None = None
+        self._rules: Sequence[tuple[object, ...]] = ()
+        self._all = True
+
+    def field(self, pools: Sequence[Pool]) -> Field:
+        """All machines at this instant."""
+        mirror, now = self._context.mirror, self._context.clock.now()
+        mirror.expire()
+        self._forget(pools)
+        changed = [each.name for each in self._notes if each.kind == "node"]
+        if self._all:
+            changed = [node.metadata.name for node in mirror.nodes.store.all()]
+            self._known.clear()
+        ended = [name for name, looked in self._known.items() if looked.until is not None and looked.until <= now]
+        for name in (*changed, *ended):
+            self._look(name, now)
+        self._notes.clear()
+        self._all = False
+        return Field(
+            candidates=tuple(each.candidate for each in self._known.values() if each.candidate is not None),
+            blocked={name: each.blockers for name, each in self._known.items() if each.blockers},
+            quiet={name: each.quiet for name, each in self._known.items() if each.quiet is not None},
+        )
+
+    def _forget(self, pools: Sequence[Pool]) -> None:
+        """Everything, if what all machines depend on is no longer the same."""
+        offers = tuple(pool.types for pool in pools)
+        if len(offers) != len(self._offers) or any(a is not b for a, b in zip(offers, self._offers, strict=True)):
+            self._offers, self._prices, self._all = offers, prices(pools), True
+        guards = self._context.mirror.guards
+        if guards is not self._guards:
+            rules = [
+                (each.metadata.key, each.spec, each.status.disruptions_allowed < 1)
+                for each in self._context.mirror.budgets.store.all()
+            ]
+            self._all |= rules != self._rules
+            self._guards, self._rules = guards, rules
+
+    def totals(self) -> dict[str, tuple[int, int]]:
+        """The machines of each pool, and how many of them use its budgets up, for any reason but ill health."""
+        found: dict[str, tuple[int, int]] = {}
+        for each in self._known.values():
+            add(found, each.pool, each.weight)
+        return found
+
+    def _look(self, name: str, now: datetime) -> None:
+        mirror = self._context.mirror
+        node = mirror.nodes.store.get(name)
+        claim = mirror.claim_for(node) if node is not None else None
+        if node is None or claim is None or mirror.node_for(claim) is not node:
+            self._known.pop(name, None)
+            return
+        self._known[name] = self._answer(node, claim, now)
+
+    def _answer(self, node: Node, claim: NodeClaim, now: datetime) -> Looked:
+        why = tuple(blocking(self._context, node, claim, now))
+        return Looked(
+            pool=claim.node_pool or "",
+            weight=weight(self._context.mirror, node, claim, ""),
+            candidate=None if why else candidate(self._context, node, claim, self._prices),
+            quiet=None if why else _quiet(claim),
+            blockers=why,
+            until=min((each.until for each in why if each.until), default=None),
+        )
+
+
+def _quiet(claim: NodeClaim) -> datetime | None:
+    """When pods last came or went, if that is longer ago than the pool's consolidateAfter."""
+    marked = claim.condition("Consolidatable")
+    if marked is None or marked.status != "True":
+        return None
+    return claim.status.last_pod_event_time or marked.last_transition_time or datetime.min.replace(tzinfo=UTC)

@@ -1,0 +1,196 @@
+"""Occasions: when another pass over the fleet could come to another end than the last one.
+
+A pass costs what the fleet is large, so it is made for what could let a machine go: one that became quiet, pods that
+left, a budget that opened, a machine that was opened or closed, other prices. Who comes takes room and gives no
+occasion. Some things end by themselves: the life of a machine, the protection of a pod. And a settled fleet is looked
+at again after a while in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption import expiration
+from dovetail.controllers.disruption.consolidation import Rejection
+from dovetail.controllers.disruption.types import Candidate
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
+from dovetail.model import wellknown
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
+from dovetail.model.workloads import PodDisruptionBudget
+from dovetail.planner.snapshot import Pool
+
+#: Without any change, everything is looked at again after so many seconds.
+SETTLED_FOR = 900.0
+#: Conditions whose change, or whose coming, is an occasion.
+_EITHER_WAY, _COMING = ("Drifted", "DisruptionReason", "Rebooting"), ("Consolidatable", "Drifted")
+
+
+class Occasions:
+    """`count` says how many there were; `woken` is set when one should not wait for the next round."""
+
+    def __init__(self, context: Context) -> None:
+        self.count = 0
+        self.woken = asyncio.Event()
+        self._context = context
+        self._settled_at = -1
+        self._until = 0.0
+        self._offers: list[tuple[InstanceType, ...]] = []
+        self._expiries = expiration.Expiries(context.mirror)
+        context.mirror.listen(PODS, self._pod)
+        context.mirror.listen(NODES, self._node)
+        context.mirror.listen(NODECLAIMS, self._claim)
+        context.mirror.listen(NODEPOOLS, self._pool)
+        context.mirror.listen(PDBS, self._budget)
+
+    def passed(self, count: int, settled: bool, again: float) -> None:
+        """A pass that began at that count is over, and whether it left nothing to do.
+
+        The next is due at `again`, an instant of the loop's clock, or when a machine expires.
+        """
+        self._settled_at = count if settled else -1
+        expiry = self.instant(self._expiries.first())
+        self._until = min(again, self._context.clock.monotonic() + SETTLED_FOR, expiry)
+
+    @property
+    def none(self) -> bool:
+        """Whether a pass would come to the same end as the last one."""
+        return self._settled_at == self.count and self._context.clock.monotonic() < self._until
+
+    def left(self) -> float:
+        """Seconds until something is due by itself."""
+        left = self._until - self._context.clock.monotonic()
+        return left if left > 0 else math.inf
+
+    def sold(self, pools: Sequence[Pool]) -> None:
+        """What is for sale now: other offers than before are an occasion."""
+        offers = [pool.types for pool in pools]
+        self.count += len(offers) != len(self._offers) or any(map(operator.is_not, offers, self._offers))
+        self._offers = offers
+
+    def instant(self, date: datetime | None) -> float:
+        """A moment just after the date, on the loop's clock."""
+        clock = self._context.clock
+        return math.inf if date is None else clock.monotonic() + (date - clock.now()).total_seconds() + 0.001
+
+    def expired(self) -> list[NodeClaim]:
+        """Claims past their date, oldest date first."""
+        return self._expiries.due(self._context.clock.now())
+
+    # -- what the watches say
+
+    def _pod(self, change: Change[Pod]) -> None:
+        old, new = change.old, change.new
+        if new is None:
+            self.count += 1
+        elif old is not None:
+            left, resized = _ends(new) and not _ends(old), bool(old.spec.node_name) and old.spec != new.spec
+            self.count += left or resized or _guarded(old) != _guarded(new)
+
+    def _node(self, change: Change[Node]) -> None:
+        old, new = change.old, change.new
+        mine = self._context.mirror.claim_for(change.object) is not None
+        if old is None or (mine and old.metadata.labels.get(wellknown.INITIALIZED) != "true"):
+            self.count += not mine  # a machine of ours is being set up: the claim tells when it is quiet
+        else:
+            self.count += new is None or _state(new) != _state(old)
+
+    def _claim(self, change: Change[NodeClaim]) -> None:
+        old, new = change.old, change.new
+        if new is None:
+            self.count += 1
+            return
+        if old is None:
+            pool = self._context.mirror.pools.store.get(new.node_pool or "")
+            self._until = min(self._until, self.instant(expiration.date(new, pool)))
+        came = any(new.is_true(kind) and not (old and old.is_true(kind)) for kind in _COMING)
+        self.count += came or any(new.is_true(kind) != bool(old and old.is_true(kind)) for kind in _EITHER_WAY)
+        if came:
+            self.woken.set()
+
+    def _pool(self, change: Change[NodePool]) -> None:
+        old, new = change.old, change.new
+        self.count += old is None or new is None or old.spec != new.spec
+
+    def _budget(self, change: Change[PodDisruptionBudget]) -> None:
+        old, new = change.old, change.new
+        if new is None or old is None or old.spec != new.spec:
+            self.count += 1
+        else:
+            self.count += new.status.disruptions_allowed > 0 >= old.status.disruptions_allowed
+
+
+def _state(node: Node) -> Any:
+    """What of a machine matters to others."""
+    return node.ready, node.spec, node.status.allocatable, _guarded(node)
+
+
+def _guarded(thing: Pod | Node) -> str | None:
+    return thing.metadata.annotations.get(wellknown.DO_NOT_DISRUPT)
+
+
+def _ends(pod: Pod) -> bool:
+    return pod.finished or pod.terminating
+
+
+# What the planner has already refused: a machine that did not change is not asked about again for a while.
+#
+# Most passes over a fleet come to the same answers; asking again costs a plan for each machine. An answer is
+# forgotten when the machine's pods or price change, when other offers are sold, and in any case after some minutes. So
+# is the search for whole sets that came to nothing, as long as the fleet has not become dearer against a fresh one.
+
+FOR, SEARCHED_FOR = 900.0, 3600.0
+#: A fleet is dearer than it was once it costs this share of a fresh one more.
+DEARER = 0.005
+#: Answers of the planner, and of pools that weigh them; others depend on the pass they were given in.
+LASTING = frozenset({"NOT_CHEAPER", "PODS_WOULD_NOT_FIT", "SPOT_TO_SPOT_OFF", "SPOT_INFLEXIBLE", "NOT_BALANCED"})
+
+
+class Refusals:
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Candidate, Rejection, float]] = {}
+        self._offers: tuple[object, ...] = ()
+        self._vain: dict[bool, tuple[float, float]] = {}
+
+    def still(self, candidates: Sequence[Candidate], pools: Sequence[Pool], now: float) -> dict[str, Rejection]:
+        """The answers that still hold."""
+        offers = tuple(pool.types for pool in pools)
+        if len(offers) != len(self._offers) or any(a is not b for a, b in zip(offers, self._offers, strict=True)):
+            self._offers = offers
+            self._known.clear()
+            self._vain.clear()
+        there = {each.node: each for each in candidates}
+        self._known = {
+            node: (asked, why, until)
+            for node, (asked, why, until) in self._known.items()
+            if until > now and there.get(node) == asked
+        }
+        return {node: why for node, (_, why, _) in self._known.items()}
+
+    def note(self, candidates: Sequence[Candidate], stays: Mapping[str, Rejection], now: float) -> None:
+        for each in candidates:
+            why = stays.get(each.node)
+            if why is not None and why.code in LASTING and each.node not in self._known:
+                self._known[each.node] = (each, why, now + FOR)
+
+    def searched(self, above: float, now: float, *, restless: bool) -> None:
+        """Whole sets were looked for in vain in a fleet that costs so much more than a fresh one, as a share of it."""
+        self._vain[restless] = (above + DEARER, now + SEARCHED_FOR)
+
+    def vain(self, now: float, *, restless: bool) -> float:
+        """Up to which share above a fresh fleet there is no point in looking for whole sets.
+
+        What was not found while machines were in motion may be found once they are quiet, and not the other way round.
+        """
+        known = [found for moving, found in self._vain.items() if restless or not moving]
+        return max((share for share, until in known if now < until), default=-math.inf)

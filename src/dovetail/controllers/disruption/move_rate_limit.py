@@ -1,0 +1,72 @@
+"""Hysteresis: a workload is not moved for cost more often than a set number of times an hour."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.types import Candidate
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import PODS
+from dovetail.model.pods import Pod
+
+HOUR = 3600.0
+#: Moves an hour for each pod of a workload.
+AN_HOUR = 2
+
+
+class Moves:
+    """Counts moves by workload, since a moved pod comes back under another name."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._moved: dict[str, deque[float]] = {}
+        self._sizes = Counter(map(owner, context.mirror.pods.store.all()))
+        context.mirror.listen(PODS, self._pod_changed)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        for pod, by in ((change.new, 1), (change.old, -1)):
+            if pod is not None:
+                whose = owner(pod)
+                self._sizes[whose] += by
+                if not self._sizes[whose]:
+                    del self._sizes[whose]
+
+    def free(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The machines on which everybody may still be moved this hour."""
+        self._forget()
+        if not self._moved:
+            return list(candidates)
+        left = {whose: AN_HOUR * max(1, self._sizes[whose]) - len(moved) for whose, moved in self._moved.items()}
+        most = min(left.values())  # who has fewer pods than that has not too many of anybody's
+        return [each for each in candidates if len(each.pods) <= most or self._may(each, left)]
+
+    def _may(self, candidate: Candidate, left: Mapping[str, int]) -> bool:
+        return all(count <= left.get(whose, count) for whose, count in self._owners(candidate).items())
+
+    def _forget(self) -> None:
+        before = self._context.clock.monotonic() - HOUR
+        for moved in self._moved.values():
+            while moved and moved[0] <= before:
+                moved.popleft()
+        self._moved = {whose: moved for whose, moved in self._moved.items() if moved}
+
+    def note(self, candidates: Iterable[Candidate]) -> None:
+        now = self._context.clock.monotonic()
+        for candidate in candidates:
+            for whose, count in self._owners(candidate).items():
+                self._moved.setdefault(whose, deque()).extend([now] * count)
+        self._forget()
+
+    def _owners(self, candidate: Candidate) -> Counter[str]:
+        """Whose pods would be moved, and how many of each."""
+        wanted = set(candidate.pods)
+        pods = self._context.mirror.pods_on(candidate.node)
+        return Counter(owner(pod) for pod in pods if pod.metadata.key in wanted)
+
+
+def owner(pod: Pod) -> str:
+    """Whose pod it is: of its controller, by UID, or its own."""
+    controller = next((each for each in pod.metadata.owner_references if each.controller), None)
+    return controller.uid if controller is not None else pod.metadata.key

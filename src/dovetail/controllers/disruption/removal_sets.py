@@ -1,0 +1,167 @@
+"""Which machines stay: the part of the fleet that holds everybody for the least money, with a charge for every move.
+
+All machines are weighed at once, resource by resource, so that what stays is not short of memory while CPU stands
+idle. Whole pods fit less well than their sums, so several margins are tried; which of the answers is best is the
+planner's to say. An integer programme for a small fleet; of a large one the relaxation, rounded up, is as good.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.controllers.disruption.consolidation import CLOSE
+from dovetail.controllers.disruption.types import Candidate
+from dovetail.model.pods import Pod
+from dovetail.planner.cache import Memory
+from dovetail.planner.consolidate.subsets import SMALL, cheapest
+from dovetail.planner.problem.nodes import facts_of
+from dovetail.planner.problem.pod_spec import Shape, shape_of
+from dovetail.planner.snapshot import NodeState
+
+#: How heavily moves weigh, and how much of the machines that stay may be asked for.
+TRIED = tuple(itertools.product((1.0, 2.5), (1.0, 0.99, 0.98, 0.97, 0.95, 0.92)))
+#: Large fleets are weighed less often.
+ROUGH = ((1.0, 1.0), (1.0, 0.97), (1.0, 0.94))
+
+
+def removals(
+    candidates: Sequence[Candidate],
+    pods: Mapping[str, Sequence[Pod]],
+    there: Room,
+    allowed: Mapping[str, int],
+    charge: float,
+) -> Iterator[tuple[Candidate, ...]]:
+    """Sets of candidates to go, each different. `charge` is what moving a pod costs."""
+    known = [each for each in candidates if each.node in there.row and each.price is not None]
+    if len(known) < 2:
+        return
+    rows = [there.row[each.node] for each in known]
+    load = np.array([sum(map(there.size, pods[each.node]), np.zeros(len(there.names))) for each in known])
+    room = there.free[rows] + load
+    wanted = load.sum(axis=0) - np.delete(there.free, rows, axis=0).clip(min=0.0).sum(axis=0)
+    prices = np.array([each.price or 0.0 for each in known])
+    trouble = charge * np.array([float(len(each.pods)) for each in known])
+    limits = []
+    for pool, left in allowed.items():
+        members = np.array([float(each.pool == pool) for each in known])
+        if members.sum() > left:
+            limits.append((members, float(members.sum()) - left))
+    seen: set[tuple[str, ...]] = set()
+    for weight, margin in TRIED if len(known) <= SMALL else ROUGH:
+        needs = [(margin * room[:, i], float(each)) for i, each in enumerate(wanted)]
+        stays = cheapest(prices - weight * trouble, [*needs, *limits])
+        going = tuple(each for each, kept in zip(known, stays, strict=True) if not kept)
+        names = tuple(each.node for each in going)
+        if going and names not in seen:
+            seen.add(names)
+            yield going
+
+
+# Thinning out: which machines could go without buying anything, judged by room alone.
+#
+# A quick look before the planner's exact one. Machines with the fewest pods for their price go first, and their pods
+# into the tightest room that is left elsewhere. It knows resources only, so its answer is a proposal to be planned,
+# never a decision.
+
+Amounts = npt.NDArray[np.float64]
+
+#: Close to a fresh fleet a machine goes if it costs so many times what an average pod costs, for each of its pods.
+DEAR = 2.0
+
+
+class Room:
+    """What is free on every machine: a row each, a column for each resource, in shares of an average machine."""
+
+    def __init__(self, nodes: Sequence[NodeState], memory: Memory) -> None:
+        """Room on machines that stay: initialised, not going, and not closed by a taint."""
+        open_ones = [node for node in nodes if node.initialized and not node.deleting and not _closed(node)]
+        self.names = tuple(sorted({name for node in open_ones for name, amount in node.allocatable.items() if amount}))
+        self.row = {node.name: row for row, node in enumerate(open_ones)}
+        shape = (len(open_ones), len(self.names))
+        given = np.array([[node.allocatable.get(name, 0) for name in self.names] for node in open_ones], dtype=float)
+        with memory.lock:
+            used = np.array([self._row(facts_of(node, memory).used) for node in open_ones], dtype=float)
+        scale = np.maximum(given.mean(axis=0), 1.0) if open_ones else np.ones(len(self.names))
+        self.free: Amounts = (given - used).reshape(shape) / scale
+        self._scale = scale
+        self._memory = memory
+        self._sizes: dict[Shape, Amounts] = {}
+
+    def size(self, pod: Pod) -> Amounts:
+        """What a pod takes, in the same shares."""
+        shape = shape_of(pod, self._memory)
+        if shape not in self._sizes:
+            self._sizes[shape] = np.array(self._row(shape.requests)) / self._scale
+        return self._sizes[shape]
+
+    def _row(self, amounts: Mapping[str, int]) -> list[float]:
+        return [float(amounts.get(name, 0)) for name in self.names]
+
+
+def removable(
+    candidates: Sequence[Candidate],
+    pods: Mapping[str, Sequence[Pod]],
+    there: Room,
+    allowed: Mapping[str, int],
+    fresh: float | None = None,
+) -> list[Candidate]:
+    """Candidates that could go together, best first.
+
+    `pods` are those to move, by node; `allowed` is left by pool. Once the fleet is close to what a `fresh` one would
+    cost, only machines go that are dear for the few pods on them.
+    """
+    left = dict(allowed)
+    cost = sum(each.price or 0.0 for each in candidates)
+    keep = DEAR * (fresh or 0.0) / max(1, sum(len(each.pods) for each in candidates))
+    free = there.free.copy()
+    alive = np.ones(len(free), dtype=bool)
+    came: dict[int, list[Amounts]] = {}
+    found = []
+    for each in sorted(candidates, key=_worth):
+        row = there.row.get(each.node)
+        if row is None or each.price is None or left.get(each.pool, 0) < 1:
+            continue
+        if fresh is not None and cost <= fresh * (1 + CLOSE) and each.price < keep * len(each.pods):
+            continue
+        alive[row] = False
+        leaving = [*map(there.size, pods[each.node]), *came.get(row, ())]
+        placed = _place(leaving, free, alive)
+        if placed is None:
+            alive[row] = True
+            continue
+        for size, target in placed:
+            came.setdefault(target, []).append(size)
+        left[each.pool] -= 1
+        cost -= each.price
+        found.append(each)
+    return found
+
+
+def _worth(candidate: Candidate) -> tuple[float, float, str]:
+    """Few pods for much money first; then the dearer one."""
+    price = max(candidate.price or 0.0, 1e-9)
+    return (candidate.cost / price, -price, candidate.node)
+
+
+def _place(sizes: Sequence[Amounts], free: Amounts, alive: npt.NDArray[np.bool_]) -> list[tuple[Amounts, int]] | None:
+    """The tightest room for each, largest first; taken from `free`. None, with `free` as it was, if one has none."""
+    placed: list[tuple[Amounts, int]] = []
+    for size in sorted(sizes, key=lambda each: -float(each.max())):
+        rest = free - size
+        able = alive & (rest >= -1e-9).all(axis=1)
+        if not able.any():
+            for known, target in placed:
+                free[target] += known
+            return None
+        target = int(np.where(able, rest.sum(axis=1), np.inf).argmin())
+        free[target] -= size
+        placed.append((size, target))
+    return placed
+
+
+def _closed(node: NodeState) -> bool:
+    return any(taint.effect in ("NoSchedule", "NoExecute") for taint in node.taints)

@@ -1,0 +1,161 @@
+"""Diagnosis: which of a cloud's repair policies a node's conditions call for, and how urgently.
+
+A condition is covered if some policy names its type and status. Of the policies of that pair those whose expression
+finds the reason apply; where none does, the one policy without an expression stands in. A policy acts once its
+condition has outlasted the toleration. The sternest action that is due wins, and the shortest drain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dovetail.cloud.provider import RepairAction, RepairPolicy
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import Condition, stamp
+from dovetail.model.nodes import Node
+
+#: A node that has waited so long past its toleration is as urgent as a fresh one a rank higher.
+AGEING = timedelta(minutes=30)
+STATUSES = frozenset({"True", "False", "Unknown"})
+
+
+class PoliciesError(ValueError):
+    """Repair policies that cannot be followed, each fault in its own words."""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done about a node. `grace` bounds its drain: None leaves it to the claim."""
+
+    action: RepairAction
+    condition: str
+    status: str
+    reason: str
+    since: datetime
+    due: datetime
+    score: float
+    grace: float | None = None
+
+    @property
+    def words(self) -> str:
+        return f"{self.condition}/{self.reason}"
+
+    @property
+    def prognosis(self) -> str:
+        """What ails the node, what is done about it, and when."""
+        told = f"{self.condition}={self.status}" + (f" ({self.reason})" if self.reason else "")
+        cure = "restart" if self.action is RepairAction.REBOOT else "replacement"
+        return f"{told}: {cure} due at {stamp(self.due)}"
+
+
+class _Finding(msgspec.Struct, frozen=True):
+    policy: RepairPolicy
+    condition: Condition
+    since: datetime
+    rank: int
+
+    @property
+    def due(self) -> datetime:
+        return self.since + timedelta(seconds=self.policy.toleration_seconds)
+
+    def score(self, now: datetime) -> float:
+        return self.rank + (now - self.due) / AGEING
+
+    def weight(self) -> tuple[bool, int, float, str]:
+        """What makes one finding speak for the node: the smallest does."""
+        gentle = self.policy.action is not RepairAction.REPLACE
+        return gentle, -self.policy.priority, self.due.timestamp(), self.condition.type
+
+
+class Policies:
+    """A cloud's policies, checked and compiled once."""
+
+    def __init__(self, policies: Sequence[RepairPolicy]) -> None:
+        faults = list(_faults(policies))
+        if faults:
+            raise PoliciesError("; ".join(faults))
+        self._pairs: dict[tuple[str, str], list[tuple[re.Pattern[str], RepairPolicy]]] = {}
+        for each in policies:
+            known = self._pairs.setdefault((each.condition_type, each.condition_status), [])
+            if each.reason_regex:
+                known.append((re.compile(each.reason_regex), each))
+        self._fallback = next(each for each in policies if not each.reason_regex)
+        self._ranks = {priority: rank for rank, priority in enumerate(sorted({each.priority for each in policies}))}
+
+    def ill(self, node: Node) -> bool:
+        """Whether any condition is covered, however young."""
+        return any((each.type, each.status) in self._pairs for each in node.status.conditions)
+
+    def diagnose(self, node: Node, claim: NodeClaim, now: datetime) -> Diagnosis | None:
+        """What is due now, if anything is."""
+        found = self.foresee(node, claim, now)
+        return found if found is not None and found.due <= now else None
+
+    def foresee(self, node: Node, claim: NodeClaim, now: datetime) -> Diagnosis | None:
+        """What is due now, or the first that will be; None for a node that is well."""
+        found = self._findings(node, claim, now)
+        if not found:
+            return None
+        moment = max(now, min(each.due for each in found))
+        due = [each for each in found if each.due <= moment]
+        spoken = min(due, key=_Finding.weight)
+        bounds = [each.policy.grace_seconds for each in due if each.policy.grace_seconds is not None]
+        return Diagnosis(
+            action=spoken.policy.action,
+            condition=spoken.condition.type,
+            status=spoken.condition.status,
+            reason=spoken.condition.reason,
+            since=spoken.since,
+            due=spoken.due,
+            score=max(each.score(now) for each in due),
+            grace=min(bounds, default=None),
+        )
+
+    def _findings(self, node: Node, claim: NodeClaim, now: datetime) -> list[_Finding]:
+        rebooted = claim.condition("Rebooting")
+        ended = rebooted.last_transition_time if rebooted is not None and rebooted.status == "False" else None
+        born = node.metadata.creation_timestamp
+        found = []
+        for each in node.status.conditions:
+            since = max((at for at in (each.last_transition_time, born, ended) if at is not None), default=now)
+            found += [_Finding(policy, each, since, self._ranks[policy.priority]) for policy in self._applying(each)]
+        return found
+
+    def _applying(self, condition: Condition) -> list[RepairPolicy]:
+        known = self._pairs.get((condition.type, condition.status))
+        if known is None:
+            return []
+        return [policy for pattern, policy in known if pattern.search(condition.reason)] or [self._fallback]
+
+
+def _faults(policies: Sequence[RepairPolicy]) -> list[str]:
+    """Everything that is wrong with a set of policies."""
+    found = [f"policy {number} ({fault})" for number, each in enumerate(policies) for fault in _of_one(each)]
+    fallbacks = [each for each in policies if not each.reason_regex]
+    if len(fallbacks) != 1:
+        found.append(f"there must be one policy without a reason expression, and there are {len(fallbacks)}")
+    elif fallbacks[0].action is not RepairAction.REPLACE:
+        found.append(f"the policy without a reason expression must have the action {RepairAction.REPLACE}")
+    return found
+
+
+def _of_one(policy: RepairPolicy) -> list[str]:
+    found = []
+    if not policy.condition_type:
+        found.append("no condition type")
+    if policy.condition_status not in STATUSES:
+        found.append(f"condition status {policy.condition_status!r}")
+    if policy.toleration_seconds < 0:
+        found.append("negative toleration")
+    if policy.grace_seconds is not None and policy.grace_seconds < 0:
+        found.append("negative termination grace period")
+    if not 0 <= policy.priority <= 100:
+        found.append(f"priority {policy.priority} outside 0 to 100")
+    try:
+        re.compile(policy.reason_regex)
+    except re.error as problem:
+        found.append(f"reason expression {policy.reason_regex!r}: {problem}")
+    return found

@@ -1,0 +1,113 @@
+"""What comes before a machine goes: others for its pods, one exactly like it, or, where a gate allows it, nothing.
+
+A machine of a dynamic pool is followed by whatever its pods need now, one of a static pool by one more of the pool.
+A reservation that is full, or a static pool at its limit, has no room for a successor; with a terminate-first gate
+the old machine goes first and makes that room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dovetail.cloud.provider import CloudError, LaunchOption
+from dovetail.cluster import nodepools as cluster_pools
+from dovetail.controllers import logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.simulation import Simulation
+from dovetail.controllers.disruption.types import Candidate
+from dovetail.controllers.nodeclaim.offerings import cheapest, compatible, launchable
+from dovetail.controllers.nodepool.static import room
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.labels import RESERVATION
+from dovetail.model.requirements import Requirements
+from dovetail.planner.plan import Plan
+from dovetail.planner.snapshot import Pool
+
+RESERVED, AT_LIMIT = "no-reserved-capacity", "static-at-limit"
+_WORDS = {
+    RESERVED: "static NodePool's capacity reservations are full and cannot stage a replacement",
+    AT_LIMIT: "static NodePool is at its node limit and cannot stage a replacement",
+}
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """One more machine of a static pool, and what it will be sold as unless the cloud decides otherwise."""
+
+    pool: NodePool
+    likely: LaunchOption | None = None
+
+
+class Staged(msgspec.Struct, frozen=True, kw_only=True):
+    """How a machine is followed. `terminate_first` is why it goes before anything comes, if it does."""
+
+    plan: Plan | None = None
+    copy: Copy | None = None
+    terminate_first: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Why a machine cannot be followed now. Without words it is only a matter of time."""
+
+    why: str = ""
+
+
+async def stage(context: Context, pools: Sequence[Pool], each: Candidate, *, terminate_first: bool) -> Staged | Refused:
+    pool = context.mirror.pools.store.get(each.pool)
+    if pool is not None and pool.static:
+        return await _copied(context, pool, each, terminate_first=terminate_first)
+    if not each.pods:
+        return Staged()
+    simulation = Simulation(context, pools)
+    plan = simulation.without((each,))
+    if plan is not None:
+        return Staged(plan=plan)
+    reservation = _reservation(context, each)
+    credited = simulation.without((each,), credit=reservation) if terminate_first and reservation else None
+    if credited is None or len(credited.machines) > 1:
+        return Refused("not all pods would schedule")
+    return Staged(plan=msgspec.structs.replace(credited, machines=()), terminate_first=RESERVED)
+
+
+async def _copied(context: Context, pool: NodePool, each: Candidate, *, terminate_first: bool) -> Staged | Refused:
+    mirror = context.mirror
+    standing = sum(not mirror.going(claim, mirror.node_for(claim)) for claim in mirror.claims_of(pool.name))
+    wanted = pool.spec.replicas or 0
+    if standing > wanted or (standing < wanted and room(mirror, pool) > 0):
+        return Refused()  # until it has given up what is too many, or has what it lacks
+    offered = await _offered(context, pool)
+    if terminate_first and offered is None:
+        return Refused()
+    full, held = _reservations(offered or ()) if terminate_first else (False, set())
+    if full and _reservation(context, each) not in held:
+        return Refused(_WORDS[RESERVED])
+    if not full and room(mirror, pool) > 0:
+        return Staged(copy=Copy(pool, cheapest(offered or ())))
+    why = RESERVED if full else AT_LIMIT
+    refilled = cluster_pools.ready(pool) and pool.metadata.deletion_timestamp is None
+    return Staged(terminate_first=why) if terminate_first and refilled else Refused(_WORDS[why])
+
+
+async def _offered(context: Context, pool: NodePool) -> tuple[LaunchOption, ...] | None:
+    """Everything a pool's machines may be sold as, to be had or not; None if that is not known now."""
+    wanted = Requirements.of_entries(pool.spec.template.spec.requirements)
+    try:
+        return tuple(compatible(wanted, cluster_pools.labels(pool), await context.offers.types(pool)))
+    except CloudError as problem:
+        context.log.error("offerings not known", NodePool=logs.ref(pool.name), error=problem.message)
+        return None
+
+
+def _reservations(offered: Sequence[LaunchOption]) -> tuple[bool, set[str]]:
+    """Whether there is nothing for sale but reservations that are full, and which of them still stand."""
+    offerings = [each.offering for each in offered]
+    full = bool(offerings) and all(each.reservation_id is not None and not launchable(each) for each in offerings)
+    return full, {each.reservation_id for each in offerings if each.reservation_id is not None and each.available}
+
+
+def _reservation(context: Context, each: Candidate) -> str:
+    """The reservation that a machine has a place in."""
+    node = context.mirror.nodes.store.get(each.node)
+    reserved = node is not None and each.capacity_type == "reserved"
+    return node.metadata.labels.get(RESERVATION, "") if node is not None and reserved else ""

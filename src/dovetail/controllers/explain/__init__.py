@@ -1,0 +1,11 @@
+"""Why: what a person asks of a pod, a node or a pool, answered from the objects and the ledger.
+
+Pure: the mirror and the decisions come in, an `Answer` goes out.
+"""
+
+from dovetail.controllers.explain.answer import Answer, Unknown, silence, since
+from dovetail.controllers.explain.nodepools import nodepool
+from dovetail.controllers.explain.nodes import claim, node
+from dovetail.controllers.explain.pods import pod
+
+__all__ = ["Answer", "Unknown", "claim", "node", "nodepool", "pod", "silence", "since"]

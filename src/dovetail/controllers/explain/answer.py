@@ -1,0 +1,70 @@
+"""An answer, and what all of them need of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from dovetail.controllers.history.decisions import Decision
+from dovetail.model.meta import stamp
+from dovetail.model.nodes import Lease
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One line says the most important thing; `details` are what `-v` adds, `deep` what `-vv` adds.
+
+    `facts` is the same for programs.
+    """
+
+    subject: str
+    line: str
+    details: tuple[str, ...] = ()
+    deep: tuple[str, ...] = ()
+    facts: dict[str, Any] = {}
+
+
+class Unknown(LookupError):
+    """There is no such object."""
+
+
+def since(decisions: Sequence[Decision], now: datetime, window: timedelta) -> list[Decision]:
+    oldest = stamp(now - window)
+    return [each for each in decisions if each.time >= oldest]
+
+
+def safe_mode(decisions: Sequence[Decision]) -> str:
+    """Why voluntary disruption has stopped, if it has; else nothing."""
+    last = next((each for each in reversed(decisions) if each.kind == "safe-mode"), None)
+    return last.summary if last is not None and last.reason else ""
+
+
+def story(decisions: Iterable[Decision]) -> tuple[str, ...]:
+    """Decisions, a line each."""
+    return tuple(f"{each.time}  {each.id}  {each.kind:9}  {each.summary}" for each in decisions)
+
+
+def others(reasons: Sequence[object]) -> str:
+    """What is added to the first of several reasons."""
+    return f" and {len(reasons) - 1} more reason(s)" if len(reasons) > 1 else ""
+
+
+def dollars(price: float | None) -> str:
+    return f"${price:.4f}/h" if price is not None else "at an unknown price"
+
+
+# Whether anybody acts at all: an autoscaler that is away explains every pod that waits.
+
+#: A lease that nobody has renewed for so long is nobody's.
+SILENT = timedelta(minutes=1)
+
+
+def silence(leases: Iterable[Lease], now: datetime) -> str:
+    """That nobody acts and since when; nothing if somebody does, or where nobody says."""
+    known = {each.metadata.key: each.spec.renew_time for each in leases if each.spec.renew_time is not None}
+    if not known or now - max(known.values()) <= SILENT:
+        return ""
+    name, last = max(known.items(), key=lambda one: one[1])
+    return f"nobody acts: the autoscaler's lease {name} was last renewed at {stamp(last)}, see its log"

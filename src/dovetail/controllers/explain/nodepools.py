@@ -1,0 +1,109 @@
+"""A pool: what it has, what it may still buy, and how many of its machines may go now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from dovetail.cluster.state import Mirror
+from dovetail.cluster.state_node import paid
+from dovetail.controllers.disruption.candidates import totals
+from dovetail.controllers.explain.answer import Answer, Unknown, dollars, safe_mode, story
+from dovetail.controllers.history.decisions import Decision, concerns
+from dovetail.model import wellknown
+from dovetail.model.kinds import budgets
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.meta import stamp
+
+REASONS = ("Empty", "Drifted", "Underutilized", "Unhealthy")
+
+
+def nodepool(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
+    found = mirror.pools.store.get(name)
+    if found is None:
+        known = ", ".join(sorted(each.name for each in mirror.pools.store.all())) or "none"
+        raise Unknown(f"nodepool/{name} is not in the cluster; there are: {known}")
+    machines = mirror.claims_of(name)
+    bad = next((each for each in found.status.conditions if each.type == "Ready" and each.status != "True"), None)
+    stopped = safe_mode(decisions)
+    line = _summary(machines) + (f"; not ready: {bad.message or bad.reason}" if bad else "; ready")
+    line += "; in safe mode" if stopped else ""
+    details = [stopped] if stopped else []
+    drift = next((each for each in reversed(decisions) if each.kind == "drift-stop" and each.subject == name), None)
+    if drift is not None and drift.reason:
+        details.append(f"{drift.summary} [{drift.id}]")
+    details += _limits(found)
+    details += [allowance(mirror, found, reason, now) for reason in REASONS]
+    details += [f"{each.type}={each.status} {each.reason} {each.message}".strip() for each in found.status.conditions]
+    refused = next((r for each in reversed(decisions) for r in each.refusals if name in r.pools), None)
+    if refused is not None:
+        details.append(f"last refusal: {refused.count} pod(s), {refused.message} [{refused.code}]")
+    recent = [each for each in decisions if concerns(each, name)][-10:]
+    return Answer(
+        subject=f"nodepool/{name}",
+        line=line,
+        details=tuple(details),
+        deep=(*_machines(mirror, machines), *story(recent)),
+        facts={
+            "machines": len(machines),
+            "ready": bad is None,
+            "safeMode": stopped,
+            "allowed": {reason: left(mirror, found, reason, now)[0] for reason in REASONS},
+        },
+    )
+
+
+def _summary(machines: Sequence[NodeClaim]) -> str:
+    cost = sum(paid(each) or 0.0 for each in machines)
+    states = {
+        "drifted": sum(each.is_true("Drifted") for each in machines),
+        "not initialized": sum(not each.is_true("Initialized") for each in machines),
+        "on the way out": sum(each.metadata.deletion_timestamp is not None for each in machines),
+    }
+    told = ", ".join(f"{count} {state}" for state, count in states.items() if count)
+    text = f"{len(machines)} machine(s)" + (f" for {dollars(cost)} when bought" if machines else "")
+    return f"{text} ({told})" if told else text
+
+
+def _limits(pool: NodePool) -> list[str]:
+    used = pool.status.resources
+    return [f"limit {name}: {used.get(name, 0)} of {limit} in use" for name, limit in sorted(pool.spec.limits.items())]
+
+
+def _machines(mirror: Mirror, machines: Sequence[NodeClaim]) -> list[str]:
+    """Each machine, for who wants every type."""
+    found = []
+    for claim in sorted(machines, key=lambda each: each.name):
+        node = mirror.node_for(claim)
+        labels = claim.metadata.labels
+        pods = len(mirror.pods_on(node.metadata.name)) if node is not None else 0
+        kind = "  ".join(
+            labels.get(key, "-") for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE)
+        )
+        name = node.metadata.name if node is not None else "no node yet"
+        found.append(f"{claim.name}  {kind}  {name}  {pods} pod(s)")
+    return found
+
+
+def left(mirror: Mirror, pool: NodePool, reason: str, now: datetime) -> tuple[int, budgets.Allowance, int, int]:
+    """How many machines may go now, by which budget, of how many, and how many are on their way already."""
+    counted, consuming = totals(mirror, reason).get(pool.name, (0, 0))
+    found = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
+    return max(0, found.nodes - consuming), found, counted, consuming
+
+
+def allowance(mirror: Mirror, pool: NodePool, reason: str, now: datetime) -> str:
+    free, found, counted, consuming = left(mirror, pool, reason, now)
+    if found.problem:
+        return f"budget {reason}: 0, because it cannot be read: {found.problem}"
+    if found.unlimited:
+        return f"budget {reason}: no limit"
+    by = f"nodes: {found.decided_by.nodes}" if found.decided_by else ""
+    schedule = found.decided_by.schedule if found.decided_by else None
+    text = f"budget {reason}: {free} of {counted} may go now ({by}"
+    text += f", schedule {schedule} for {found.decided_by.duration}" if schedule and found.decided_by else ""
+    if found.nodes < 1:
+        opens = budgets.opens(pool.spec.disruption.budgets, reason, counted, now)
+        text += f", opens {stamp(opens)}" if opens is not None else ""
+    return text + (f", {consuming} going or not ready)" if consuming else ")")

@@ -1,0 +1,335 @@
+"""A node: everything that keeps it, the best that was found instead, and when it will be looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dovetail.cluster.state import Mirror
+from dovetail.cluster.state_node import paid
+from dovetail.controllers.disruption import candidates
+from dovetail.controllers.disruption.consolidation import WORTH
+from dovetail.controllers.disruption.consolidation_state import FOR
+from dovetail.controllers.disruption.expiration import date
+from dovetail.controllers.explain import nodepools
+from dovetail.controllers.explain.answer import Answer, Unknown, dollars, others, safe_mode, story
+from dovetail.controllers.history.decisions import Decision, concerns
+from dovetail.controllers.node.termination import deadline, drain
+from dovetail.controllers.provisioning.provisionable_pods import AHEAD
+from dovetail.model import wellknown
+from dovetail.model.kinds.conditions import ClaimCondition
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.meta import stamp
+from dovetail.model.nodes import Node
+from dovetail.model.pod_resources import requests
+from dovetail.model.pods import Pod, returning
+from dovetail.model.quantity import resources
+
+# What becomes of a machine that nobody has ended: whether it stays, why, and when it is looked at again.
+
+_RESTLESS = "stays for now: pods came or went lately"
+
+
+class Outlook:
+    """A machine, its pool, and what was written down about it."""
+
+    def __init__(self, mirror: Mirror, node: Node, claim: NodeClaim, about: Sequence[Decision], now: datetime) -> None:
+        self._mirror = mirror
+        self._claim = claim
+        self._now = now
+        self._pool: NodePool | None = mirror.pools.store.get(claim.node_pool or "")
+        self._drifted = claim.condition("Drifted") if claim.is_true("Drifted") else None
+        self.empty = not any(map(returning, mirror.pods_on(node.metadata.name)))
+        self.kept = self._last_look(about)
+
+    @property
+    def reason(self) -> str:
+        """What it would go for, as budgets call it."""
+        if self._drifted is not None or (self._pool is not None and self._pool.static):
+            return "Drifted"
+        return "Empty" if self.empty else "Underutilized"
+
+    def _last_look(self, about: Sequence[Decision]) -> Decision | None:
+        """What the last look came to, if it still counts: that no budget was left does only while none is."""
+        kept = next((each for each in reversed(about) if each.kind == "keep"), None)
+        if kept is None or self.empty or self._spared():
+            return None
+        return None if kept.reason == "BUDGET" and self._left("Underutilized") else kept
+
+    def _spared(self) -> str:
+        """Why its pool never gives back a machine like this for its cost; nothing if it may."""
+        pool = self._pool
+        if pool is None:
+            return "its pool is gone"
+        if pool.static:
+            return "its pool is static"
+        if pool.spec.disruption.consolidate_after == "Never":
+            return "consolidation is off for its pool (consolidateAfter: Never)"
+        if pool.spec.disruption.consolidation_policy == "WhenEmpty" and not self.empty:
+            return "it is not empty, and its pool gives back empty machines only (consolidationPolicy: WhenEmpty)"
+        return ""
+
+    def _left(self, reason: str) -> bool:
+        return self._pool is None or nodepools.left(self._mirror, self._pool, reason, self._now)[0] > 0
+
+    def verdict(self, why: Sequence[candidates.Blocker], stopped: str, repair: str) -> str:
+        """What becomes of the machine, in one line."""
+        rebooting, reason = self._claim.condition("Rebooting"), self._claim.condition("DisruptionReason")
+        if rebooting is not None and rebooting.status == "True":
+            return f"is {rebooting.message}"
+        if reason is not None and reason.status == "True":
+            return f"goes as soon as what comes in its place is ready ({reason.reason})"
+        if repair:
+            return f"is ill: {repair}"
+        if why:
+            return f"stays: {candidates.words(why[0])}{others(why)}"
+        if stopped:
+            return f"stays: safe mode. {stopped}"
+        return self._replacement(self._drifted) if self._drifted is not None else self._cost()
+
+    def _replacement(self, drifted: ClaimCondition) -> str:
+        """What will become of a machine that is no longer what its pool asks for."""
+        if self._pool is not None and not self._left("Drifted"):
+            shut = nodepools.allowance(self._mirror, self._pool, "Drifted", self._now)
+            return f"has drifted ({drifted.reason}) and waits: {shut}"
+        return f"will be replaced within its budget: {drifted.reason}"
+
+    def _cost(self) -> str:
+        """What will become of a machine that only its cost speaks against."""
+        if self.kept is not None:
+            return f"stays: {self.kept.summary} ({self.kept.reason}{saving(self.kept)})"
+        spared = self._spared()
+        if spared:
+            return f"stays: {spared}"
+        quiet = self._claim.is_true("Consolidatable")
+        if not self.empty:
+            return "may be consolidated; nothing cheaper has been found yet" if quiet else _RESTLESS
+        if self._pool is not None and not self._left("Empty"):
+            return f"is empty and waits: {nodepools.allowance(self._mirror, self._pool, 'Empty', self._now)}"
+        at = self._quiet_at()
+        return "is empty and goes within seconds" if quiet or at is None else f"is empty and goes at {at:%H:%M:%SZ}"
+
+    def drift(self) -> list[str]:
+        """That it is no longer what its pool asks for, whatever else holds it."""
+        if self._drifted is None:
+            return []
+        at = self._drifted.last_transition_time
+        return [f"drifted: {self._drifted.reason}" + (f" since {stamp(at)}" if at else "")]
+
+    def _quiet_at(self) -> datetime | None:
+        """When nothing will have happened on it for its pool's consolidateAfter, if nothing does."""
+        after = self._pool.spec.disruption.quiet_time if self._pool is not None else None
+        initialized = self._claim.condition("Initialized")
+        last = self._claim.status.last_pod_event_time or (initialized.last_transition_time if initialized else None)
+        return last + after if last is not None and after is not None else None
+
+    def budget(self) -> list[str]:
+        return [nodepools.allowance(self._mirror, self._pool, self.reason, self._now)] if self._pool is not None else []
+
+    def next_look(self, why: Sequence[candidates.Blocker]) -> list[str]:
+        """When this machine will be looked at again, and when it ends in any case."""
+        expiry = date(self._claim)
+        return [self._look(why), *([f"expires {stamp(expiry)}"] if expiry is not None else [])]
+
+    def _look(self, why: Sequence[candidates.Blocker]) -> str:
+        ends = [each.until for each in why if each.until is not None]
+        if why:
+            first = f", the first of it at {stamp(min(ends))}" if ends else ""
+            return f"next look as soon as what blocks it is gone{first}"
+        if self._spared() or self._pool is None:
+            return "no look for its cost unless its pool or its pods change"
+        at = self._quiet_at()
+        if at is not None and at > self._now:
+            text = self._pool.spec.disruption.consolidate_after
+            return f"next look at {at:%H:%M:%SZ}: pods came or went lately (consolidateAfter {text})"
+        if self.kept is None:
+            return "next look within seconds"
+        again = datetime.fromisoformat(self.kept.time) + timedelta(seconds=FOR)
+        when = f"at {again:%H:%M:%SZ} at the latest" if again > self._now else "within minutes"
+        return f"next look {when}, or as soon as its pods, budgets or prices change"
+
+
+def saving(decision: Decision) -> str:
+    found = decision.detail.get("saving")
+    return f", saving {dollars(found)}" if isinstance(found, float) else ""
+
+
+# A machine on its way out: how far its end has come, what it waits for, and until when.
+
+
+def line(claim: NodeClaim, pods: Sequence[Pod], held: Sequence[candidates.Blocker], now: datetime) -> str:
+    """`held` is what the pods say that will not go."""
+    volumes = claim.condition("VolumesDetached")
+    if claim.is_true("InstanceTerminating"):
+        return "is drained; its machine shuts down"
+    if volumes is not None and volumes.status == "Unknown":
+        return "is drained; its volumes are being detached"
+    left = len(drain.decide(pods, now, deadline.of(claim)).waiting)
+    if not left:
+        return "is drained; its machine goes next"
+    return f"is being drained: {left} pod(s) left" + (f"; {candidates.words(held[0])}{others(held)}" if held else "")
+
+
+def cause(about: Sequence[Decision]) -> list[str]:
+    """Who ended it, and when, if anybody has written it down."""
+    last = next((each for each in reversed(about) if each.kind in ("disrupt", "end")), None)
+    return [f"goes since {last.time}: {last.summary} (decision {last.id})"] if last is not None else []
+
+
+def patience(claim: NodeClaim, held: Sequence[candidates.Blocker]) -> list[str]:
+    """When the wait ends, if somebody has said it."""
+    end = deadline.of(claim)
+    if end is not None:
+        ahead = f"; room for those that hold it is bought {AHEAD.seconds // 60} minutes before" if held else ""
+        return [f"all its pods will be deleted by {stamp(end)}{ahead}"]
+    return ["it has no terminationGracePeriod: it waits for as long as they hold it"] if held else []
+
+
+# A machine that is not well: what ails it, and what will be done about it when.
+
+
+def conditions(node: Node) -> list[str]:
+    """What is not as it should be: that it is not ready, or something else of it."""
+    return [
+        f"ill: {each.type}={each.status} ({each.reason})"
+        + (f" since {stamp(each.last_transition_time)}" if each.last_transition_time else "")
+        for each in node.status.conditions
+        if each.type.endswith("Ready") and each.status != "True"
+    ]
+
+
+def repair_outlook(node: Node, about: Sequence[Decision]) -> str:
+    """When it will be repaired or what that waits for, as long as it is ill of what was written down."""
+    last = next((each for each in reversed(about) if each.kind == "ill"), None)
+    if last is None:
+        return ""
+    ailment = (last.reason, last.detail.get("status"))
+    return last.summary if any((each.type, each.status) == ailment for each in node.status.conditions) else ""
+
+
+def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
+    found = mirror.nodes.store.get(name)
+    if found is None:
+        return gone("node", name, decisions)
+    claim = mirror.claim_for(found)
+    if claim is None:
+        return Answer(subject=f"node/{name}", line="is not ours: no NodeClaim has its provider id; nothing touches it")
+    pods = tuple(mirror.pods_on(name))
+    held = candidates.of_pods(pods, mirror.guards, now)
+    about = [each for each in decisions if concerns(each, name)]
+    details = [_machine(found, claim, pods), *conditions(found)]
+    if found.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
+        details += [f"blocked: {candidates.words(each)}" for each in held]
+        return Answer(
+            subject=f"node/{name}",
+            line=line(claim, pods, held, now),
+            details=(*cause(about), *details, *patience(claim, held)),
+            deep=story(about[-10:]),
+            facts={"blockers": msgspec.to_builtins(held)},
+        )
+    why = candidates.of_machine(found, claim, going=False, nominated=False) + held
+    outlook = Outlook(mirror, found, claim, about, now)
+    kept, repair = outlook.kept, repair_outlook(found, about)
+    stopped, bound, next_look = safe_mode(decisions), rules(pods), outlook.next_look(why)
+    details += [f"repair: {repair}"] if repair else []
+    details += outlook.drift()
+    details += [stopped] if stopped else []
+    details += [f"blocked: {candidates.words(each)}" for each in why]
+    details += [f"bound: {each}" for each in bound]
+    details += [*_alternative(kept), *outlook.budget(), *next_look]
+    return Answer(
+        subject=f"node/{name}",
+        line=outlook.verdict(why, stopped, repair),
+        details=tuple(details),
+        deep=story(about[-10:]),
+        facts={
+            "blockers": msgspec.to_builtins(why),
+            "rules": bound,
+            "keep": msgspec.to_builtins(kept) if kept else None,
+            "safeMode": stopped,
+            "nextLook": next_look,
+            "repair": repair,
+        },
+    )
+
+
+def gone(kind: str, name: str, decisions: Sequence[Decision]) -> Answer:
+    """A machine that is no more: what was last decided about it, if anything was."""
+    about = [each for each in decisions if concerns(each, name)]
+    if not about:
+        raise Unknown(f"{kind}/{name} is not in the cluster")
+    last = about[-1]
+    line = f"is gone; last was {last.id} at {last.time}: {last.summary}"
+    return Answer(subject=f"{kind}/{name}", line=line, deep=story(about[-10:]))
+
+
+def claim(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
+    """A NodeClaim: its node, or why it has none yet."""
+    found = mirror.claims.store.get(name)
+    if found is None:
+        return gone("nodeclaim", name, decisions)
+    there = mirror.node_for(found)
+    if there is not None:
+        return node(mirror, decisions, there.metadata.name, now)
+    about = [each for each in decisions if concerns(each, name)]
+    if found.metadata.deletion_timestamp is not None:
+        line, details = "is going; it has no node", cause(about)
+        return Answer(subject=f"nodeclaim/{name}", line=line, details=tuple(details), deep=story(about[-10:]))
+    steps = [each for each in found.status.conditions if each.type in ("Launched", "Registered") and each.message]
+    told = "; ".join(f"{each.type}={each.status}: {each.message}" for each in steps if each.status != "True")
+    line = f"has no node yet{': ' + told if told else ''}"
+    return Answer(subject=f"nodeclaim/{name}", line=line, details=(), deep=story(about[-10:]))
+
+
+def _machine(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
+    """What it is, what it costs, and how full it is."""
+    labels, price = found.metadata.labels, paid(claim)
+    kind = ", ".join(labels.get(key, "?") for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE))
+    room, asked = resources(found.status.allocatable), [requests(pod) for pod in pods if not pod.finished]
+    full = ", ".join(
+        f"{sum(each.get(name, 0) for each in asked) / room[name]:.0%} of {name}"
+        for name in ("cpu", "memory")
+        if room.get(name)
+    )
+    cost = "price unknown" if price is None else f"{dollars(price)} when bought"
+    return f"{kind}, {cost}; {len(asked)} pod(s) ask for {full}"
+
+
+def rules(pods: Iterable[Pod]) -> list[str]:
+    """What its pods insist on wherever they go, with how many of them do."""
+    found: dict[str, list[str]] = {}
+    for pod in pods:
+        if any(each.kind == "DaemonSet" for each in pod.metadata.owner_references):
+            continue
+        for rule in _rules(pod):
+            found.setdefault(rule, []).append(pod.metadata.key)
+    return [f"{rule} ({len(who)} pod(s), {who[0]}{' …' if len(who) > 1 else ''})" for rule, who in found.items()]
+
+
+def _rules(pod: Pod) -> Iterable[str]:
+    for each in pod.spec.topology_spread_constraints:
+        if each.when_unsatisfiable == "DoNotSchedule":
+            yield f"spread over {each.topology_key}, maxSkew {each.max_skew}"
+    affinity = pod.spec.affinity
+    if affinity is not None and affinity.pod_anti_affinity is not None:
+        for term in affinity.pod_anti_affinity.required:
+            yield f"apart from others by {term.topology_key}"
+    if affinity is not None and affinity.pod_affinity is not None:
+        for term in affinity.pod_affinity.required:
+            yield f"together with others by {term.topology_key}"
+
+
+def _alternative(kept: Decision | None) -> list[str]:
+    """The best that was found, and what it would have had to save."""
+    if kept is None:
+        return []
+    threshold = kept.detail.get("needed")
+    if threshold is None and kept.before is not None:
+        threshold = WORTH * kept.before
+    needed = f"; a move must save at least {dollars(threshold)}" if threshold is not None else ""
+    best = "best alternative" if isinstance(kept.detail.get("saving"), float) else "looked at"
+    found = "; ".join(filter(None, (kept.detail.get("instead"), kept.summary)))
+    return [f"{best} {kept.time}: {found} [{kept.reason}]{saving(kept)}{needed}"]

@@ -1,0 +1,116 @@
+"""A pod: why it waits, or where it runs and how it came there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dovetail.cluster.state import Mirror
+from dovetail.cluster.state_node import paid
+from dovetail.controllers.disruption import candidates
+from dovetail.controllers.explain.answer import Answer, Unknown, dollars, since, story
+from dovetail.controllers.history.decisions import Decision, Refusal, concerns
+from dovetail.model.meta import condition
+from dovetail.model.pods import Pod
+from dovetail.model.reasons import REASONS
+
+
+def pod(mirror: Mirror, decisions: Sequence[Decision], key: str, now: datetime) -> Answer:
+    """`key` is namespace/name."""
+    found = mirror.pods.store.get(key)
+    if found is None:
+        raise Unknown(f"pod/{key} is not in the cluster; name it as NAMESPACE/NAME or with -n")
+    born = found.metadata.creation_timestamp
+    life = since(decisions, now, now - born) if born is not None else decisions  # its name may be an earlier pod's too
+    about = [each for each in life if concerns(each, key)]
+    if found.spec.node_name:
+        return _running(mirror, decisions, about, found, now)
+    refusal = _refusal(mirror, life, found)
+    promised = mirror.reservations.of(found.metadata.uid)
+    if promised is not None:
+        line = f"waits for {promised.kind} {promised.name}, which is on its way"
+        return Answer(subject=f"pod/{key}", line=line, deep=story(about[-5:]))
+    if refusal is not None:
+        return _refused(key, refusal, about)
+    bought = next((each for each in reversed(about) if each.machines), None)
+    if bought is not None:
+        claims = ", ".join(each.claim for each in bought.machines[:3])
+        return Answer(subject=f"pod/{key}", line=f"waits for {claims} (decision {bought.id})", deep=story(about[-5:]))
+    scheduled = condition(found.status.conditions, "PodScheduled")
+    words = "kube-scheduler has not tried it yet" if scheduled is None else "it has not been planned for yet"
+    if found.spec.scheduling_gates:
+        gates = ", ".join(each.name for each in found.spec.scheduling_gates)
+        words = f"its scheduling gates hold it: {gates}"
+    return Answer(subject=f"pod/{key}", line=f"pending: {words}")
+
+
+def _refusal(mirror: Mirror, decisions: Sequence[Decision], pod: Pod) -> Refusal | None:
+    """The newest that names the pod; or one of its like, where not all of those were named."""
+    newest = [refusal for each in reversed(decisions) for refusal in each.refusals]
+    key, owner = pod.metadata.key, pod.metadata.controller
+    for refusal in newest:
+        if key in refusal.pods:
+            return refusal
+    alike = {each.metadata.key for each in mirror.unbound() if owner and each.metadata.controller == owner}
+    return next((r for r in newest if r.count > len(r.pods) and not alike.isdisjoint(r.pods)), None)
+
+
+def _refused(key: str, refusal: Refusal, about: Sequence[Decision]) -> Answer:
+    details, deep = [], []
+    for name, funnel in refusal.pools.items():
+        details.append(_funnel(name, funnel))
+        steps = funnel.get("steps") or ()
+        deep += [f"{name}: {step['left']:>6} left after {step['clause']}{_turned_away(step)}" for step in steps]
+    blamed: dict[str, Any] = next(iter(refusal.pools.values()), {})
+    if refusal.code in REASONS:
+        details.append(f"cure: {blamed.get('cure') or REASONS[refusal.code].cure}")
+    return Answer(
+        subject=f"pod/{key}",
+        line=f"pending: {refusal.message} ({refusal.code})",
+        details=tuple(details),
+        deep=(*deep, *story(about[-5:])),
+        facts=msgspec.to_builtins(refusal),
+    )
+
+
+def _turned_away(step: dict[str, Any]) -> str:
+    types = step.get("turned_away") or ()
+    return f"; turned away: {', '.join(types)}" if types else ""
+
+
+def _funnel(pool: str, funnel: dict[str, Any]) -> str:
+    text = f"nodepool {pool}: {funnel.get('start', 0)} candidates; emptied by {funnel.get('emptied_by', '')}"
+    nearest = funnel.get("nearest")
+    if nearest:
+        price = nearest.get("price")
+        cost = f" at {dollars(price)}" if price is not None else ""
+        lacks = funnel.get("nearest_lacks")
+        text += f"; nearest {nearest['instance_type']} in {nearest['zone']}{cost}{f', lacks {lacks}' if lacks else ''}"
+    return text
+
+
+def _running(
+    mirror: Mirror, decisions: Sequence[Decision], about: Sequence[Decision], found: Pod, now: datetime
+) -> Answer:
+    """Where it runs, how it holds that machine, and why it was this machine that was bought."""
+    name = found.spec.node_name
+    node = mirror.nodes.store.get(name)
+    claim = mirror.claim_for(node) if node else None
+    price = paid(claim) if claim else None
+    cost = "" if price is None else f" ({dollars(price)} when bought)"
+    held = candidates.of_pods((found,), mirror.guards, now)
+    bought = [each for each in decisions if claim and any(made.claim == claim.name for made in each.machines)]
+    machines = [made for each in bought for made in each.machines if claim and made.claim == claim.name]
+    return Answer(
+        subject=f"pod/{found.metadata.key}",
+        line=f"runs on {name}{cost}",
+        details=(
+            *(f"holds its node: {candidates.words(each)}" for each in held),
+            *story(sorted({each.id: each for each in (*about[-5:], *bought)}.values(), key=lambda each: each.time)),
+        ),
+        deep=tuple(f"cheaper, but {lost}" for made in machines for lost in made.cheaper),
+        facts={"node": name, "blockers": msgspec.to_builtins(held), "decisions": [each.id for each in bought]},
+    )

@@ -1,0 +1,110 @@
+"""What the ledger keeps of a command: what goes, what comes, at what price, and that it was given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dovetail.cluster.state_node import paid
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.replacement import Copy
+from dovetail.controllers.disruption.types import Candidate, Command, old_words
+from dovetail.controllers.history.decisions import Bought, Decision
+from dovetail.planner.plan import Plan
+
+
+def begun(context: Context, command: Command, plan: Plan | None, copy: Copy | None) -> Decision:
+    bought = _bought(command.replacements, plan, copy)
+    return Decision(
+        id=command.id,
+        kind="disrupt",
+        time=context.ledger.now(),
+        reason=command.reason,
+        summary=_words(command),
+        view_age=context.mirror.age(),
+        cost=_cost(command, plan, bought),
+        before=_sum(_price(context, each) for each in command.candidates),
+        bound=plan.cost.lower_bound if plan else None,
+        gap=plan.cost.gap if plan else None,
+        removed=tuple(each.node for each in command.candidates),
+        evictions=command.evictions,
+        about=_about(command),
+        machines=bought,
+    )
+
+
+def undone(context: Context, command: Command, why: str) -> Decision:
+    return Decision(
+        id=command.id,
+        kind="undo",
+        time=context.ledger.now(),
+        reason=command.reason,
+        summary=f"given up, {why}: {_words(command)}",
+        view_age=context.mirror.age(),
+        removed=tuple(each.node for each in command.candidates),
+        about=_about(command),
+    )
+
+
+def _words(command: Command) -> str:
+    cause = command.drift or command.ailment
+    return f"{old_words(command)} ({cause})" if cause else old_words(command)
+
+
+def _bought(names: Sequence[str], plan: Plan | None, copy: Copy | None) -> tuple[Bought, ...]:
+    """What comes in their place, under the names of its claims."""
+    if copy is not None and copy.likely is not None:
+        kind, offering = copy.likely.instance_type.name, copy.likely.offering
+        return tuple(
+            Bought(
+                claim=name,
+                pool=copy.pool.name,
+                instance_type=kind,
+                zone=offering.zone,
+                capacity_type=offering.capacity_type,
+                price=offering.price,
+                pods=0,
+            )
+            for name in names
+        )
+    return tuple(
+        Bought(
+            claim=name,
+            pool=machine.pool,
+            instance_type=machine.choice.instance_type,
+            zone=machine.choice.zone,
+            capacity_type=machine.choice.capacity_type,
+            price=machine.choice.price,
+            pods=len(machine.pods),
+        )
+        for name, machine in zip(names, plan.machines if plan else (), strict=False)
+    )
+
+
+def _cost(command: Command, plan: Plan | None, bought: Sequence[Bought]) -> float | None:
+    """What is bought, in dollars an hour; unknown where others will buy it, or nobody can say what it costs."""
+    if plan is not None:
+        return plan.cost.per_hour
+    if command.terminate_first or len(bought) < len(command.replacements):
+        return None
+    return _sum(each.price for each in bought)
+
+
+def _price(context: Context, candidate: Candidate) -> float | None:
+    """What a machine costs today; or when it was bought, where nobody sells its like to us any more."""
+    claim = context.mirror.claims.store.get(candidate.claim)
+    return candidate.price if candidate.price is not None or claim is None else paid(claim)
+
+
+def _about(command: Command) -> tuple[str, ...]:
+    """The claims that go and their pools: people ask by either."""
+    return (*(each.claim for each in command.candidates), *sorted({each.pool for each in command.candidates}))
+
+
+def _sum(prices: Iterable[float | None]) -> float | None:
+    """All of them together; unknown if one of them is."""
+    total = 0.0
+    for each in prices:
+        if each is None:
+            return None
+        total += each
+    return total

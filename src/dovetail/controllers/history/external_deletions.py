@@ -1,0 +1,88 @@
+"""The witness: machines that somebody else gives up are in the history too.
+
+Whoever deletes a Node, a NodeClaim or a NodePool by hand decides like us, and who asks later why a machine is gone
+should not find silence. Kubernetes does not keep who it was; what was deleted, and when, it does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dovetail.controllers import logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim.deletion import record
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS, NODES
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import stamp
+from dovetail.model.nodes import Node
+
+
+class _Deleted(NamedTuple):
+    kind: str
+    reason: str
+
+
+_NODE, _CLAIM = _Deleted("Node", "node_deleted"), _Deleted("NodeClaim", "nodeclaim_deleted")
+
+
+class Witness:
+    """Tells of each end once: by what was deleted first."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        context.mirror.listen(NODECLAIMS, self._claim_changed)
+        context.mirror.listen(NODES, self._node_changed)
+
+    async def run(self) -> None:
+        """What was deleted while nobody watched, unless a decision of an earlier life tells of it."""
+        context = self._context
+        ends = [each for each in context.ledger.decisions() if each.kind in ("disrupt", "end")]
+        told = {name for each in ends for name in each.about}
+        for claim in context.mirror.claims.store.all():
+            node = context.mirror.node_for(claim)
+            at = claim.metadata.deletion_timestamp or (node.metadata.deletion_timestamp if node is not None else None)
+            if at is None:
+                continue
+            if claim.name in told:
+                context.ended.add(claim.metadata.uid)
+            what, reason = _NODE if claim.metadata.deletion_timestamp is None else _CLAIM
+            self._tell(claim, reason, f"its {what} was deleted at {stamp(at)}, while nobody watched")
+
+    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+        old, new = change.old, change.new
+        was_going = old is None or old.metadata.deletion_timestamp is not None
+        if not was_going and (new is None or new.metadata.deletion_timestamp is not None):
+            self._claim_goes(change.object)
+        if new is None:
+            self._context.ended.discard(change.object.metadata.uid)
+
+    def _claim_goes(self, claim: NodeClaim) -> None:
+        pool = self._context.mirror.pools.store.get(claim.node_pool or "")
+        if claim.node_pool and (pool is None or pool.metadata.deletion_timestamp is not None):
+            self._tell(claim, "nodepool_deleted", f"its NodePool {claim.node_pool} was deleted")
+        else:
+            self._tell(claim, _CLAIM.reason, "its NodeClaim was deleted by somebody else")
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        """A Node that begins to go before its claim does; one without our finalizer is none of our ends."""
+        old, new = change.old, change.new
+        if old is None or new is None or old.metadata.deletion_timestamp or not new.metadata.deletion_timestamp:
+            return
+        claim = self._context.mirror.claim_for(new)
+        if claim is not None and claim.metadata.deletion_timestamp is None:
+            self._tell(claim, _NODE.reason, f"its Node {change.key} was deleted by somebody else")
+
+    def _tell(self, claim: NodeClaim, reason: str, why: str) -> None:
+        context = self._context
+        if claim.metadata.uid in context.ended:
+            return
+        context.ended.add(claim.metadata.uid)
+        context.log.info(
+            "nodeclaim deleted by somebody else",
+            controller="witness",
+            NodeClaim=logs.ref(claim.name),
+            Node=logs.ref(claim.status.node_name),
+            reason=reason,
+            decision=record(context, claim, reason, why),
+        )

@@ -1,0 +1,156 @@
+"""Where the ledger lives between two processes: a file, or ConfigMaps beside the controller.
+
+Both hold one JSON decision a line. ConfigMaps are filled one after the other and deleted whole, so that no
+write ever rewrites much and forgetting is a delete.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dovetail.controllers.history.decisions import Decision
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import AlreadyExists, NotFound
+from dovetail.kube.resources import CONFIGMAPS
+
+LABEL = "dovetail.sh/history"
+#: Where the lease and the history are if nothing says otherwise.
+NAMESPACE = "kube-system"
+#: A ConfigMap may hold 1 MiB; we stop well before, since each append sends it whole.
+FULL = 128 * 1024
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Decision).decode
+
+
+def lines(text: bytes | str) -> list[Decision]:
+    """The decisions of a text; a line cut short by a crash is left out."""
+    found = []
+    for line in text.splitlines():
+        try:
+            found.append(_decode(line))
+        except msgspec.DecodeError:
+            continue
+    return found
+
+
+def shadow_file() -> Path:
+    """Where a dry run keeps its decisions unless `--history` names a file: it may not write ConfigMaps."""
+    return Path(tempfile.gettempdir()) / "dovetail-shadow.jsonl"
+
+
+class File:
+    """A file of decisions, appended to. It is rewritten when a good part of it has become too old."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def load(self) -> Iterable[Decision]:
+        return lines(self._path.read_bytes()) if self._path.exists() else ()
+
+    async def append(self, decisions: Iterable[Decision]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as file:
+            file.write(b"".join(_encode(each) + b"\n" for each in decisions))
+
+    async def forget(self, before: str) -> None:
+        if not self._path.exists():
+            return
+        known = lines(self._path.read_bytes())
+        kept = [each for each in known if each.time >= before]
+        if len(kept) <= len(known) * 0.8:
+            fresh = self._path.with_suffix(self._path.suffix + ".new")
+            fresh.write_bytes(b"".join(_encode(each) + b"\n" for each in kept))
+            fresh.replace(self._path)
+
+
+class ConfigMaps:
+    """ConfigMaps `dovetail-history-<first decision's time>` in one namespace."""
+
+    def __init__(self, kube: Kube, namespace: str) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._name = ""
+        self._text = ""
+
+    async def load(self) -> Iterable[Decision]:
+        found: list[Decision] = []
+        for each in await self._maps():
+            text = (each.get("data") or {}).get("decisions", "")
+            found.extend(lines(text))
+            self._name, self._text = each["metadata"]["name"], text
+        return found
+
+    async def append(self, decisions: Iterable[Decision]) -> None:
+        for time, text in _pieces(decisions):
+            await self._append(time, text)
+
+    async def _append(self, time: str, text: str) -> None:
+        if not self._name or len(self._text) + len(text) > FULL:
+            await self._begin(time, text)
+            return
+        try:
+            body = {"data": {"decisions": self._text + text}}
+            await self._kube.patch(CONFIGMAPS, self._name, body, self._namespace)
+            self._text += text
+        except NotFound:
+            await self._begin(time, text)
+
+    async def forget(self, before: str) -> None:
+        for each in await self._maps():
+            known = lines((each.get("data") or {}).get("decisions", ""))
+            if each["metadata"]["name"] != self._name and (not known or known[-1].time < before):
+                await self._kube.delete(CONFIGMAPS, each["metadata"]["name"], self._namespace)
+
+    async def _begin(self, time: str, text: str) -> None:
+        """A new ConfigMap; or one of the same second that has room, which somebody before us began."""
+        second = "dovetail-history-" + "".join(c for c in time if c.isdigit())
+        for name in chain((second,), (f"{second}-{number:03}" for number in count(1))):
+            held = await self._held(name, text)
+            if len(held) + len(text) <= FULL or not held:
+                break
+        if held:
+            await self._kube.patch(CONFIGMAPS, name, {"data": {"decisions": held + text}}, self._namespace)
+        self._name, self._text = name, held + text
+
+    async def _held(self, name: str, text: str) -> str:
+        """What a ConfigMap holds already; one that is not there yet is made with the text."""
+        metadata = {"name": name, "namespace": self._namespace, "labels": {LABEL: "true"}}
+        try:
+            await self._kube.create(CONFIGMAPS, {"metadata": metadata, "data": {"decisions": text}})
+            return ""
+        except AlreadyExists:
+            known = await self._kube.get(CONFIGMAPS, name, self._namespace)
+            return str((known.get("data") or {}).get("decisions", ""))
+
+    async def _maps(self) -> Sequence[dict[str, Any]]:
+        listing = await self._kube.list(CONFIGMAPS, self._namespace, labels=f"{LABEL}=true")
+        return sorted(listing.items, key=lambda each: str(each["metadata"]["name"]))
+
+
+def _pieces(decisions: Iterable[Decision]) -> Iterator[tuple[str, str]]:
+    """Lines, together as many as a ConfigMap takes, with the time of the first."""
+    time, text = "", ""
+    for each in decisions:
+        line = _line(each)
+        if text and len(text) + len(line) > FULL:
+            yield time, text
+            text = ""
+        time, text = time if text else each.time, text + line
+    if text:
+        yield time, text
+
+
+def _line(decision: Decision) -> str:
+    """A decision in one line. One that would fill a ConfigMap alone goes without its funnels."""
+    line = _encode(decision).decode()
+    if len(line) > FULL:
+        bare = tuple(msgspec.structs.replace(each, pools={}) for each in decision.refusals)
+        line = _encode(msgspec.structs.replace(decision, refusals=bare)).decode()
+    return line + "\n"

@@ -1,0 +1,175 @@
+"""Offers: what each NodePool may buy now, asked of the cloud once for everybody who plans.
+
+A pool whose types cannot be had (its class is not ready, the call failed) is skipped with a reason; it never
+holds up the others. While the cloud's answer is the same object, so is the pool made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from dovetail.clock import Clock
+from dovetail.cloud.provider import Cloud, CloudError
+from dovetail.cluster import nodepools
+from dovetail.cluster.state import Mirror
+from dovetail.controllers.discovered_capacity import Learned
+from dovetail.controllers.logs import ref
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.node_overlays import overlaid
+from dovetail.planner.snapshot import Pool
+
+#: A NodeClass that nobody wrote, for clouds that need none.
+NO_CLASS: Mapping[str, Any] = {}
+_REMEMBERED = 100
+
+
+class Offers:
+    """`overlays` says whether NodeOverlays count, `without_status` whether pools without any condition do."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        cloud: Cloud,
+        clock: Clock,
+        log: FilteringBoundLogger,
+        *,
+        overlays: bool = False,
+        without_status: bool = False,
+    ) -> None:
+        self.learned = Learned()
+        self._overlays = overlays
+        self._without_status = without_status
+        self._corrected: dict[Any, tuple[tuple[InstanceType, ...], tuple[InstanceType, ...]]] = {}
+        self._mirror = mirror
+        self._clock = clock
+        self._paused: dict[str, tuple[float, str]] = {}
+        self._failing: dict[str, str] = {}
+        self._classes: dict[str, tuple[NodePool, Mapping[str, Any], Mapping[str, Any]]] = {}
+        self._cloud = cloud
+        self._log = log
+        self._made: dict[str, tuple[NodePool, tuple[InstanceType, ...], Pool]] = {}
+        self._told: dict[str, tuple[NodePool, Mapping[str, Any]]] = {}
+
+    def pause(self, pool: str, seconds: float, why: str) -> None:
+        """Leave a pool out of planning for a while: what it launches fails, and others may do better."""
+        self._paused[pool] = (self._clock.monotonic() + seconds, why)
+        self._log.error("ignoring nodepool, launches fail", NodePool=ref(pool), error=why, seconds=seconds)
+
+    def paused(self, pool: str) -> bool:
+        return self._paused.get(pool, (float("-inf"), ""))[0] > self._clock.monotonic()
+
+    def left_out(self) -> dict[str, str]:
+        """The pools that nothing can be planned on now, and why: what a pod without a place should be told."""
+        found = {}
+        for pool in sorted(self._mirror.pools.store.all(), key=lambda each: each.name):
+            if pool.static or pool.metadata.deletion_timestamp is not None:
+                continue
+            if not nodepools.ready(pool):
+                found[pool.name] = self._unready(pool)
+            elif self.paused(pool.name):
+                found[pool.name] = self._paused[pool.name][1]
+            elif pool.name in self._failing:
+                found[pool.name] = self._failing[pool.name]
+        return found
+
+    def _unready(self, pool: NodePool) -> str:
+        """What keeps a pool from being ready: its class's own trouble where there is one."""
+        reference = pool.spec.template.spec.node_class_ref
+        node_class = self._mirror.node_classes.store.get(reference.name)
+        if node_class is None:
+            return f"{reference.kind} {reference.name!r} not found"
+        conditions = (node_class.get("status") or {}).get("conditions") or ()
+        bad = [each for each in conditions if each["status"] != "True" and each["type"] != "Ready" and each["message"]]
+        worst = min(bad, key=lambda each: (each["status"] == "Unknown", each["type"]), default=None)
+        if worst is not None:
+            return f"{reference.kind} {reference.name!r}: {worst['reason']}: {worst['message']}"
+        return "; ".join(each.message or each.reason for each in pool.status.conditions if each.status != "True")
+
+    def node_class(self, pool: NodePool) -> Mapping[str, Any] | None:
+        """The pool's NodeClass object; None if it must exist and does not."""
+        reference = pool.spec.template.spec.node_class_ref
+        found = self._mirror.node_classes.store.get(reference.name)
+        if found is None:
+            return None if self._cloud.node_class_required else NO_CLASS
+        if KUBELET_ANNOTATION not in pool.metadata.annotations:
+            return found
+        known = self._classes.get(pool.name)
+        if known is None or known[0] is not pool or known[1] is not found:
+            known = self._classes[pool.name] = (pool, found, with_kubelet(found, pool.metadata.annotations))
+        return known[2]
+
+    async def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """What the cloud offers a pool; empty if its class is missing. Raises CloudError."""
+        node_class = self.node_class(pool)
+        if node_class is None:
+            return ()
+        return self.corrected(await self._cloud.instance_types(self._as_told(pool), node_class), pool.name)
+
+    def _as_told(self, pool: NodePool) -> Mapping[str, Any]:
+        """The pool as the cloud hears of it: plain values, made once while the pool is the same object."""
+        known = self._told.get(pool.name)
+        if known is None or known[0] is not pool:
+            known = self._told[pool.name] = (pool, msgspec.to_builtins(pool))
+        return known[1]
+
+    def corrected(self, types: tuple[InstanceType, ...], pool: str = "") -> tuple[InstanceType, ...]:
+        """The types with what overlays say and what machines turned out to have; equal questions, equal object."""
+        overlays = tuple(self._mirror.overlays.store.all()) if self._overlays else ()
+        said = tuple(each.metadata.resource_version for each in overlays)
+        source = self._mirror.pools.store.get(pool) if overlays else None
+        of_pool = nodepools.labels(source) if source is not None else {}
+        key = (id(types), self.learned.scope(pool), self.learned.generation, said, *sorted(of_pool.items()))
+        known = self._corrected.get(key)
+        if known is None or known[0] is not types:
+            if len(self._corrected) > _REMEMBERED:
+                self._corrected.clear()
+            known = self._corrected[key] = (types, self.learned.apply(overlaid(types, overlays, of_pool), pool))
+        return known[1]
+
+    async def pool(self, pool: NodePool) -> Pool | None:
+        """A pool ready for planning, or None if it has nothing to offer now."""
+        try:
+            types = await self.types(pool)
+        except CloudError as problem:
+            self._log.error("skipping, unable to resolve instance types", NodePool=ref(pool.name), error=problem.detail)
+            self._failing[pool.name] = problem.message
+            return None
+        self._failing.pop(pool.name, None)
+        if not types:
+            self._log.info("skipping, no resolved instance types found", NodePool=ref(pool.name))
+            return None
+        known = self._made.get(pool.name)
+        if known is not None and known[0] is pool and known[1] is types:
+            return known[2]
+        made = nodepools.for_planner(pool, types)
+        if known is not None and known[1] is types and known[2] == made:
+            made = known[2]  # only its status changed
+        self._made[pool.name] = (pool, types, made)
+        return made
+
+    async def all(self, only: Iterable[NodePool] | None = None) -> list[Pool]:
+        """Every usable pool, in the order they are tried."""
+        candidates = self._mirror.pools.store.all() if only is None else only
+        if only is None:
+            self._forget_gone()
+        wanted = nodepools.ordered(pool for pool in candidates if self._usable(pool) and not self.paused(pool.name))
+        found = [await self.pool(each) for each in wanted]
+        return [each for each in found if each is not None]
+
+    def _usable(self, pool: NodePool) -> bool:
+        return nodepools.usable(pool) or (self._without_status and nodepools.unjudged(pool))
+
+    def _forget_gone(self) -> None:
+        """Remember no more pools than there are."""
+        there = self._mirror.pools.store
+        memories: tuple[dict[str, Any], ...] = (self._made, self._told, self._classes, self._failing, self._paused)
+        for memory in memories:
+            if len(memory) > len(there):
+                for name in [each for each in memory if each not in there]:
+                    del memory[name]

@@ -1,0 +1,73 @@
+"""Machines: the claims of a Provisioner's pool, shown under the name that its generation knew.
+
+They are views, owned by their claims; `generations` keeps the pools and classes themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dovetail.controllers.context import Context
+from dovetail.controllers.worker import Again, Worker
+from dovetail.kube.errors import AlreadyExists, NotFound
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import MACHINES, NODECLAIMS
+from dovetail.model.kinds import convert
+from dovetail.model.kinds.adopt import PROVISIONER_ANNOTATION
+from dovetail.model.kinds.nodeclaim import NodeClaim
+
+Json = dict[str, Any]
+
+
+class Legacy:
+    """The controller `legacy`. A cluster without Provisioners costs it nothing."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._worker = Worker(
+            "legacy",
+            self._show,
+            context.log,
+            context.chance,
+            workers=4,
+            resource=MACHINES,
+            metrics=context.metrics,
+        )
+        context.mirror.listen(NODECLAIMS, self._claim_changed)
+
+    async def run(self) -> None:
+        for claim in self._context.mirror.claims.store.all():
+            self._note(claim)
+        await self._worker.run()
+
+    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+        if change.new is not None:
+            self._note(change.new)
+
+    def _note(self, claim: NodeClaim) -> None:
+        pool = self._context.mirror.pools.store.get(claim.node_pool or "")
+        if pool is not None and PROVISIONER_ANNOTATION in pool.metadata.annotations:
+            self._worker.add(claim.name)
+
+    async def _show(self, name: str) -> Again:
+        """The claim as a Machine, for those who know no other name for it."""
+        context = self._context
+        claim = context.mirror.claims.store.get(name)
+        if claim is None or claim.metadata.deletion_timestamp is not None:
+            return None
+        plain: Json = msgspec.to_builtins(claim)
+        machine = convert.from_v1({**plain, "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim"}, "v1alpha5")
+        owner = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": name, "uid": claim.metadata.uid}
+        labels = machine["metadata"].get("labels") or {}
+        body = {"metadata": {"name": name, "labels": labels, "ownerReferences": [owner]}, "spec": machine["spec"]}
+        try:
+            await context.kube.create(MACHINES, body)
+        except AlreadyExists:
+            await context.kube.patch(MACHINES, name, {"metadata": {"labels": labels}})
+        except NotFound:
+            return None  # nobody installed that kind
+        if machine.get("status"):
+            await context.kube.patch(MACHINES, name, {"status": machine["status"]}, subresource="status")
+        return None

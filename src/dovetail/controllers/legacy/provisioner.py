@@ -1,0 +1,187 @@
+"""Older generations: a Provisioner becomes a NodePool that it owns, an AWSNodeTemplate an EC2NodeClass.
+
+The v1 object is applied again whenever the old one changes, and its status is shown on the old one. A name
+that is taken is an error that says so. v1 objects that came through a v1beta1 door unconverted are mended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dovetail.controllers.context import Context
+from dovetail.controllers.worker import Again, Worker
+from dovetail.kube.backoff import Retries
+from dovetail.kube.errors import ApiError, Invalid, NotFound
+from dovetail.kube.events import Reference, reference
+from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.resources import AWSNODETEMPLATES, EC2NODECLASSES, NODEPOOLS, PROVISIONERS, Resource
+from dovetail.model.kinds.adopt import adopted, owned_by
+from dovetail.model.kinds.convert import Collision, mending
+from dovetail.model.kinds.convert_v1beta1 import member
+from dovetail.model.meta import stamp
+
+OLD = {"Provisioner": PROVISIONERS, "AWSNodeTemplate": AWSNODETEMPLATES}
+NEW = {"NodePool": NODEPOOLS, "EC2NodeClass": EC2NODECLASSES}
+MANAGER = "dovetail-generations"
+#: How long to wait before trying again what the server or a name stood against.
+AGAIN = 60.0
+
+
+class Generations:
+    """The controller `generations`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._worker = Worker(
+            "generations",
+            self.reconcile,
+            context.log,
+            context.chance,
+            workers=2,
+            metrics=context.metrics,
+        )
+        self._old = {
+            kind: Reflector(context.kube, resource, on_event=self._changed, backoff=Retries(base=1.0, cap=300.0))
+            for kind, resource in OLD.items()
+        }
+        self._applied: dict[tuple[str, str], tuple[dict[str, Any], int | None]] = {}
+        context.mirror.listen(NODEPOOLS, self._stands_changed("NodePool"))
+        context.mirror.listen(EC2NODECLASSES, self._stands_changed("EC2NodeClass"))
+
+    async def run(self) -> None:
+        for reflector in self._old.values():
+            reflector.optional = True
+        for pool in self._context.mirror.pools.store.all():
+            self._worker.add(f"NodePool/{pool.name}")
+        for each in self._context.mirror.node_classes.store.all():
+            self._worker.add(f"EC2NodeClass/{member(each, 'metadata').get('name')}")
+        async with asyncio.TaskGroup() as group:
+            for kind, reflector in self._old.items():
+                group.create_task(reflector.run(), name=f"watch {kind}")
+            group.create_task(self._worker.run(), name="generations")
+
+    def _changed(self, change: Change[dict[str, Any]]) -> None:
+        if change.new is not None:
+            self._worker.add(f"{change.new.get('kind')}/{change.key}")
+
+    def _stands_changed(self, kind: str) -> Any:
+        old = "Provisioner" if kind == "NodePool" else "AWSNodeTemplate"
+
+        def tell(change: Change[Any]) -> None:
+            if change.new is not None:
+                self._worker.add(f"{kind}/{change.key}")
+            if self._old[old].store.get(change.key) is not None:
+                self._worker.add(f"{old}/{change.key}", after=1.0)
+
+        return tell
+
+    async def reconcile(self, key: str) -> Again:
+        kind, _, name = key.partition("/")
+        if kind in NEW:
+            return await self._mend(NEW[kind], name)
+        obj = self._old[kind].store.get(name)
+        if obj is None or member(obj, "metadata").get("deletionTimestamp"):
+            return None
+        obj = {**obj, "apiVersion": f"{OLD[kind].group}/{OLD[kind].version}", "kind": kind}
+        problems = [text for each in adopted(obj, self._profile()) if (text := await self._stand(each, obj))]
+        await self._show(obj, problems)
+        return AGAIN if problems else None
+
+    def _profile(self) -> str:
+        """The instance profile of templates that name none: what the first generation's installer made."""
+        settings = self._context.settings
+        derived = f"KarpenterNodeInstanceProfile-{settings.cluster_name}" if settings.cluster_name else ""
+        return settings.default_instance_profile or derived
+
+    async def _stand(self, wanted: dict[str, Any], owner: dict[str, Any]) -> str | None:
+        """Write the v1 object; the reason why not, if it cannot be."""
+        resource, name = NEW[wanted["kind"]], wanted["metadata"]["name"]
+        if self._applied.get((wanted["kind"], name)) == (wanted, self._generation(resource, name)):
+            return None
+        try:
+            there = await self._context.kube.get(resource, name)
+        except NotFound:
+            there = None
+        if there is not None and not owned_by(there, owner):
+            return Collision(wanted["kind"], name, (wanted["kind"], str(owner["kind"]))).text
+        try:
+            made = await self._context.kube.apply(resource, wanted, manager=MANAGER)
+        except Invalid as refused:
+            return refused.message
+        self._applied[wanted["kind"], name] = (wanted, member(made, "metadata").get("generation"))
+        return None
+
+    def _generation(self, resource: Resource, name: str) -> int | None:
+        """The generation of a v1 object as the mirror has it; None if it has none."""
+        if resource is NODEPOOLS:
+            pool = self._context.mirror.pools.store.get(name)
+            return None if pool is None else pool.metadata.generation
+        found: int | None = member(self._context.mirror.node_classes.store.get(name) or {}, "metadata").get(
+            "generation"
+        )
+        return found
+
+    async def _show(self, obj: dict[str, Any], problems: list[str]) -> None:
+        """Tell on the old object how it stands: what its v1 object holds, and what is wrong."""
+        kind, name = str(obj["kind"]), member(obj, "metadata")["name"]
+        status: dict[str, Any] = {}
+        if kind == "Provisioner":
+            pool = self._context.mirror.pools.store.get(name)
+            status["resources"] = dict(pool.status.resources) if pool is not None else {}
+            status["conditions"] = [_active(obj, problems, stamp(self._context.clock.now()))]
+        else:
+            found = member(self._context.mirror.node_classes.store.get(name) or {}, "status")
+            status = {field: found.get(field, []) for field in ("subnets", "securityGroups", "amis")}
+        for text in problems:
+            self._context.log.error(
+                "older generation not in force", controller="generations", kind=kind, name=name, error=text
+            )
+            self._context.notices.record(_about(obj), "Warning", "NotInForce", text)
+        before = member(obj, "status")
+        if any(before.get(field) != value for field, value in status.items()):
+            await self._context.kube.patch(OLD[kind], name, {"status": status}, subresource="status")
+
+    def _looks_sound(self, resource: Resource, name: str) -> bool:
+        """Whether the mirror shows nothing to mend, which is nearly always: then nobody need ask the server."""
+        if resource is NODEPOOLS:
+            pool = self._context.mirror.pools.store.get(name)
+            named = pool is None or pool.spec.template.spec.node_class_ref.group != ""
+            return named and (pool is None or pool.spec.disruption.consolidation_policy != "WhenUnderutilized")
+        found = member(self._context.mirror.node_classes.store.get(name) or {}, "spec")
+        return bool(found.get("amiSelectorTerms")) or "amiFamily" not in found
+
+    async def _mend(self, resource: Resource, name: str) -> Again:
+        """Make right what a v1beta1 door let through unconverted."""
+        if self._looks_sound(resource, name):
+            return None
+        try:
+            obj = await self._context.kube.get(resource, name)
+        except NotFound:
+            return None
+        patch = mending({**obj, "apiVersion": f"{resource.group}/{resource.version}", "kind": resource.kind})
+        if patch is None:
+            return None
+        patch["metadata"]["resourceVersion"] = obj["metadata"]["resourceVersion"]
+        try:
+            await self._context.kube.patch(resource, name, patch, manager=MANAGER)
+        except ApiError as refused:
+            if refused.status != 422:
+                raise
+            self._context.log.error("object cannot be mended", controller="generations", name=name, error=str(refused))
+        return None
+
+
+def _about(obj: dict[str, Any]) -> Reference:
+    return reference(OLD[str(obj["kind"])], obj)
+
+
+def _active(obj: dict[str, Any], problems: list[str], now: str) -> dict[str, Any]:
+    """The condition that the first generation had, its time kept while it stays as it is."""
+    made = {"type": "Active", "status": "False" if problems else "True"}
+    if problems:
+        made |= {"reason": "NotInForce", "message": "; ".join(problems)}
+    for each in member(obj, "status").get("conditions") or ():
+        if {key: value for key, value in each.items() if key != "lastTransitionTime"} == made:
+            return dict(each)
+    return {**made, "lastTransitionTime": now}

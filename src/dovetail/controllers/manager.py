@@ -1,0 +1,376 @@
+"""All controllers together, on a client, a cloud and a clock: the autoscaler as `dovetail run` and the lab run it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock, virtual
+from dovetail.cloud.aws.provider import Aws
+from dovetail.cloud.provider import Cloud
+from dovetail.cloud.read_only import ReadOnlyCloud
+from dovetail.cluster.snapshot import Cutter
+from dovetail.cluster.state import Mirror
+from dovetail.cluster.workload_selectors import Selectors
+from dovetail.controllers import logs
+from dovetail.controllers.aws_metrics import AwsMetrics
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.controller import Disruption
+from dovetail.controllers.events import Notices
+from dovetail.controllers.health_server import serving
+from dovetail.controllers.history import store
+from dovetail.controllers.history.decisions import Ledger, Store
+from dovetail.controllers.history.external_deletions import Witness
+from dovetail.controllers.instance_types import Offers
+from dovetail.controllers.interruption import Interruptions
+from dovetail.controllers.legacy.machine import Legacy
+from dovetail.controllers.legacy.node_repair import LegacyRepair
+from dovetail.controllers.legacy.provisioner import Generations
+from dovetail.controllers.loop_lag import measure_lag
+from dovetail.controllers.memory_limit import keep_below
+from dovetail.controllers.metrics.condition_transitions import Transitions
+from dovetail.controllers.metrics.definitions import Metrics
+from dovetail.controllers.metrics.gauges import sheet
+from dovetail.controllers.metrics.pod_latency import Waits
+from dovetail.controllers.node.reboot import Rebooting
+from dovetail.controllers.node.termination.controller import Termination
+from dovetail.controllers.node.termination.do_not_disrupt import Shields
+from dovetail.controllers.nodeclaim.binding import Placement
+from dovetail.controllers.nodeclaim.capacity_reservation import Reserved
+from dovetail.controllers.nodeclaim.consistency import Consistency
+from dovetail.controllers.nodeclaim.disruption_conditions import Marks
+from dovetail.controllers.nodeclaim.garbage_collection import Garbage
+from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
+from dovetail.controllers.nodeclaim.registration_diagnosis import Joining
+from dovetail.controllers.nodeclass import NodeClasses
+from dovetail.controllers.nodepool.controller import NodePools
+from dovetail.controllers.nodepool.registration_health import RegistrationHealth
+from dovetail.controllers.nodepool.static import Static
+from dovetail.controllers.pod_deletion_cost import DeletionCosts
+from dovetail.controllers.profiling import serving_profiles
+from dovetail.controllers.provisioning.provisioner import Provisioner
+from dovetail.controllers.python_gc import tidy
+from dovetail.controllers.rights import Rights
+from dovetail.controllers.safemode import DISABLING, Safety
+from dovetail.controllers.safemode_monitor import Observer
+from dovetail.controllers.settings import Settings
+from dovetail.controllers.shadow.controller import Shadow
+from dovetail.controllers.supervision import Supervisor
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.events import EventRecorder
+from dovetail.kube.lease import LeaderElection, LeadershipLost
+from dovetail.model.scheduler_config import default_constraints
+from dovetail.planner.snapshot import MinValues, Preferences
+
+
+class Controller(Protocol):
+    async def run(self) -> None: ...
+
+
+class Machines(Protocol):
+    """Simulated machines: `recover` finds those of an earlier leader, `run` lets them live."""
+
+    async def recover(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+
+class Start(Protocol):
+    """What a cloud needs before this process may stand for election, and whether it can be reached since."""
+
+    async def ready(self, provider_ids: Sequence[str]) -> None:
+        """Until the cloud can be worked with; raises where it is not the cloud of these instances."""
+        ...
+
+    def waiting_for(self) -> str: ...
+
+    def outage(self) -> str | None: ...
+
+
+#: Everything that acts, in the order it is started. Each takes the context and runs until cancelled.
+CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
+    Transitions,
+    Generations,
+    NodeClasses,
+    NodePools,
+    Witness,
+    Lifecycle,
+    Joining,
+    Placement,
+    Provisioner,
+    Garbage,
+    Consistency,
+    Observer,
+    Termination,
+    Shields,
+    Marks,
+    Disruption,
+    Interruptions,
+    LegacyRepair,
+    Rebooting,
+    Reserved,
+    Static,
+    DeletionCosts,
+    Legacy,
+)
+#: What runs in a dry run: one controller that records, and the observer that brings decisions to their file.
+SHADOW_CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (Observer, Shadow)
+#: How often it is told, in seconds, that the cluster cannot be read yet.
+TOLD = 10.0
+
+
+class Autoscaler:
+    """Made once; `run` watches, waits for the lease if asked to, and leads until cancelled."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        cloud: Cloud,
+        clock: Clock,
+        chance: Chance,
+        settings: Settings,
+        *,
+        log: FilteringBoundLogger | None = None,
+        identity: str = "dovetail",
+        lease: Kube | None = None,
+        start: Start | None = None,
+        machines: Machines | None = None,
+        namespace: str = "",
+    ) -> None:
+        """`namespace` is that of the pod we run in, if we run in one: the lease is there unless settings say otherwise.
+
+        `lease` is a client of its own for the election, so that nothing of ours can delay it.
+
+        `machines` are those of a simulated cloud: they live and die with whoever leads.
+        """
+        self._machines = machines
+        self._start = start
+        self._started = start is None
+        self.settings = settings
+        self.log = log or logs.logger(clock, level=settings.log_level, encoding=settings.log_encoding)
+        self.metrics = Metrics(clock)
+        if isinstance(cloud, Aws):
+            cloud.observe(AwsMetrics(self.metrics.registry))
+        if settings.dry_run:
+            kube, cloud = kube.read_only(), ReadOnlyCloud(cloud)
+        kube = kube.observed(self.metrics.runtime.observe_request)
+        self.mirror = Mirror(kube, clock)
+        self.supervisor = Supervisor(clock, chance.child("supervisor"), self.metrics, self.log)
+        self.mirror.listener_failed = lambda problem: self.supervisor.report("listener", problem)
+        self._spread = default_constraints(settings.scheduler_config)
+        self._selectors = Selectors(kube) if self._spread else None
+        self.safety = Safety(clock, self.metrics, self.log)
+        self.rights = Rights(clock, self.metrics, self.log)
+        chosen = settings.leader_election_namespace or settings.system_namespace
+        self.namespace = chosen or namespace or store.NAMESPACE
+        self.election = (
+            None
+            if settings.disable_leader_election or settings.dry_run
+            else LeaderElection(lease or kube, settings.leader_election_name, self.namespace, identity)
+        )
+        master = self.metrics.runtime.master.labels(settings.leader_election_name)
+        alone = settings.disable_leader_election and not settings.dry_run
+        master.set_function(lambda: float(alone if self.election is None else self.election.leading))
+        slow = self.metrics.runtime.slow_path.labels(settings.leader_election_name)
+        if self.election is not None:
+            self.election.on_slow_path = slow.inc
+        writer = kube.fenced(self.election.check) if self.election else kube
+        dropped = self.metrics.runtime.events_dropped.inc
+        self._recorder = EventRecorder(writer, "karpenter", on_drop=dropped, silent=settings.dry_run)
+        self.ledger = Ledger(clock, chance.child("ledger"), self._store(writer))
+        self.context = self._context(writer, cloud, clock, chance)
+        if not settings.disable_cluster_state_observability:
+            self.metrics.sources.append(lambda: sheet(self.context))
+
+    def _context(self, kube: Kube, cloud: Cloud, clock: Clock, chance: Chance) -> Context:
+        """What every controller is given; `kube` writes only while we lead."""
+        settings = self.settings
+        return Context(
+            kube=kube,
+            cloud=cloud,
+            clock=clock,
+            chance=chance,
+            settings=settings,
+            mirror=self.mirror,
+            cutter=Cutter(
+                self.mirror,
+                preferences=Preferences(settings.preference_policy),
+                min_values=MinValues(settings.min_values_policy),
+                default_spread=self._spread,
+                selectors=self._selectors,
+            ),
+            offers=Offers(
+                self.mirror,
+                cloud,
+                clock,
+                self.log,
+                overlays=settings.gate("NodeOverlay"),
+                without_status=settings.dry_run,
+            ),
+            ledger=self.ledger,
+            safety=self.safety,
+            health=RegistrationHealth(),
+            metrics=self.metrics,
+            waits=Waits(clock, self.metrics),
+            notices=Notices(self._recorder, clock),
+            rights=self.rights,
+            log=self.log,
+        )
+
+    def _store(self, kube: Kube) -> Store:
+        if self.settings.history:
+            return store.File(Path(self.settings.history))
+        if self.settings.dry_run:
+            return store.File(store.shadow_file())
+        return store.ConfigMaps(kube, self.namespace)
+
+    async def run(self) -> None:
+        settings = self.settings
+        async with (
+            serving(
+                self.metrics,
+                self.problems,
+                settings.metrics_port,
+                settings.health_probe_port,
+                self.remarks,
+                self.supervisor.unrecovered,
+            ),
+            serving_profiles(settings.profiling_port) if settings.enable_profiling else nullcontext(),
+            asyncio.TaskGroup() as group,
+        ):
+            if not virtual():
+                group.create_task(measure_lag(self.metrics.runtime.loop_lag), name="loop lag")
+            if settings.memory_limit > 0:
+                group.create_task(keep_below(settings.memory_limit, self.log), name="memory limit")
+            group.create_task(self.supervisor.supervise("mirror", self.mirror.run), name="mirror")
+            if self._selectors is not None:
+                group.create_task(self.supervisor.supervise("selectors", self._selectors.run), name="selectors")
+            if self._start is not None:
+                await self._read()
+                await self._start.ready(self._provider_ids())
+                self._started = True
+            if self.election is None:
+                await self.lead()
+            else:
+                await self._lead_whenever_elected(self.election)
+
+    async def _lead_whenever_elected(self, election: LeaderElection) -> None:
+        """A lost lease ends everything that acts; the watches stay, and we stand for election again."""
+        while True:
+            try:
+                await election.run(self.lead)
+            except LeadershipLost as problem:
+                self.log.error("leader election lost", error=str(problem))
+
+    async def lead(self) -> None:
+        """Act, from now until cancelled."""
+        await self._read()
+        try:
+            await self.ledger.restore()
+        except KubeError as problem:
+            self.log.error("history not read, going on without", error=str(problem))
+        await self._recover_machines()
+        with self.mirror.listening():
+            self.context.waits.follow(self.mirror)
+            chosen = SHADOW_CONTROLLERS if self.settings.dry_run else CONTROLLERS
+            controllers = [self._supervised(make) for make in chosen]
+            self.log.info(
+                "Starting Controllers",
+                controllers=len(controllers),
+                nodepools=len(self.mirror.pools.store),
+                nodeclaims=len(self.mirror.claims.store),
+                nodes=len(self.mirror.nodes.store),
+            )
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.supervisor.supervise("events", self._recorder.run), name="events")
+                if not virtual():
+                    group.create_task(tidy(lambda: not self.mirror.unbound()), name="tidying")
+                if self._machines is not None:
+                    machines = self.supervisor.supervise("machines", self._machines.run)
+                    group.create_task(machines, name="machines")
+                for name, run in controllers:
+                    group.create_task(self.supervisor.supervise(name, run), name=name)
+
+    def _supervised(self, make: Callable[[Context], Controller]) -> tuple[str, Callable[[], Awaitable[None]]]:
+        """A controller's name, and a call that runs it; each call after the first runs a new one in its place."""
+        first, remove = self.mirror.registered(lambda: make(self.context))
+        running: list[tuple[Controller, Callable[[], None]]] = [(first, remove)]
+
+        async def run() -> None:
+            controller, forget = running.pop() if running else self.mirror.registered(lambda: make(self.context))
+            try:
+                await controller.run()
+            except Exception:
+                forget()
+                raise
+
+        return type(first).__name__, run
+
+    async def _read(self) -> None:
+        """Until the cluster is known. Whoever waits for that is told why it takes so long."""
+        while not self.mirror.synced.is_set():
+            try:
+                async with asyncio.timeout(TOLD):
+                    await self.mirror.synced.wait()
+            except TimeoutError:
+                self.log.error("waiting for the cluster", error=self._unread())
+
+    def _unread(self) -> str:
+        failures = self.mirror.failures()
+        waiting = "".join(f"; {kind}: {why}" for kind, why in failures.items())
+        absent = any(isinstance(why, NotFound) for why in failures.values())
+        cure = "; install the definitions: dovetail crds | kubectl apply -f -" if absent else ""
+        return f"the cluster has not been read yet{waiting}{cure}"
+
+    async def _recover_machines(self) -> None:
+        """Nothing is judged orphaned before the machines of an earlier leader are known again."""
+        while self._machines is not None:
+            try:
+                await self._machines.recover()
+                return
+            except KubeError as problem:
+                self.log.error("simulated machines not found again yet", error=str(problem))
+                await asyncio.sleep(1.0)
+
+    def problems(self) -> list[str]:
+        """Why a pending pod would not get a machine now; a replica that stands by has no problem of its own.
+
+        One that cannot even ask for the lease does not stand by: there may be nobody else.
+        """
+        if self._start is not None and not self._started:
+            waiting = self._start.waiting_for() if self.mirror.synced.is_set() else self._unread()
+            return [f"not standing for election yet: {waiting}"]
+        outage = self._start.outage() if self._start else None
+        if outage is not None:
+            return [f"the cloud cannot be reached: {outage}"]
+        if self.election is not None and not self.election.leading:
+            failure = self.election.failure
+            return [f"lease not reached: {failure}"] if failure is not None else []
+        if not self.mirror.synced.is_set():
+            return [self._unread()]
+        return [f"{cause}: {why}" for cause, why in self.safety.causes().items() if cause in DISABLING]
+
+    def _provider_ids(self) -> list[str]:
+        """The instances of the cluster's Nodes and NodeClaims."""
+        nodes = (node.spec.provider_id for node in self.mirror.nodes.store.all())
+        claims = (claim.status.provider_id for claim in self.mirror.claims.store.all())
+        return sorted({provider_id for provider_id in (*nodes, *claims) if provider_id})
+
+    def remarks(self) -> list[str]:
+        """What a healthy autoscaler has to say all the same."""
+        return [
+            *(f"safe mode, {cause}: {why}" for cause, why in self.safety.causes().items()),
+            *self.rights.missing(),
+        ]
+
+
+async def run(kube: Kube, cloud: Cloud, clock: Clock, chance: Chance, settings: Settings) -> None:
+    """Run the autoscaler until cancelled."""
+    await Autoscaler(kube, cloud, clock, chance, settings).run()

@@ -1,0 +1,91 @@
+"""What the status of an object says, whichever kind it is of: for those who count conditions and tell of them.
+
+Which kinds are watched, and which of their labels the numbers carry, is as Karpenter has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dovetail.cluster.state import Mirror
+from dovetail.kube import resources as kinds
+from dovetail.kube.reflector import Reflector
+from dovetail.kube.resources import Resource
+from dovetail.model.kinds.conditions import StatusCondition
+from dovetail.model.labels import INITIALIZED, NODECLASS, NODEPOOL
+from dovetail.model.meta import Condition
+
+AnyCondition = Condition | StatusCondition
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A kind whose conditions are told. `general`: also by the names that have the kind as a label."""
+
+    resource: Resource
+    labels: tuple[str, ...] = ()
+    general: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.resource.kind.lower()
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The labels as numbers carry them."""
+        return tuple(label.translate(str.maketrans("/.-", "___")) for label in self.labels)
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What one object says."""
+
+    name: str
+    deleted: datetime | None
+    finalizers: tuple[str, ...]
+    conditions: Mapping[str, AnyCondition]
+    values: tuple[str, ...]
+    """Those of the kind's labels."""
+
+
+CLAIMS = Kind(kinds.NODECLAIMS, (NODECLASS, NODEPOOL))
+POOLS = Kind(kinds.NODEPOOLS)
+CLASSES = Kind(kinds.EC2NODECLASSES)
+NODES = Kind(kinds.NODES, (NODECLASS, NODEPOOL, INITIALIZED), general=False)
+
+
+def watched(mirror: Mirror) -> tuple[tuple[Kind, Reflector[Any]], ...]:
+    """The kinds, and where their objects are."""
+    return ((CLAIMS, mirror.claims), (POOLS, mirror.pools), (CLASSES, mirror.node_classes), (NODES, mirror.nodes))
+
+
+def seen(kind: Kind, obj: Any) -> Seen:
+    """What an object says; NodeClasses are kept as they came."""
+    if isinstance(obj, dict):
+        obj = msgspec.convert(obj, _Plain, strict=False)
+    meta = obj.metadata
+    return Seen(
+        name=meta.name,
+        deleted=meta.deletion_timestamp,
+        finalizers=meta.finalizers,
+        conditions={each.type: each for each in obj.status.conditions},
+        values=tuple(meta.labels.get(label, "") for label in kind.labels),
+    )
+
+
+class _PlainMeta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    deletion_timestamp: datetime | None = None
+    finalizers: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+
+
+class _PlainStatus(msgspec.Struct):
+    conditions: tuple[Condition, ...] = ()
+
+
+class _Plain(msgspec.Struct):
+    metadata: _PlainMeta = msgspec.field(default_factory=_PlainMeta)
+    status: _PlainStatus = msgspec.field(default_factory=_PlainStatus)

@@ -1,0 +1,76 @@
+"""How often conditions turn, how long they had lasted, and how long the ends of objects take.
+
+Each kind has numbers of its own, with the labels of its objects; Karpenter's kinds are counted once more under the
+names that all kinds share, which older alerts ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from dovetail.controllers.metrics.condition_kinds import CLAIMS, CLASSES, NODES, POOLS, Kind
+
+BUCKETS = tuple(0.5 * 2**n for n in range(15))
+
+
+class Turns:
+    """Told of everything that turned or ended."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._own = {
+            kind: _Families(registry, f"operator_{kind.name}", kind.called, buckets)
+            for kind, buckets in (
+                (CLAIMS, BUCKETS),
+                (POOLS, BUCKETS),
+                (NODES, BUCKETS),
+                (CLASSES, Histogram.DEFAULT_BUCKETS),
+            )
+        }
+        self._all = _Families(registry, "operator", ("kind", "group"), Histogram.DEFAULT_BUCKETS)
+
+    def turned(self, kind: Kind, values: Sequence[str], condition: str, status: str, reason: str) -> None:
+        for families, labels in self._told(kind, values):
+            families.transitions.labels(condition, status, reason, *labels).inc()
+
+    def lasted(self, kind: Kind, values: Sequence[str], condition: str, turn: tuple[str, str], seconds: float) -> None:
+        """A condition `turn`ed from one status to another after so long."""
+        for families, labels in self._told(kind, values):
+            families.durations.labels(condition, *turn, *labels).observe(seconds)
+
+    def ended(self, kind: Kind, values: Sequence[str], seconds: float) -> None:
+        for families, labels in self._told(kind, values):
+            ends = families.ends.labels(*labels) if labels else families.ends
+            ends.observe(seconds)
+
+    def _told(self, kind: Kind, values: Sequence[str]) -> list[tuple[_Families, Sequence[str]]]:
+        own: list[tuple[_Families, Sequence[str]]] = [(self._own[kind], values)]
+        return [*own, (self._all, (kind.resource.kind, kind.resource.group))] if kind.general else own
+
+
+class _Families:
+    def __init__(
+        self, registry: CollectorRegistry, prefix: str, labels: Sequence[str], buckets: Sequence[float]
+    ) -> None:
+        condition = f"{prefix}_status_condition"
+        self.transitions = Counter(
+            f"{condition}_transitions",
+            "Conditions that turned.",
+            ("type", "status", "reason", *labels),
+            registry=registry,
+        )
+        self.durations = Histogram(
+            f"{condition}_transition_seconds",
+            "How long a condition lasted.",
+            ("type", "status", "to_status", *labels),
+            registry=registry,
+            buckets=buckets,
+        )
+        self.ends = Histogram(
+            f"{prefix}_termination_duration_seconds",
+            "From an object's delete to its end.",
+            labels,
+            registry=registry,
+            buckets=buckets,
+        )

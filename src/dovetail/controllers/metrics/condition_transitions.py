@@ -1,0 +1,85 @@
+"""Transitions: a condition that turns, or a finalizer that goes, is told by an event and counted.
+
+That is how the life of a machine reads in `kubectl describe nodeclaim`, and what alerts on conditions ask for. What
+turned while nobody led is counted once somebody does, and told by nobody. These events are many where many machines
+come at once, so they have a queue of their own: nothing that somebody must hear waits behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.controllers.context import Context
+from dovetail.controllers.metrics.condition_kinds import AnyCondition, Kind, Seen, seen, watched
+from dovetail.kube.events import EventRecorder, reference
+from dovetail.kube.reflector import Change
+
+UNKNOWN = "Unknown"
+
+
+class Transitions:
+    """The controllers `operatorpkg.*.status`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._recorder = EventRecorder(
+            context.kube, "karpenter", "status", on_drop=context.metrics.runtime.events_dropped.inc
+        )
+        for kind, reflector in watched(context.mirror):
+            for each in tuple(reflector.store.all()):
+                self._compare(kind, each, None, seen(kind, each))
+            context.mirror.listen(kind.resource, self._listener(kind))
+
+    async def run(self) -> None:
+        await self._recorder.run()
+
+    def _listener(self, kind: Kind) -> Callable[[Change[Any]], None]:
+        def changed(change: Change[Any]) -> None:
+            if _says_the_same(change.old, change.new):
+                return
+            old = seen(kind, change.old) if change.old is not None else None
+            if change.new is not None:
+                self._compare(kind, change.new, old, seen(kind, change.new))
+            elif old is not None:
+                self._gone(kind, change.old, old)
+
+        return changed
+
+    def _compare(self, kind: Kind, obj: Any, old: Seen | None, new: Seen) -> None:
+        for each in old.finalizers if old is not None else ():
+            if each not in new.finalizers:
+                self._say(kind, obj, "Finalized", f"Finalized {each}")
+        for name, now in new.conditions.items():
+            before = old.conditions.get(name) if old is not None else None
+            if now.status == (before.status if before is not None else UNKNOWN):
+                continue
+            self._context.metrics.turns.turned(kind, new.values, name, now.status, now.reason)
+            if before is not None:
+                self._turned(kind, obj, new, before, now)
+
+    def _turned(self, kind: Kind, obj: Any, new: Seen, before: AnyCondition, now: AnyCondition) -> None:
+        since, at = before.last_transition_time, now.last_transition_time
+        if since is not None and at is not None:
+            lasted = (at - since).total_seconds()
+            self._context.metrics.turns.lasted(kind, new.values, now.type, (before.status, now.status), lasted)
+        text = f"Type: {now.type}, Status: {before.status} -> {now.status}, Reason: {now.reason}"
+        message = f", Message: {now.message}" if now.message else ""
+        self._say(kind, obj, now.type, f"Status condition transitioned, {text}{message}")
+
+    def _gone(self, kind: Kind, obj: Any, old: Seen) -> None:
+        for each in old.finalizers:
+            self._say(kind, obj, "Finalized", f"Finalized {each}")
+        if old.deleted is not None:
+            took = (self._context.clock.now() - old.deleted).total_seconds()
+            self._context.metrics.turns.ended(kind, old.values, took)
+
+    def _say(self, kind: Kind, obj: Any, reason: str, text: str) -> None:
+        self._recorder.record(reference(kind.resource, obj), "Normal", reason, text)
+
+
+def _says_the_same(old: Any, new: Any) -> bool:
+    """Most changes are of something else and cost nothing. NodeClasses, kept as they came, are few."""
+    if old is None or new is None or isinstance(new, dict):
+        return False
+    return bool(old.status.conditions == new.status.conditions and old.metadata.finalizers == new.metadata.finalizers)

@@ -1,0 +1,54 @@
+"""Conditions that objects have now, since when, and for how long those that are deleted have been going."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from dovetail.clock import Clock
+from dovetail.cluster.state import Mirror
+from dovetail.controllers.metrics.condition_kinds import Kind, Seen, seen, watched
+from dovetail.controllers.metrics.exposition import gauge, labelled
+
+Found = list[tuple[str, Seen]]
+
+
+def statuses(mirror: Mirror, clock: Clock) -> Iterator[str]:
+    """By kind, and those of Karpenter's own kinds once more by the names that all kinds share."""
+    now = clock.now()
+    general: Found = []
+    for kind, reflector in watched(mirror):
+        objects = [seen(kind, each) for each in tuple(reflector.store.all())]
+        yield from _family(f"operator_{kind.name}_", [(_named(kind, each), each) for each in objects], now)
+        if kind.general:
+            group = {"kind": kind.resource.kind, "group": kind.resource.group}
+            general += [(labelled({"name": each.name, **group}), each) for each in objects]
+    yield from _family("operator_", general, now)
+
+
+def _named(kind: Kind, each: Seen) -> str:
+    return labelled({"name": each.name, **dict(zip(kind.called, each.values, strict=True))})
+
+
+def _family(prefix: str, found: Found, now: datetime) -> Iterator[str]:
+    standing = [
+        (f'{labels},type="{each.type}",status="{each.status}",{labelled({"reason": each.reason})}', each)
+        for labels, one in found
+        for each in one.conditions.values()
+    ]
+    counted = ((labels, 1.0) for labels, _ in standing)
+    yield from gauge(f"{prefix}status_condition_count", "Conditions that objects have.", counted)
+    since = ((labels, each.last_transition_time) for labels, each in standing)
+    yield from gauge(
+        f"{prefix}status_condition_current_status_seconds",
+        "For how long a condition has been as it is.",
+        _seconds(since, now),
+    )
+    going = ((labels, one.deleted) for labels, one in found)
+    yield from gauge(
+        f"{prefix}termination_current_time_seconds", "For how long an object has been going.", _seconds(going, now)
+    )
+
+
+def _seconds(since: Iterable[tuple[str, datetime | None]], now: datetime) -> Iterator[tuple[str, float]]:
+    return ((labels, (now - at).total_seconds()) for labels, at in since if at is not None)

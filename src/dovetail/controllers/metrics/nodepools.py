@@ -1,0 +1,59 @@
+"""What pools may have, have and cost, and what was decided."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator
+
+from prometheus_client import Counter
+
+from dovetail.cluster.nodepool_usage import Holdings
+from dovetail.cluster.state import Mirror
+from dovetail.cluster.state_node import paid, price
+from dovetail.controllers.history.decisions import Ledger
+from dovetail.controllers.metrics.exposition import gauge
+from dovetail.controllers.metrics.nodes import amount, plain
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.quantity import resources
+
+
+def pools(mirror: Mirror, unpriced: Counter) -> Iterator[str]:
+    """`unpriced` counts NodeClaims whose price was not known when the cost was asked for."""
+    holdings = Holdings(mirror)
+    limit = {pool.name: resources(pool.spec.limits) for pool in mirror.pools.store.all()}
+    usage = {name: holdings.of(name) for name in limit}
+    for what, text, found in (
+        ("limit", "Limits of a NodePool.", limit),
+        ("usage", "Resources of a NodePool.", usage),
+    ):
+        rows = [
+            (f'nodepool="{name}",resource_type="{plain(kind)}"', amount(kind, each))
+            for name, amounts in found.items()
+            for kind, each in amounts.items()
+        ]
+        yield from gauge(f"karpenter_nodepools_{what}", text, rows)
+    cost: dict[str, float] = {}
+    for claim in mirror.claims.store.all():
+        if claim.node_pool:
+            price_now = _price(mirror, claim)
+            if price_now is None:
+                unpriced.inc()
+            cost[claim.node_pool] = cost.get(claim.node_pool, 0.0) + (price_now or 0.0)
+    costs = [(f'nodepool="{name}"', each) for name, each in cost.items()]
+    yield from gauge("karpenter_nodepools_cost_total", "Price of a NodePool's machines an hour.", costs)
+
+
+def decisions(ledger: Ledger) -> Iterator[str]:
+    known = ledger.decisions()
+    count = Tally(each.kind for each in known)
+    rows = [(f'kind="{kind}"', float(number)) for kind, number in count.items()]
+    yield from gauge("dovetail_decisions", "Decisions in the ledger, by kind.", rows)
+    last = {each.kind: each.id for each in known}
+    latest = [(f'kind="{kind}",decision="{decision}"', 1.0) for kind, decision in last.items()]
+    yield from gauge("dovetail_last_decision_info", "The latest decision of a kind.", latest)
+
+
+def _price(mirror: Mirror, claim: NodeClaim) -> float | None:
+    """Today's price, or what it was planned at while nobody has asked for today's."""
+    today = price(claim.metadata.labels, mirror.types)
+    return today if today is not None else paid(claim)

@@ -1,0 +1,111 @@
+"""What machines have and what is asked of them, and which types are sold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from dovetail.clock import Clock
+from dovetail.cluster.state import Mirror
+from dovetail.controllers.metrics.exposition import Row, gauge, labelled
+from dovetail.model import wellknown
+from dovetail.model.labels import WELL_KNOWN
+from dovetail.model.nodes import Node
+from dovetail.model.pod_resources import limits, requests
+from dovetail.model.pods import Pod, owned_by
+from dovetail.model.quantity import resources
+
+Amounts = Mapping[str, int]
+_TEXTS = {
+    "allocatable": "What pods may have of a node.",
+    "total_pod_requests": "Requests of the pods on a node, daemons among them.",
+    "total_pod_limits": "Limits of the pods on a node, daemons among them.",
+    "total_daemon_requests": "Requests of the daemons on a node.",
+    "total_daemon_limits": "Limits of the daemons on a node.",
+    "system_overhead": "Capacity of a node that pods may not have.",
+}
+#: Labels of a node that its numbers carry, and what they are called there.
+_LABELS = {key: key.partition("/")[2].replace("-", "_") for key in sorted(WELL_KNOWN)}
+
+
+def nodes(mirror: Mirror, clock: Clock) -> Iterator[str]:
+    """Of every node, bought by us or not: amounts by resource, and age; of all together, how much is asked for."""
+    seen = tuple(mirror.nodes.store.all())
+    labels = [_labels(node) for node in seen]
+    amounts = [_amounts(mirror, node) for node in seen]
+    for name, text in _TEXTS.items():
+        found = zip(labels, (each[name] for each in amounts), strict=True)
+        yield from gauge(f"karpenter_nodes_{name}", text, _rows(found))
+    now = clock.now()
+    ages = [
+        (text, (now - node.metadata.creation_timestamp).total_seconds())
+        for text, node in zip(labels, seen, strict=True)
+        if node.metadata.creation_timestamp is not None
+    ]
+    yield from gauge("karpenter_nodes_current_lifetime_seconds", "Age of a node.", ages)
+    held = _sum(each["allocatable"] for each in amounts)
+    used = _sum(each["total_pod_requests"] for each in amounts)
+    shares = [(f'resource_type="{plain(kind)}"', 100 * used.get(kind, 0) / held[kind]) for kind in held if held[kind]]
+    yield from gauge("karpenter_cluster_utilization_percent", "Requests as a share of what there is.", shares)
+
+
+def types(mirror: Mirror) -> Iterator[str]:
+    """The types of the last cut, as they are sold: their size, price and whether they can be had."""
+    sold = tuple(mirror.sold.values())
+    name = "karpenter_cloudprovider_instance_type"
+    offerings = [
+        (f'instance_type="{each.name}",capacity_type="{offer.capacity_type}",zone="{offer.zone}"', offer)
+        for each in sold
+        for offer in each.offerings
+    ]
+    cores = ((f'instance_type="{each.name}"', amount("cpu", each.capacity.get("cpu", 0))) for each in sold)
+    yield from gauge(f"{name}_cpu_cores", "CPUs of an instance type.", cores)
+    memory = ((f'instance_type="{each.name}"', float(each.capacity.get("memory", 0))) for each in sold)
+    yield from gauge(f"{name}_memory_bytes", "Memory of an instance type.", memory)
+    available = {labels: 0.0 for labels, _ in offerings} | {labels: 1.0 for labels, each in offerings if each.available}
+    yield from gauge(f"{name}_offering_available", "Whether an offering can be had.", available.items())
+    prices = {labels: each.price for labels, each in offerings if each.price is not None}
+    yield from gauge(f"{name}_offering_price_estimate", "Dollars an hour of an offering.", prices.items())
+
+
+def plain(kind: str) -> str:
+    """A resource's name as a label's value."""
+    return kind.lower().replace("-", "_")
+
+
+def amount(kind: str, found: int) -> float:
+    return found / 1000.0 if kind == "cpu" else float(found)
+
+
+def _labels(node: Node) -> str:
+    given = node.metadata.labels
+    found = {name: given[key] for key, name in _LABELS.items() if key in given}
+    managed = "true" if wellknown.NODEPOOL in given else "false"
+    return labelled({"node_name": node.metadata.name, **found, "managed": managed})
+
+
+def _rows(found: Iterable[tuple[str, Amounts]]) -> Iterator[Row]:
+    for labels, amounts in found:
+        for kind, each in amounts.items():
+            yield f'{labels},resource_type="{plain(kind)}"', amount(kind, each)
+
+
+def _amounts(mirror: Mirror, node: Node) -> Mapping[str, Amounts]:
+    pods = [pod for pod in mirror.pods_on(node.metadata.name) if not pod.finished]
+    daemons = [pod for pod in pods if owned_by(pod, "DaemonSet")]
+    allocatable, capacity = resources(node.status.allocatable), resources(node.status.capacity)
+    return {
+        "allocatable": allocatable,
+        "total_pod_requests": _sum(map(requests, pods), pods),
+        "total_pod_limits": _sum(map(limits, pods), pods),
+        "total_daemon_requests": _sum(map(requests, daemons), daemons),
+        "total_daemon_limits": _sum(map(limits, daemons), daemons),
+        "system_overhead": {kind: each - allocatable.get(kind, 0) for kind, each in capacity.items()},
+    }
+
+
+def _sum(amounts: Iterable[Amounts], pods: list[Pod] | None = None) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in amounts:
+        for kind, found in each.items():
+            total[kind] = total.get(kind, 0) + found
+    return total if pods is None else total | {"pods": len(pods)}

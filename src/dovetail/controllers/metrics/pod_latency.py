@@ -1,0 +1,144 @@
+"""How long pods wait: for a decision, for a node, for their start.
+
+Only pods that were seen pending count, as they are told by the watch; a pod that ran before we did is no news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Protocol
+
+from dovetail.clock import Clock
+from dovetail.cluster.state import Mirror
+from dovetail.controllers.metrics.definitions import Metrics
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import PODS
+from dovetail.model.meta import condition
+from dovetail.model.pods import Pod
+
+
+class Waits:
+    """Follows the pods of a mirror, and is told of every plan."""
+
+    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._unstarted: dict[str, Pod] = {}
+        self._unbound: set[str] = set()
+        #: By UID: when a plan first looked at a pod, and when one first had a place for it.
+        self._seen: dict[str, datetime] = {}
+        self._decided: set[str] = set()
+        self._planned: dict[str, datetime] = {}
+
+    def follow(self, mirror: Mirror) -> None:
+        for each in (self._unstarted, self._unbound, self._seen, self._decided, self._planned):
+            each.clear()
+        for pod in mirror.pods.store.all():
+            self._changed(Change("added", pod.metadata.key, None, pod))
+        mirror.listen(PODS, self._changed)
+
+    # -- what is told
+
+    def looked_at(self, pods: Iterable[Pod]) -> None:
+        """A plan is about to be made for these."""
+        now = self._clock.now()
+        for pod in pods:
+            if not pod.spec.node_name:
+                self._seen.setdefault(pod.metadata.uid, now)
+
+    def decided(self, pods: Iterable[Pod], refused: Collection[str]) -> None:
+        """A plan was made for these; the `refused`, by key, have no place."""
+        now = self._clock.now()
+        for pod in pods:
+            uid = pod.metadata.uid
+            if pod.spec.node_name:
+                continue
+            if uid not in self._decided:
+                self._decided.add(uid)
+                self._metrics.pod_decision.observe((now - self._seen.get(uid, now)).total_seconds())
+            if pod.metadata.key in refused:
+                self._planned.pop(uid, None)
+            else:
+                self._planned.setdefault(uid, now)
+
+    def _changed(self, change: Change[Pod]) -> None:
+        pod, key = change.new, change.key
+        if pod is None:
+            self._unbound.discard(key)
+            self._unstarted.pop(key, None)
+            self._forget(change.object)
+        elif pod.status.phase in ("Pending", ""):
+            self._unstarted[key] = pod
+            self._unbound.add(key)
+        else:
+            if key in self._unbound:
+                self._bound(key, pod)
+            if key in self._unstarted:
+                self._started(key, pod)
+
+    def _bound(self, key: str, pod: Pod) -> None:
+        found = condition(pod.status.conditions, "PodScheduled")
+        if found is None or found.status != "True":
+            return
+        self._unbound.discard(key)
+        at, dynamic = found.last_transition_time, is_dynamic(pod)
+        _observe(self._metrics.pod_bound.labels(dynamic), pod.metadata.creation_timestamp, at)
+        _observe(self._metrics.pod_provisioning_bound.labels(dynamic), self._planned.get(pod.metadata.uid), at)
+
+    def _started(self, key: str, pod: Pod) -> None:
+        found = condition(pod.status.conditions, "Ready")
+        if found is not None and found.status == "True":
+            at = found.last_transition_time
+            _observe(self._metrics.pod_startup, pod.metadata.creation_timestamp, at)
+            _observe(self._metrics.pod_provisioning_startup, self._planned.get(pod.metadata.uid), at)
+        elif not pod.finished:
+            self._unstarted[key] = pod
+            return
+        del self._unstarted[key]
+        self._forget(pod)
+
+    def _forget(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        self._decided.discard(uid)
+        self._seen.pop(uid, None)
+        self._planned.pop(uid, None)
+
+    # -- what is asked
+
+    def unstarted(self) -> tuple[Pod, ...]:
+        return tuple(self._unstarted.values())
+
+    def since(self, pod: Pod) -> float:
+        """Seconds since it was made."""
+        return self._age(pod.metadata.creation_timestamp) or 0.0
+
+    def since_plan(self, pod: Pod) -> float | None:
+        """Seconds since a plan first had a place for it."""
+        return self._age(self._planned.get(pod.metadata.uid))
+
+    def since_seen(self, pod: Pod) -> float | None:
+        """Seconds since it was first looked at, if nothing has been decided yet."""
+        return None if pod.metadata.uid in self._decided else self._age(self._seen.get(pod.metadata.uid))
+
+    def _age(self, since: datetime | None) -> float | None:
+        return None if since is None else (self._clock.now() - since).total_seconds()
+
+
+def has(pod: Pod, kind: str) -> bool:
+    found = condition(pod.status.conditions, kind)
+    return found is not None and found.status == "True"
+
+
+def is_dynamic(pod: Pod) -> str:
+    """Whether a pod asks for resources that are allocated dynamically, as a label's value."""
+    return "true" if pod.spec.resource_claims else "false"
+
+
+class _Observed(Protocol):
+    def observe(self, value: float) -> None: ...
+
+
+def _observe(what: _Observed, since: datetime | None, at: datetime | None) -> None:
+    if since is not None and at is not None:
+        what.observe(max(0.0, (at - since).total_seconds()))

@@ -1,0 +1,77 @@
+"""Every pod's state, and how long those that have not started have been waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dovetail.cluster.state import Mirror
+from dovetail.controllers.metrics.exposition import gauge, labelled
+from dovetail.controllers.metrics.pod_latency import Waits, has, is_dynamic
+from dovetail.model import wellknown
+from dovetail.model.labels import ARCH
+from dovetail.model.pods import Pod
+
+_NODE = {
+    "nodepool": wellknown.NODEPOOL,
+    "zone": wellknown.ZONE,
+    "arch": ARCH,
+    "capacity_type": wellknown.CAPACITY_TYPE,
+    "instance_type": wellknown.INSTANCE_TYPE,
+}
+
+
+def pods(mirror: Mirror) -> Iterator[str]:
+    known = tuple(mirror.pods.store.all())
+    places = {node.metadata.name: _place(node.metadata.labels) for node in mirror.nodes.store.all()}
+    nowhere = _place({})
+    rows = ((_state(pod, places.get(pod.spec.node_name, nowhere)), 1.0) for pod in known)
+    yield from gauge("karpenter_pods_state", "Pods and what they are doing.", rows)
+
+
+def waiting(waits: Waits) -> Iterator[str]:
+    """Those who have not started, those who have no node, and those about whom nothing was decided."""
+    unstarted = [(_named(pod), waits.since(pod), waits.since_plan(pod)) for pod in waits.unstarted()]
+    unbound = [
+        (f'{_named(pod)},dynamic_resources="{is_dynamic(pod)}"', waits.since(pod), waits.since_plan(pod))
+        for pod in waits.unstarted()
+        if not has(pod, "PodScheduled")
+    ]
+    undecided = [(_named(pod), waits.since_seen(pod)) for pod in waits.unstarted() if not pod.spec.node_name]
+    for what, found in (("unstarted", unstarted), ("unbound", unbound)):
+        name, plain = f"karpenter_pods_{what}_time_seconds", "For how long a pod has not been "
+        yield from gauge(name, f"{plain}{what[2:]}.", [(labels, age) for labels, age, _ in found])
+        planned = [(labels, age) for labels, _, age in found if age is not None]
+        name = f"karpenter_pods_provisioning_{what}_time_seconds"
+        yield from gauge(name, f"{plain}{what[2:]} since it was planned for.", planned)
+    name, text = "karpenter_pods_provisioning_scheduling_undecided_time_seconds", "For how long nothing was decided."
+    yield from gauge(name, text, [(labels, age) for labels, age in undecided if age is not None])
+
+
+def _place(labels: Mapping[str, str]) -> str:
+    """What a pod's state says of its node, behind the rest."""
+    found = {name: labels.get(key, "") for name, key in _NODE.items()}
+    return "," + labelled({**found, "managed": "true" if found["nodepool"] else "false"})
+
+
+def _state(pod: Pod, place: str) -> str:
+    meta, owners = pod.metadata, pod.metadata.owner_references
+    owner = owners[0] if owners else None
+    link = f"/apis/{owner.api_version}/namespaces/{meta.namespace}/{owner.kind.lower()}s/{owner.name}" if owner else ""
+    return (
+        labelled(
+            {
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "owner": link,
+                "node": pod.spec.node_name,
+                "scheduled": "true" if pod.spec.node_name else "false",
+                "phase": pod.status.phase,
+                "ready": "true" if has(pod, "Ready") else "false",
+            }
+        )
+        + place
+    )
+
+
+def _named(pod: Pod) -> str:
+    return labelled({"name": pod.metadata.name, "namespace": pod.metadata.namespace})

@@ -1,0 +1,1 @@
+"""Node: termination, taints, reboots."""

@@ -1,0 +1,46 @@
+"""The date of a machine's end, written where its drain reads it.
+
+A date is tightened, never put off: whoever was told that all will be over by then can rely on it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from dovetail.controllers.conditions import instant
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim.deletion import delete
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model import wellknown
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import stamp
+
+
+def of(claim: NodeClaim | None) -> datetime | None:
+    """When everything must be gone, if the claim has a date that can be read."""
+    text = claim.metadata.annotations.get(wellknown.TERMINATION_TIMESTAMP) if claim else None
+    return instant(text) if text is not None else None
+
+
+def words(end: datetime) -> str:
+    """What the events of a machine say about its date."""
+    return f"All pods will be deleted by {stamp(end)}"
+
+
+async def tighten(context: Context, claim: NodeClaim, grace: float) -> None:
+    """The end comes within `grace` seconds, unless it was to come sooner. NotFound and Conflict go to the caller."""
+    end, known = context.clock.now() + timedelta(seconds=grace), of(claim)
+    if known is not None and known <= end:
+        return
+    meta = {
+        "resourceVersion": claim.metadata.resource_version,
+        "annotations": {wellknown.TERMINATION_TIMESTAMP: stamp(end)},
+    }
+    context.mirror.assume(await context.kube.patch(NODECLAIMS, claim.name, {"metadata": meta}, type=NodeClaim))
+
+
+async def at_once(context: Context, claim: NodeClaim, reason: str) -> str:
+    """Delete a claim and return the decision's id; its drain forces everybody. NotFound goes to the caller."""
+    body = {"metadata": {"annotations": {wellknown.TERMINATION_TIMESTAMP: stamp(context.clock.now())}}}
+    await context.kube.patch(NODECLAIMS, claim.name, body)
+    return await delete(context, claim, reason)

@@ -1,0 +1,116 @@
+"""What protects a pod from being moved: its own annotation, for ever or for a while."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from dovetail.controllers.context import Context
+from dovetail.controllers.worker import Again, Worker
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import PODS
+from dovetail.model import duration, wellknown
+from dovetail.model.meta import stamp
+from dovetail.model.pods import Pod
+
+
+class Kind(StrEnum):
+    NONE = "none"
+    FOREVER = "forever"
+    UNTIL = "until"
+    INVALID = "invalid"
+
+
+class Protection(msgspec.Struct, frozen=True):
+    """`until` is None while the pod has not started: its time has not begun to run."""
+
+    kind: Kind
+    until: datetime | None = None
+    text: str = ""
+
+    def holds(self, now: datetime) -> bool:
+        if self.kind is Kind.FOREVER:
+            return True
+        return self.kind is Kind.UNTIL and (self.until is None or now < self.until)
+
+
+NONE = Protection(Kind.NONE)
+
+
+def of(pod: Pod) -> Protection:
+    """The pod's do-not-disrupt annotation: `true`, or how long after its start it must be left alone."""
+    text = pod.metadata.annotations.get(wellknown.DO_NOT_DISRUPT)
+    if text is None or text == "false":
+        return NONE
+    if text == "true":
+        return Protection(Kind.FOREVER, text=text)
+    try:
+        length = duration.parse(text)
+    except ValueError:
+        return Protection(Kind.INVALID, text=text)
+    if length <= timedelta(0):
+        return Protection(Kind.INVALID, text=text)
+    started = pod.status.start_time
+    return Protection(Kind.UNTIL, started + length if started else None, text)
+
+
+# What is said about a pod's own protection: that it cannot be read, until when it holds, and that it is over.
+
+#: Each is said once a day at most.
+DAY = 86400.0
+#: What ended longer ago than this is no news.
+NEWS = timedelta(minutes=1)
+
+
+class Shields:
+    """The controller `pod.donotdisrupt`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._worker = Worker(
+            "pod.donotdisrupt",
+            self._reconcile,
+            context.log,
+            context.chance,
+            resource=PODS,
+            metrics=context.metrics,
+        )
+        context.mirror.listen(PODS, self._changed)
+
+    async def run(self) -> None:
+        for pod in self._context.mirror.pods.store.all():
+            self._consider(pod)
+        await self._worker.run()
+
+    def _changed(self, change: Change[Pod]) -> None:
+        if change.new is not None:
+            self._consider(change.new)
+
+    def _consider(self, pod: Pod) -> None:
+        if wellknown.DO_NOT_DISRUPT in pod.metadata.annotations and pod.spec.node_name:
+            self._worker.add(pod.metadata.key)
+
+    async def _reconcile(self, key: str) -> Again:
+        pod = self._context.mirror.pods.store.get(key)
+        if pod is None or pod.terminating or pod.finished:
+            return None
+        shield, now = of(pod), self._context.clock.now()
+        if shield.kind is Kind.INVALID:
+            problem = f'"{shield.text}" is neither "true" nor a duration above 0'
+            text = f"Invalid {wellknown.DO_NOT_DISRUPT} annotation: {problem}, ignoring annotation"
+            self._say(pod, "InvalidDoNotDisruptAnnotation", text, warn=True)
+        if shield.kind is not Kind.UNTIL or shield.until is None:
+            return None
+        if now < shield.until:
+            text = f"The {wellknown.DO_NOT_DISRUPT} grace period will elapse at {stamp(shield.until)}"
+            self._say(pod, "DoNotDisruptUntil", text)
+            return (shield.until - now).total_seconds() + 0.001
+        if now - shield.until < NEWS:
+            text = f"The {wellknown.DO_NOT_DISRUPT} grace period has elapsed, pod is now disruptable"
+            self._say(pod, "DoNotDisruptGracePeriodElapsed", text)
+        return None
+
+    def _say(self, pod: Pod, reason: str, text: str, *, warn: bool = False) -> None:
+        self._context.notices.publish(pod, "Warning" if warn else "Normal", reason, text, dedupe=DAY)

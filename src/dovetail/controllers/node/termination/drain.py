@@ -1,0 +1,99 @@
+"""The drain, as a pure decision: which pods go now, which wait, which are made to go.
+
+Pods leave in four tiers, each done before the next begins: ordinary pods, ordinary daemons, critical pods,
+critical daemons. With a date for the end, a pod whose own grace would run past it is deleted in time,
+whatever its tier and whoever protects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dovetail.controllers.node.termination import do_not_disrupt
+from dovetail.model import wellknown
+from dovetail.model.pods import Pod
+from dovetail.model.taints import tolerates
+
+#: A pod that should have ended this long ago is stuck: nobody waits for it.
+STUCK = timedelta(minutes=1)
+CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
+
+
+class Forced(msgspec.Struct, frozen=True):
+    """A pod to be deleted outright, with the seconds it still gets until the end."""
+
+    pod: Pod
+    grace: int
+    end: datetime
+
+
+class Drain(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do now. `waiting` is everybody the machine still waits for; nobody left means drained."""
+
+    evict: tuple[Pod, ...] = ()
+    force: tuple[Forced, ...] = ()
+    protected: tuple[Pod, ...] = ()
+    waiting: tuple[Pod, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        return not self.waiting
+
+
+def decide(pods: Iterable[Pod], now: datetime, end: datetime | None) -> Drain:
+    """`end` is when everything must be gone; None lets the drain take as long as it takes."""
+    leaving = [pod for pod in pods if drainable(pod) and not stuck(pod, now)]
+    forced = [Forced(pod, _grace(end, now), end) for pod in leaving if end and _overdue(pod, end, now)]
+    made_to_go = {each.pod.metadata.uid for each in forced}
+    patient = [pod for pod in leaving if pod.metadata.uid not in made_to_go]
+    tier = min((tier_of(pod) for pod in patient), default=0)
+    turn = [pod for pod in patient if tier_of(pod) == tier and not pod.terminating]
+    held = tuple(pod for pod in turn if do_not_disrupt.of(pod).holds(now))
+    return Drain(
+        evict=tuple(pod for pod in turn if pod not in held),
+        force=tuple(forced),
+        protected=held,
+        waiting=tuple(leaving),
+    )
+
+
+def drainable(pod: Pod) -> bool:
+    """A pod the drain is about: running, not the kubelet's own, and not content to stay on a disrupted machine."""
+    stays = any(tolerates(each, wellknown.DISRUPTED_TAINT) for each in pod.spec.tolerations)
+    return not pod.finished and not mirror_pod(pod) and not stays
+
+
+def mirror_pod(pod: Pod) -> bool:
+    return any(owner.kind == "Node" for owner in pod.metadata.owner_references)
+
+
+def stuck(pod: Pod, now: datetime) -> bool:
+    end = pod.metadata.deletion_timestamp
+    return end is not None and now > end + STUCK
+
+
+def tier_of(pod: Pod) -> int:
+    critical = pod.spec.priority_class_name in CRITICAL
+    daemon = any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
+    return 2 * critical + daemon
+
+
+def _overdue(pod: Pod, end: datetime, now: datetime) -> bool:
+    """Whether the pod must be told now to be gone by the end."""
+    if pod.terminating:
+        return pod.metadata.deletion_timestamp is not None and pod.metadata.deletion_timestamp > end
+    when = forced_at(pod, end)
+    return when is not None and now > when
+
+
+def forced_at(pod: Pod, end: datetime) -> datetime | None:
+    """When a pod is made to leave so that it is gone by the end, whoever protects it."""
+    grace = pod.spec.termination_grace_period_seconds
+    return None if grace is None else end - timedelta(seconds=grace)
+
+
+def _grace(end: datetime, now: datetime) -> int:
+    return max(1, int((end - now).total_seconds()))

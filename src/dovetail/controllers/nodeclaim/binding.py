@@ -1,0 +1,409 @@
+"""Placing: the pods a machine was bought for are put on it before anybody else can come.
+
+The scheduler spreads where the plan had packed, and then more machines are needed than were planned. So a
+machine joins under a taint of ours, its pods are bound, and the taint goes. A pod that changed, went
+elsewhere, or needs the scheduler (volumes to be provisioned, devices) is left alone.
+
+The scheduler hears of nodes and of pods on two different watches. If the taint went at once, it could see an
+open node before it sees who is on it, and fill it twice. So the taint stays until the scheduler has had time
+to hear, and longer while it is visibly behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Any
+
+from dovetail.cluster.nominations import Target
+from dovetail.cluster.replacement_nominations import COME
+from dovetail.cluster.replacement_nominations import Place as Room
+from dovetail.controllers import daemon_pods, logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim import initialization
+from dovetail.controllers.nodeclaim.registration import manifest
+from dovetail.controllers.provisioning.provisionable_pods import queued
+from dovetail.controllers.rights import BIND_PODS
+from dovetail.controllers.settings import Place
+from dovetail.controllers.worker import Again, Worker
+from dovetail.kube.errors import ApiError, Conflict, Forbidden, NotFound
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODES, PODS
+from dovetail.model import wellknown
+from dovetail.model.host_ports import HostPort, clash, host_ports
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.model.pod_resources import requests
+from dovetail.model.pods import NodeSelectorTerm, Pod
+from dovetail.model.quantity import resources
+from dovetail.model.requirements import Requirements
+from dovetail.model.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, UNSCHEDULABLE, untolerated
+
+#: Taints of a node that is being filled, which keep no planned pod away.
+FILLING = frozenset({wellknown.PLACING, UNSCHEDULABLE})
+#: Seconds between two looks whether the pods of DaemonSets have come.
+DAEMON_PODS_LOOK_S = 0.25
+#: Bindings on their way at once, over all machines.
+AT_ONCE = 32
+#: The taint stays at least and at most so many seconds after the last binding.
+LEAST, MOST = 2.0, 20.0
+#: A pod that has waited this long, in seconds, for the scheduler's first look says that it is behind.
+BEHIND = 1.0
+
+
+class Placement:
+    """The controller `placement`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._placed: dict[str, float] = {}
+        #: Since when nodes could have had the pods of their DaemonSets.
+        self._ready: dict[str, float] = {}
+        self._schedulers = frozenset(filter(None, context.settings.place_schedulers.replace(" ", "").split(",")))
+        #: Planned and bound pods of each node whose pods are being bound: one log line when that is over.
+        self._waves: dict[str, tuple[int, int]] = {}
+        #: Pods that are bound, though the watch has not said so yet.
+        self._bound: set[str] = set()
+        self._worker = Worker(
+            "placement",
+            self.reconcile,
+            context.log,
+            context.chance,
+            workers=20,
+            resource=NODES,
+            metrics=context.metrics,
+        )
+        context.mirror.listen(NODES, self._node_changed)
+        context.mirror.listen(PODS, self._pod_changed)
+
+    async def run(self) -> None:
+        for node in self._context.mirror.nodes.store.all():
+            self._worker.add(node.metadata.name)
+        await self._worker.run()
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        if change.new is None:
+            self._placed.pop(change.key, None)
+            self._ready.pop(change.key, None)
+            self._waves.pop(change.key, None)
+        elif change.new.metadata.labels.get(wellknown.REGISTERED) == "true":
+            self._worker.add(change.key)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod = change.new
+        if pod is None or pod.spec.node_name:
+            self._bound.discard(change.object.metadata.uid)
+        if pod is None or pod.metadata.controller is None:
+            return
+        if pod.spec.node_name and pod.terminating:
+            self._bequeath(pod, pod.metadata.controller.uid)
+        elif not pod.spec.node_name and change.old is None:
+            self._inherit(pod, pod.metadata.controller.uid)
+
+    def _bequeath(self, pod: Pod, owner: str) -> None:
+        """Whoever leaves a machine that goes, and was promised room elsewhere, leaves it to a successor."""
+        room = self._context.mirror.reservations.of(pod.metadata.uid)
+        if room is not None and _succeeded(pod) and self._context.settings.place is Place.BIND:
+            until = self._context.clock.monotonic() + COME
+            self._context.coming.expect(owner, Room(room, pod.metadata.uid, until))
+
+    def _inherit(self, pod: Pod, owner: str) -> None:
+        """A pod that comes in the place of one that goes is promised that place."""
+        context = self._context
+        room = context.coming.take(owner, context.clock.monotonic())
+        if room is None:
+            return
+        context.mirror.break_promise(room.uid)
+        claim = context.mirror.claims.store.get(room.target.name) if room.target.kind == "claim" else None
+        coming = claim is not None and not claim.is_true("Initialized")
+        context.mirror.promise(pod, room.target, None if coming else room.until)
+        node = node_of(context, room.target)
+        if node is not None:
+            self._worker.add(node)
+
+    async def reconcile(self, name: str) -> Again:
+        context = self._context
+        node = context.mirror.nodes.store.get(name)
+        taint = initialization.placing_taint(node) if node else None
+        if node is None or taint is None:
+            return await self._fill(name)
+        left = wellknown.placing_expires(taint) - context.clock.now().timestamp()
+        if left <= 0:
+            await self._expire(node)
+            return None
+        again = await self._fill(name)
+        return left if again is None else min(again, left)
+
+    async def _expire(self, node: Node) -> None:
+        """Remove a taint whose writer did not: it crashed, was rolled back, or the node never became ready."""
+        self._context.log.warning(
+            "removing expired taint", controller="placement", Node=logs.ref(node.metadata.name), taint=wellknown.PLACING
+        )
+        await self._open(node)
+
+    async def _fill(self, name: str) -> Again:
+        context = self._context
+        node = context.mirror.nodes.store.get(name)
+        claim = context.mirror.claim_for(node) if node else None
+        if node is None or claim is None or context.mirror.going(claim, node):
+            return None
+        if context.settings.place is Place.NOMINATE:
+            await self._nominate(claim, node)
+        if not initialization.placing(node):
+            self._placed.pop(name, None)
+            self._ready.pop(name, None)
+            return None
+        wanting = initialization.wanting(node, claim)
+        if wanting is not None and wanting.reason != "ResourceNotRegistered":
+            return None
+        if wanting is None:
+            if self._awaits_daemon_pods(node):
+                return DAEMON_PODS_LOOK_S
+            bound = await self._bind(claim, node)
+            if bound or name not in self._placed:
+                self._placed[name] = context.clock.monotonic()
+            wait = self._settling(claim, node)
+            if wait > 0:
+                return wait
+        self._tell_wave(claim, node)
+        await self._open(node)
+        return None
+
+    def _tell_wave(self, claim: NodeClaim, node: Node) -> None:
+        planned, bound = self._waves.pop(node.metadata.name, (0, 0))
+        if planned:
+            self._context.log.info(
+                "placed pod(s)",
+                NodeClaim=logs.ref(claim.name),
+                planned=planned,
+                bound=bound,
+                decision=claim.metadata.annotations.get(wellknown.DECISION, ""),
+            )
+
+    def _awaits_daemon_pods(self, node: Node) -> bool:
+        """Whether the pods of DaemonSets are still to come to a node that is cordoned for them."""
+        taint, name = initialization.placing_taint(node), node.metadata.name
+        if taint is None or taint.effect != PREFER_NO_SCHEDULE:
+            return False
+        now, mirror = self._context.clock.monotonic(), self._context.mirror
+        since = self._ready.setdefault(name, now)
+        coming = daemon_pods.missing(node, mirror.daemonsets.store.all(), mirror.pods_on(name))
+        if coming and now - since < daemon_pods.MAX_WAIT_FOR_DAEMON_PODS_S:
+            return True
+        if coming and name not in self._placed:
+            self._context.log.warning(
+                "placing pods before daemonset pods",
+                controller="placement",
+                Node=logs.ref(name),
+                DaemonSets=", ".join(coming),
+                waited=round(now - since, 1),
+            )
+        return False
+
+    def _settling(self, claim: NodeClaim, node: Node) -> float:
+        """Seconds to wait until the scheduler surely knows who is on the node, and whoever is expected has come."""
+        now = self._context.clock.monotonic()
+        since = now - self._placed[node.metadata.name]
+        if since < LEAST:
+            return LEAST - since
+        if self._context.coming.awaited(_names(claim, node), now):
+            return 0.5
+        if since < COME and any(map(self._leaving, self._promised(claim, node))):
+            return 0.5
+        return 0.5 if since < MOST and self._behind() else 0.0
+
+    def _leaving(self, pod: Pod) -> bool:
+        """Whether a pod is being drained away and succeeded; nobody is where a drain waits for this very machine."""
+        if not pod.spec.node_name or not _succeeded(pod):
+            return False
+        node = self._context.mirror.nodes.store.get(pod.spec.node_name)
+        claim = self._context.mirror.claim_for(node) if node else None
+        return any(each is not None and each.metadata.deletion_timestamp is not None for each in (node, claim))
+
+    def _behind(self) -> bool:
+        """Whether the scheduler has not looked yet at a pod that has been there for a while."""
+        oldest = self._context.clock.now() - timedelta(seconds=BEHIND)
+        return any(
+            pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp < oldest and queued(pod)
+            for pod in self._context.mirror.unbound()
+        )
+
+    async def _bind(self, claim: NodeClaim, node: Node) -> int:
+        """Put the promised pods on their node; how many it were."""
+        waiting = [pod for pod in self._promised(claim, node) if not pod.spec.node_name]
+        pods = [pod for pod in waiting if pod.metadata.uid not in self._bound]
+        there = self._context.mirror.pods_on(node.metadata.name)
+        ready = fitting(node, there, (pod for pod in pods if self._bindable(pod)))
+        outcomes = await asyncio.gather(*(self._bind_one(pod, node) for pod in ready))
+        bound = sum(outcomes)
+        self._context.metrics.pods_placed.labels("bound").inc(bound)
+        self._context.metrics.pods_placed.labels("left").inc(len(pods) - bound)
+        if pods:
+            before = self._waves.get(node.metadata.name, (0, 0))
+            self._waves[node.metadata.name] = (before[0] + len(pods), before[1] + bound)
+        return bound
+
+    def _promised(self, claim: NodeClaim, node: Node) -> Iterator[Pod]:
+        mirror = self._context.mirror
+        for target in _names(claim, node):
+            yield from filter(None, map(mirror.pod, tuple(mirror.reservations.on(target))))
+
+    def _bindable(self, pod: Pod) -> bool:
+        """Still waiting as it was, and nothing about it that only the scheduler can arrange."""
+        if pod.finished or pod.terminating or pod.spec.scheduling_gates or pod.spec.resource_claims:
+            return False
+        if pod.spec.scheduler_name not in self._schedulers:
+            return False  # its scheduler keeps books of its own, and may start pods together or not at all
+        claims = self._context.mirror.volume_claims.store
+        for volume in pod.spec.volumes:
+            if volume.ephemeral is not None:
+                return False
+            if volume.persistent_volume_claim is not None:
+                claim = claims.get(f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}")
+                if claim is None or not claim.bound:
+                    return False
+        return True
+
+    async def _bind_one(self, pod: Pod, node: Node) -> bool:
+        meta = pod.metadata
+        async with self._gate:
+            try:
+                await self._context.kube.bind(meta.name, meta.namespace, node.metadata.name, uid=meta.uid)
+            except (Conflict, NotFound):
+                return False  # it went elsewhere, or away: it is left alone
+            except Forbidden as problem:
+                self._context.rights.deny(BIND_PODS, problem.message)
+                return False
+            except ApiError as problem:
+                self._context.log.error(
+                    "could not place pod", Pod=logs.ref(meta.name, meta.namespace), error=problem.message
+                )
+                return False
+        self._context.rights.allow(BIND_PODS)
+        self._bound.add(meta.uid)
+        return True
+
+    async def _open(self, node: Node) -> None:
+        """Take our taint away, from the node as it is now."""
+        try:
+            fresh = await self._context.kube.get(NODES, node.metadata.name, type=Node)
+        except NotFound:
+            return
+        taint = initialization.placing_taint(fresh)
+        if taint is None:
+            return
+        ours = {wellknown.PLACING, UNSCHEDULABLE} if taint.effect == PREFER_NO_SCHEDULE else {wellknown.PLACING}
+        left = [manifest(each) for each in fresh.spec.taints if each.key not in ours]
+        spec: dict[str, Any] = {"taints": left or None}
+        if taint.effect == PREFER_NO_SCHEDULE:
+            spec["unschedulable"] = None
+        body = {"metadata": {"resourceVersion": fresh.metadata.resource_version}, "spec": spec}
+        await self._context.kube.patch(NODES, node.metadata.name, body)
+
+    async def _nominate(self, claim: NodeClaim, node: Node) -> None:
+        """Tell the scheduler where its pods are expected."""
+        mirror = self._context.mirror
+        body = {"status": {"nominatedNodeName": node.metadata.name}}
+        for uid in tuple(mirror.reservations.on(Target("claim", claim.name))):
+            pod = mirror.pod(uid)
+            if pod is None or pod.spec.node_name or pod.status.nominated_node_name or pod.finished:
+                continue
+            try:
+                await self._context.kube.patch(
+                    PODS, pod.metadata.name, body, pod.metadata.namespace, subresource="status"
+                )
+            except NotFound:
+                continue
+
+
+def node_of(context: Context, target: Target) -> str | None:
+    """The name of a machine's node, if it has one yet."""
+    if target.kind == "node":
+        return target.name
+    claim = context.mirror.claims.store.get(target.name)
+    node = context.mirror.node_for(claim) if claim else None
+    return node.metadata.name if node else None
+
+
+def _names(claim: NodeClaim, node: Node) -> tuple[Target, Target]:
+    """What a machine is called."""
+    return Target("claim", claim.name), Target("node", node.metadata.name)
+
+
+def _succeeded(pod: Pod) -> bool:
+    """Whether another pod comes, under another name, as soon as this one is asked to go."""
+    owner = pod.metadata.controller
+    return owner is not None and owner.kind == "ReplicaSet" and not pod.finished
+
+
+async def close(context: Context, name: str) -> bool:
+    """Put our taint on a node that will take in pods of a plan; False if it is gone or changes under us."""
+    try:
+        node = await context.kube.get(NODES, name, type=Node)
+        if not initialization.placing(node):
+            taints = [manifest(each) for each in (*node.spec.taints, wellknown.placing_taint(context.clock.now()))]
+            body = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}}
+            await context.kube.patch(NODES, name, body)
+    except (Conflict, NotFound):
+        return False
+    return True
+
+
+def fitting(node: Node, there: Iterable[Pod], pods: Iterable[Pod]) -> list[Pod]:
+    """Those of `pods` that the node as it is can take together with what is there, in their order."""
+    room = dict(resources(node.status.allocatable))
+    ports: list[HostPort] = []
+    for pod in there:
+        if not pod.finished:
+            _take(room, pod)
+            ports.extend(host_ports(pod))
+    ours = FILLING if initialization.placing(node) else ()
+    taints = [each for each in node.spec.taints if each.key not in ours]
+    own = Requirements.of_labels({wellknown.HOSTNAME: node.metadata.name, **node.metadata.labels})
+    chosen = []
+    for pod in pods:
+        wanted = host_ports(pod)
+        if (
+            _room_for(room, pod)
+            and not untolerated(taints, pod.spec.tolerations, (NO_SCHEDULE, NO_EXECUTE))
+            and clash(wanted, ports) is None
+            and _selects(pod, own)
+        ):
+            _take(room, pod)
+            ports.extend(wanted)
+            chosen.append(pod)
+    return chosen
+
+
+def _room_for(room: dict[str, int], pod: Pod) -> bool:
+    return room.get("pods", 0) >= 1 and all(
+        room.get(name, 0) >= amount for name, amount in requests(pod).items() if amount and name != "pods"
+    )
+
+
+def _take(room: dict[str, int], pod: Pod) -> None:
+    room["pods"] = room.get("pods", 0) - 1
+    for name, amount in requests(pod).items():
+        if name != "pods":
+            room[name] = room.get(name, 0) - amount
+
+
+def _selects(pod: Pod, own: Requirements) -> bool:
+    """Whether the pod's selector and required node affinity hold for the node's labels."""
+    if not own.compatible(Requirements.of_labels(pod.spec.node_selector)):
+        return False
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    if affinity is None or affinity.required is None:
+        return True
+    return any(_term_holds(term, own) for term in affinity.required.node_selector_terms)
+
+
+def _term_holds(term: NodeSelectorTerm, own: Requirements) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    name = own.of(wellknown.HOSTNAME)
+    if any(each.key != "metadata.name" or not any(map(name.has, each.values)) for each in term.match_fields):
+        return False
+    return own.compatible(Requirements.of_entries(term.match_expressions))

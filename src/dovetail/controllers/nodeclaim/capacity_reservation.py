@@ -1,0 +1,84 @@
+"""Reserved machines: those that outlive their reservation are on demand from then on; those of ending blocks go.
+
+EC2 lets a machine run on, at the usual price, when its reservation ends or moves. Its labels then say what is true,
+so that it can be consolidated like any other. A capacity block is different: EC2 ends its machines by force, so they
+are drained before that.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from dovetail.cloud.provider import Machine
+from dovetail.cluster.indexes import RESERVED, STAGE
+from dovetail.controllers import logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim.deletion import delete
+from dovetail.controllers.worker import every
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import NODECLAIMS, NODES
+from dovetail.model import wellknown
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.labels import RESERVATION, RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
+
+PERIOD = 60.0
+_LABELS = (RESERVATION, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE)
+
+
+class Reserved:
+    """The controllers `capacityreservation.capacitytype` and `capacityreservation.expiration`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def run(self) -> None:
+        await every(PERIOD, self.look, "capacityreservation", self._context.log)
+
+    async def look(self) -> None:
+        held = [
+            claim
+            for claim in self._context.mirror.claims.store.by(STAGE, RESERVED)
+            if claim.status.provider_id and claim.metadata.deletion_timestamp is None
+        ]
+        if not held:
+            return
+        machines = {machine.provider_id: machine for machine in await self._context.cloud.machines()}
+        for claim in held:
+            machine = machines.get(claim.status.provider_id)
+            if machine is not None and machine.capacity_type != "reserved":
+                await self._demote(claim, machine)
+            elif claim.metadata.labels.get(RESERVATION) in self._expiring(claim):
+                await self._end(claim)
+
+    def _expiring(self, claim: NodeClaim) -> set[str]:
+        """The reservations of the claim's class that are about to end."""
+        node_class = self._context.mirror.node_classes.store.get(claim.spec.node_class_ref.name) or {}
+        listed = (node_class.get("status") or {}).get("capacityReservations") or ()
+        return {each["id"] for each in listed if each.get("state") == "expiring"}
+
+    async def _demote(self, claim: NodeClaim, machine: Machine) -> None:
+        labels = {wellknown.CAPACITY_TYPE: machine.capacity_type} | dict.fromkeys(_LABELS)
+        body = {"metadata": {"labels": labels}}
+        if claim.status.node_name:
+            with suppress(NotFound):  # the machine may be without a node for a while: its claim is true all the same
+                await self._context.kube.patch(NODES, claim.status.node_name, body)
+        try:
+            await self._context.kube.patch(NODECLAIMS, claim.name, body)
+        except NotFound:
+            return
+        self._context.log.info(
+            "updated capacity type for nodeclaim",
+            controller="capacityreservation.capacitytype",
+            NodeClaim=logs.ref(claim.name),
+            **{"capacity-type": machine.capacity_type},
+        )
+
+    async def _end(self, claim: NodeClaim) -> None:
+        message = "The capacity block of this machine ends soon; its pods move elsewhere before that"
+        self._context.notices.publish(claim, "Warning", "CapacityBlockExpiring", message)
+        self._context.log.info(
+            "terminating nodeclaim of an expiring capacity block",
+            controller="capacityreservation.expiration",
+            NodeClaim=logs.ref(claim.name),
+        )
+        await delete(self._context, claim, "capacity_reservation_expiring")

@@ -1,0 +1,77 @@
+"""The end of a claim that we ask for: counted by its reason, and in the ledger unless a command tells of it there.
+
+Everything else follows from the deletion: the node is drained, the machine ended, the finalizers released.
+"""
+
+from __future__ import annotations
+
+from dovetail.cluster.state_node import paid
+from dovetail.controllers.context import Context
+from dovetail.controllers.history.decisions import Decision
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model import wellknown
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.pods import returning
+
+
+async def delete(
+    context: Context,
+    claim: NodeClaim,
+    reason: str,
+    *,
+    why: str = "",
+    decision: str = "",
+    policy: str = "",
+    bound: float | None = None,
+) -> str:
+    """Delete a claim and return the id of the decision; a claim that is gone already is as good, and needs none.
+
+    `why` says more than the reason does, `decision` is the command's that has recorded it, `policy` the
+    consolidation's, and `bound` the seconds its drain may take whatever the claim says.
+    """
+    context.ended.add(claim.metadata.uid)
+    try:
+        await context.kube.delete(NODECLAIMS, claim.name, uid=claim.metadata.uid)
+    except NotFound:
+        return ""
+    kind, node = claim.metadata.labels.get(wellknown.CAPACITY_TYPE, ""), context.mirror.node_for(claim)
+    labels = (reason, claim.node_pool or "", kind, policy, termination_mode(claim, bound))
+    context.metrics.claims_disrupted.labels(*labels).inc()
+    if node is not None:
+        pods = sum(map(returning, context.mirror.pods_on(node.metadata.name)))
+        context.metrics.pods_disruption_initiated.labels(*labels).inc(pods)
+    words = reason.replace("_", " ")
+    return decision or record(context, claim, reason, f"{words}: {why}" if why else words)
+
+
+def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:
+    """How hard a claim's end may be: without a grace period its drain may take for ever."""
+    grace = claim.spec.grace
+    if bound is None and grace is not None:
+        bound = grace.total_seconds()
+    if bound is None:
+        return "graceful"
+    return "eventual" if bound > 0 else "forceful"
+
+
+def record(context: Context, claim: NodeClaim, reason: str, why: str) -> str:
+    """Write down that a claim ends, and return the id of the decision."""
+    ledger, labels = context.ledger, claim.metadata.labels
+    node, price = context.mirror.node_for(claim), paid(claim) if claim.status.provider_id else None
+    known = [labels[key] for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE) if key in labels]
+    what = f"{claim.name} ({', '.join(known)})" if known else claim.name
+    decision = Decision(
+        id=ledger.new_id(),
+        kind="end",
+        time=ledger.now(),
+        reason=reason,
+        summary=f"{what} goes: {why}",
+        view_age=context.mirror.age(),
+        before=price,
+        cost=None if price is None else 0.0,
+        removed=(node.metadata.name,) if node is not None else (),
+        about=tuple(name for name in (claim.name, claim.node_pool) if name),
+    )
+    ledger.record(decision)
+    return decision.id

@@ -1,0 +1,327 @@
+"""The controller `nodeclaim.disruption`: writes on each claim whether it is quiet enough and whether it has drifted.
+
+Quiet: no pod came or went for the pool's consolidateAfter. The moment of the last pod event is written to the
+claim's status, so that a restart forgets nothing. What a cloud thinks of machines is asked in rounds over all of them;
+a claim is looked at again only where that has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.provider import Machine, MachineNotFound
+from dovetail.controllers import logs
+from dovetail.controllers.conditions import Conditions, of_claim, status_patch
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption import drift
+from dovetail.controllers.disruption.drift_loops import DriftLoops, Stop, version
+from dovetail.controllers.history.decisions import Decision
+from dovetail.controllers.worker import Again, Worker, every
+from dovetail.kube.errors import NotFound
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, PODS
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.meta import stamp
+from dovetail.model.pods import Pod
+from dovetail.model.reasons import REASONS
+
+#: Seconds between two rounds of asking the cloud.
+LOOK = 300.0
+#: Pod events closer together than this are one, and so are questions about what is on offer.
+TOGETHER = timedelta(seconds=10)
+
+
+class _Opinion(msgspec.Struct, frozen=True):
+    """What the cloud said of a machine, when, and about which state of its pool, class and claim."""
+
+    about: tuple[object, ...]
+    since: float
+    said: str | None
+
+
+class _Demand(msgspec.Struct, frozen=True):
+    """What machines are held against: their pool and its class, and the versions of both."""
+
+    pool: NodePool
+    node_class: Mapping[str, Any]
+    version: tuple[object, ...]
+
+
+class Marks:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._suspects: dict[str, tuple[str, float]] = {}
+        self._opinions: dict[str, _Opinion] = {}
+        self._loops = DriftLoops()
+        self._events: dict[str, datetime] = {}
+        self._offered: dict[str, tuple[tuple[object, ...], float, Mapping[str, InstanceType]]] = {}
+        self._worker = Worker(
+            "nodeclaim.disruption",
+            self._reconcile,
+            context.log,
+            context.chance,
+            resource=NODECLAIMS,
+            metrics=context.metrics,
+        )
+        context.mirror.listen(NODECLAIMS, self._claim_changed)
+        context.mirror.listen(NODEPOOLS, self._pool_changed)
+        context.mirror.listen(EC2NODECLASSES, self._class_changed)
+        context.mirror.listen(PODS, self._pod_changed)
+
+    async def run(self) -> None:
+        self._all()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._worker.run(), name="marks")
+            await asyncio.sleep(LOOK)
+            await every(LOOK, self._round, "nodeclaim.disruption", self._context.log)
+
+    def _all(self) -> None:
+        for claim in self._context.mirror.claims.store.all():
+            self._worker.add(claim.name)
+
+    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+        if change.new is None:
+            self._suspects.pop(change.object.metadata.uid, None)
+            self._opinions.pop(change.object.metadata.uid, None)
+            self._events.pop(change.object.name, None)
+        else:
+            self._worker.add(change.new.name)
+
+    def _pool_changed(self, change: Change[NodePool]) -> None:
+        """What a pool asks of its machines has changed; how many it has is told on it too, and is nothing to them."""
+        old, new = change.old, change.new
+        if new is None:
+            self._offered.pop(change.key, None)
+            self._loops.forget(change.key)
+            return
+        if old and old.spec == new.spec and old.metadata.annotations == new.metadata.annotations:
+            return
+        for claim in self._context.mirror.claims_of(new.name):
+            self._worker.add(claim.name)
+
+    def _class_changed(self, change: Change[dict[str, object]]) -> None:
+        self._all()
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        """A pod that came to a machine, ended there or began to leave. What was there when we started is no event."""
+        old, new = change.old, change.new
+        pod = new or old
+        if pod is None or not pod.spec.node_name or any(o.kind == "DaemonSet" for o in pod.metadata.owner_references):
+            return
+        came = new is not None and old is not None and not old.spec.node_name
+        ended = bool(new and old) and _ending(new) != _ending(old)
+        if came or ended or new is None:
+            node = self._context.mirror.nodes.store.get(pod.spec.node_name)
+            claim = self._context.mirror.claim_for(node) if node is not None else None
+            if claim is not None:
+                self._events[claim.name] = self._context.clock.now()
+                self._worker.add(claim.name)
+
+    async def _reconcile(self, name: str) -> Again:
+        context = self._context
+        claim = context.mirror.claims.store.get(name)
+        if claim is None or claim.metadata.deletion_timestamp is not None or claim.node_pool is None:
+            return None
+        pool = context.mirror.pools.store.get(claim.node_pool)
+        if pool is None:
+            return None
+        now = context.clock.now()
+        conditions = of_claim(claim, now)
+        event, since = self._event(claim, now), _since(claim, conditions, now)
+        if event is None and since is None:
+            event = now
+        quiet = self._quiet(claim, pool, conditions, event or since or now)
+        again = await self._drift(claim, pool, conditions)
+        fields = {"lastPodEventTime": stamp(event)} if event is not None else {}
+        if conditions.changed or fields:
+            body = status_patch(claim.metadata.resource_version, conditions, **fields)
+            try:
+                written = await context.kube.patch(NODECLAIMS, name, body, subresource="status", type=NodeClaim)
+            except NotFound:
+                return None
+            context.mirror.assume(written)
+            if event is not None and self._events.get(name) == event:
+                self._events.pop(name)
+        return min((each for each in (quiet, again) if each is not None), default=None)
+
+    def _event(self, claim: NodeClaim, now: datetime) -> datetime | None:
+        """A pod event that the claim's status does not have yet."""
+        event, known = self._events.get(claim.name), claim.status.last_pod_event_time
+        if event is None or (known is not None and known <= now and event - known < TOGETHER):
+            return None
+        return event
+
+    def _quiet(self, claim: NodeClaim, pool: NodePool, conditions: Conditions, last: datetime) -> float | None:
+        """Mark the claim Consolidatable, or say in how many seconds it may be."""
+        after = pool.spec.disruption.quiet_time
+        if pool.static or after is None or not claim.is_true("Initialized"):
+            conditions.clear("Consolidatable")
+            return None
+        left = after - (self._context.clock.now() - last)
+        if left > timedelta(0):
+            conditions.clear("Consolidatable")
+            return left.total_seconds()
+        conditions.true("Consolidatable")
+        return None
+
+    async def _drift(self, claim: NodeClaim, pool: NodePool, conditions: Conditions) -> float | None:
+        """Mark or unmark drift; seconds until a suspicion must be looked at again."""
+        if not claim.is_true("Launched"):
+            conditions.clear("Drifted")
+            return None
+        if pool.name in self._loops.stopped:
+            self._review_stop(pool)
+        reason = drift.static(claim, pool)
+        again = None
+        if reason is None:
+            reason, again = await self._suspicion(claim, pool)
+        if reason is None or self._repeats(claim, pool, reason, marked=conditions.status("Drifted") == "True"):
+            conditions.clear("Drifted")
+        elif conditions.status("Drifted") != "True":
+            conditions.true("Drifted", reason, reason)
+            self._context.log.info(
+                "marking drifted", controller="nodeclaim.disruption", NodeClaim=logs.ref(claim.name), reason=reason
+            )
+        return again
+
+    def _repeats(self, claim: NodeClaim, pool: NodePool, reason: str, *, marked: bool) -> bool:
+        """Whether drift has stopped for a NodePool, or must stop now because this claim's would only repeat."""
+        if pool.name in self._loops.stopped:
+            self._review_stop(pool)
+        if marked or pool.name in self._loops.stopped:
+            return pool.name in self._loops.stopped
+        current = version(pool, self._context.offers.node_class(pool) or {})
+        stop = self._loops.observe(claim, pool, current, reason, self._context.clock.now())
+        if stop is not None:
+            self._say_stopped(pool, stop)
+            for other in self._context.mirror.claims_of(pool.name):
+                self._worker.add(other.name)
+        return stop is not None
+
+    def _review_stop(self, pool: NodePool) -> None:
+        """Let drift go on where the NodePool or its NodeClass has changed."""
+        if not self._loops.is_stopped(pool.name, version(pool, self._context.offers.node_class(pool) or {})):
+            self._context.metrics.drift_stopped.labels(pool.name).set(0)
+            self._context.notices.publish(pool, "Normal", "DriftResumed", "Drift goes on: the demand has changed")
+            self._record(pool, "drift goes on: the NodePool or its NodeClass has changed")
+
+    def _say_stopped(self, pool: NodePool, stop: Stop) -> None:
+        context, code = self._context, REASONS["DRIFT_REPEATS"]
+        why = f"{code.told(claim=stop.claim, reason=stop.reason)} (DRIFT_REPEATS)"
+        context.metrics.drift_stopped.labels(pool.name).set(1)
+        context.notices.publish(pool, "Warning", "DriftStopped", f"Drift has stopped: {why}; {code.cure}")
+        context.log.error(
+            "drift stopped for nodepool",
+            controller="nodeclaim.disruption",
+            NodePool=logs.ref(pool.name),
+            code="DRIFT_REPEATS",
+            error=why,
+            remedy=code.cure,
+        )
+        self._record(pool, f"drift has stopped: {why}; {code.cure}", "DRIFT_REPEATS")
+
+    def _record(self, pool: NodePool, summary: str, reason: str = "") -> None:
+        ledger = self._context.ledger
+        ledger.record(
+            Decision(
+                id=ledger.new_id(),
+                kind="drift-stop",
+                time=ledger.now(),
+                reason=reason,
+                subject=pool.name,
+                summary=f"{pool.name}: {summary}",
+                about=(pool.name,),
+            )
+        )
+
+    async def _suspicion(self, claim: NodeClaim, pool: NodePool) -> tuple[str | None, float | None]:
+        """What the cloud says, once it has been asked again after a while and says the same.
+
+        A mark that an earlier life left is the first time that it was said.
+        """
+        demand = self._demanded(pool) if claim.status.provider_id else None
+        said = await self._opinion(claim, demand) if demand is not None else None
+        uid = claim.metadata.uid
+        if said is None:
+            self._suspects.pop(uid, None)
+            return None, None
+        heard, known = self._opinions[uid].since, self._suspects.get(uid)
+        if known is None or known[0] != said:
+            marked = claim.condition("Drifted")
+            before = drift.AGAIN if marked is not None and (marked.status, marked.reason) == ("True", said) else 0.0
+            self._suspects[uid] = known = (said, heard - before)
+        if heard - known[1] >= drift.AGAIN:
+            return said, None
+        return None, heard + drift.AGAIN - self._context.clock.monotonic()
+
+    async def _round(self) -> None:
+        """Hear again what the cloud says of all its machines; a claim is looked at where it is news."""
+        context = self._context
+        demands = {pool.name: self._demanded(pool) for pool in context.mirror.pools.store.all()}
+        for machine in await context.cloud.machines():
+            claim = context.mirror.owner(machine.provider_id)
+            known = self._opinions.get(claim.metadata.uid) if claim is not None else None
+            demand = demands.get(claim.node_pool or "") if claim is not None else None
+            if claim is None or demand is None or known is None:
+                continue
+            if await self._opinion(claim, demand, machine) != known.said:
+                self._worker.add(claim.name)
+
+    def _demanded(self, pool: NodePool) -> _Demand | None:
+        """None while the pool's class is missing."""
+        node_class = self._context.offers.node_class(pool)
+        if node_class is None:
+            return None
+        version = node_class.get("metadata", {}).get("resourceVersion")
+        return _Demand(pool, node_class, (pool.metadata.generation, version))
+
+    async def _opinion(self, claim: NodeClaim, demand: _Demand, machine: Machine | None = None) -> str | None:
+        """What the cloud says. It is asked anew for new facts, or after a while; pods coming and going are neither."""
+        about = (*demand.version, claim.is_true("Initialized"))
+        now, uid = self._context.clock.monotonic(), claim.metadata.uid
+        known = self._opinions.get(uid)
+        if known is None or known.about != about or now - known.since >= drift.AGAIN:
+            known = _Opinion(about, now, await self._cloud_says(claim, demand, machine))
+            self._opinions[uid] = known
+        return known.said
+
+    async def _cloud_says(self, claim: NodeClaim, demand: _Demand, machine: Machine | None) -> str | None:
+        context, meta = self._context, claim.metadata
+        if meta.creation_timestamp is not None and context.clock.now() - meta.creation_timestamp > drift.YOUNG:
+            gone = drift.type_gone(claim, await self._types(demand))
+            if gone is not None:
+                return gone
+        if not demand.node_class:
+            return None
+        try:
+            there = machine or await context.cloud.get(claim.status.provider_id)
+        except MachineNotFound:
+            return None  # gone is garbage collection's business
+        told = {"metadata": {"name": meta.name, "labels": meta.labels, "annotations": meta.annotations}}
+        return await context.cloud.drift(told, there, demand.node_class)
+
+    async def _types(self, demand: _Demand) -> Mapping[str, InstanceType]:
+        """What is on offer by name; machines that are looked at together are held against the same list."""
+        name, now = demand.pool.name, self._context.clock.monotonic()
+        known = self._offered.get(name)
+        if known is None or known[0] != demand.version or now - known[1] >= TOGETHER.total_seconds():
+            types = {each.name: each for each in await self._context.offers.types(demand.pool)}
+            known = self._offered[name] = (demand.version, now, types)
+        return known[2]
+
+
+def _since(claim: NodeClaim, conditions: Conditions, now: datetime) -> datetime | None:
+    """When pods last came or went, or the machine was ready for them. A date to come was written by a wrong clock."""
+    moments = (claim.status.last_pod_event_time, conditions.since("Initialized"))
+    return max((at for at in moments if at is not None and at <= now), default=None)
+
+
+def _ending(pod: Pod | None) -> bool:
+    return pod is not None and (pod.finished or pod.terminating)

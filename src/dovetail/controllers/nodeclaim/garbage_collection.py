@@ -1,0 +1,173 @@
+"""Garbage both ways: NodeClaims whose instance is gone, and instances whose NodeClaim is gone.
+
+Only the provider id and the claim's UID count, never a name. A NodeClaim whose Node is Ready stays, whatever the cloud
+leaves out: credentials of another account or region see none of our instances, and the kubelet's word is better
+evidence. Where the cloud leaves out more NodeClaims in one look than fail by themselves, nothing is collected and safe
+mode begins; an instance that the cloud describes as terminated is not left out. An instance is ended only when the
+server says of its very claim that it is not there; where that is true of most of the fleet, another cluster of our
+name is likelier than as many lost claims, so it must be true for an hour. A new process looks often at first: the one
+before may have died between two writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from dovetail.cloud.provider import Machine, MachineNotFound
+from dovetail.controllers import logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.history.decisions import Decision
+from dovetail.controllers.nodeclaim.deletion import delete
+from dovetail.controllers.safemode import Cause
+from dovetail.controllers.worker import every
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.reasons import REASONS
+
+PERIOD = 120.0
+#: The first rounds of a life, and the seconds between them.
+HASTE, ROUNDS = 10.0, 20
+#: An instance launched less than so many seconds ago may not be listed yet.
+LISTED_AFTER_S = 300.0
+#: More NodeClaims than both of these left out in one look say more about the look than about the instances.
+MAX_UNLISTED, MAX_UNLISTED_SHARE = 2, 0.1
+#: A machine this young may belong to a claim that is being written right now.
+YOUNG = timedelta(seconds=30)
+#: Orphans beyond this number, and beyond half of the fleet, are left alone until they have been orphans for so long.
+FEW, LONG = 2, 3600.0
+
+
+class Garbage:
+    """The controllers `nodeclaim.garbagecollection` and `instance.garbagecollection`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._orphans: dict[str, float] = {}
+
+    async def run(self) -> None:
+        await every(HASTE, self.collect, "garbagecollection", self._context.log, times=ROUNDS)
+        await every(PERIOD, self.collect, "garbagecollection", self._context.log, again=HASTE)
+
+    async def collect(self) -> None:
+        with self._context.safety.cloud("list machines"):
+            machines = await self._context.cloud.machines()
+        await self._orphan_claims(machines)
+        await self._orphan_machines(machines)
+
+    async def _orphan_claims(self, machines: tuple[Machine, ...]) -> None:
+        context = self._context
+        listed = {machine.provider_id for machine in machines}
+        launched = [
+            claim
+            for claim in tuple(context.mirror.claims.store.all())
+            if claim.status.provider_id and claim.metadata.deletion_timestamp is None and claim.is_true("Launched")
+        ]
+        terminated, unlisted = await self._absent(claim for claim in launched if claim.status.provider_id not in listed)
+        many = len(unlisted) > max(MAX_UNLISTED, MAX_UNLISTED_SHARE * len(launched))
+        context.safety.set(Cause.CLOUD_EMPTY, _cloud_empty(len(unlisted), len(launched)) if many else None)
+        for claim in [*terminated, *(() if many else unlisted)]:
+            if self._speaks_for(claim):
+                continue
+            decision = await delete(context, claim, "garbage_collected")
+            context.log.info(
+                "garbage collecting nodeclaim with no cloudprovider representation",
+                controller="nodeclaim.garbagecollection",
+                NodeClaim=logs.ref(claim.name),
+                Node=logs.ref(claim.status.node_name),
+                decision=decision,
+                **{"provider-id": claim.status.provider_id},
+            )
+
+    async def _absent(self, claims: Iterable[NodeClaim]) -> tuple[list[NodeClaim], list[NodeClaim]]:
+        """Of claims that a list left out: those whose instance is described as terminated, and those not found."""
+        terminated: list[NodeClaim] = []
+        unlisted: list[NodeClaim] = []
+        for claim in claims:
+            try:
+                await self._context.cloud.get(claim.status.provider_id)
+            except MachineNotFound as answer:
+                (terminated if answer.why else unlisted).append(claim)
+        return terminated, unlisted
+
+    def _speaks_for(self, claim: NodeClaim) -> bool:
+        """Whether the Node, or the claim's age, says that an instance which the cloud does not list may exist."""
+        node, launched = self._context.mirror.node_for(claim), claim.condition("Launched")
+        if node is not None or claim.is_true("Registered"):
+            return node is not None and node.ready
+        since = launched.last_transition_time if launched is not None else None
+        return since is None or (self._context.clock.now() - since).total_seconds() < LISTED_AFTER_S
+
+    async def _orphan_machines(self, machines: tuple[Machine, ...]) -> None:
+        context, now = self._context, self._context.clock.monotonic()
+        oldest = context.clock.now() - YOUNG
+        claims = context.mirror.claims.store.all()
+        owned = {claim.status.provider_id or claim.metadata.uid for claim in claims}
+        orphans = [
+            machine
+            for machine in machines
+            if machine.state == "running"
+            and machine.created < oldest
+            and machine.provider_id not in owned
+            and machine.claim_uid not in owned
+            and await self._orphaned(machine)
+        ]
+        self._orphans = {each.provider_id: self._orphans.get(each.provider_id, now) for each in orphans}
+        for machine in self._certain(orphans, len(machines)):
+            try:
+                with context.safety.cloud("end machines"):
+                    await context.cloud.terminate(machine.provider_id)
+            except MachineNotFound:
+                continue
+            context.log.info(
+                "garbage collected cloudprovider instance",
+                controller="instance.garbagecollection",
+                decision=self._record(machine),
+                **{"provider-id": machine.provider_id},
+            )
+
+    def _record(self, machine: Machine) -> str:
+        ledger = self._context.ledger
+        name, pool = machine.claim_name or "", machine.node_pool or ""
+        decision = Decision(
+            id=ledger.new_id(),
+            kind="end",
+            time=ledger.now(),
+            reason="garbage_collected",
+            subject=machine.provider_id,
+            summary=f"{machine.instance_type} in {machine.zone} goes: its claim {name} is not there",
+            about=tuple(filter(None, (name, pool))),
+        )
+        ledger.record(decision)
+        return decision.id
+
+    async def _orphaned(self, machine: Machine) -> bool:
+        """Whether the server says that the claim which the machine was bought for is not there, or has another."""
+        name = machine.claim_name
+        if name is None:
+            return False
+        try:
+            claim = await self._context.kube.get(NODECLAIMS, name, type=NodeClaim)
+        except NotFound as answer:
+            return answer.details.get("name") == name  # otherwise it does not know the kind just now
+        return (claim.status.provider_id or claim.metadata.uid) not in (machine.provider_id, machine.claim_uid)
+
+    def _certain(self, orphans: list[Machine], fleet: int) -> list[Machine]:
+        """Those of the orphans that may be ended now."""
+        if len(orphans) <= max(FEW, fleet // 2):
+            return orphans
+        self._context.log.error(
+            "leaving machines without a claim alone",
+            controller="instance.garbagecollection",
+            error=REASONS["MANY_ORPHANS"].told(orphans=len(orphans), fleet=fleet),
+            cure=REASONS["MANY_ORPHANS"].cure,
+            code="MANY_ORPHANS",
+        )
+        since = self._context.clock.monotonic() - LONG
+        return [machine for machine in orphans if self._orphans[machine.provider_id] <= since]
+
+
+def _cloud_empty(unlisted: int, claims: int) -> str:
+    reason = REASONS["CLOUD_EMPTY"]
+    return f"{reason.told(unlisted=unlisted, claims=claims)}: {reason.cure} (CLOUD_EMPTY)"

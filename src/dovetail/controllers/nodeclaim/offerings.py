@@ -1,0 +1,98 @@
+"""What a claim may be launched as: the offerings that meet its requirements and hold its requests.
+
+It follows from the claim and the cloud's types alone, so that a claim found after a crash, or made by hand,
+launches as well as one just planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dovetail.cloud.provider import LaunchOption
+from dovetail.cluster.state_node import provider_labels
+from dovetail.model import wellknown
+from dovetail.model.formats import label_value
+from dovetail.model.instance_type import InstanceType, Offering
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.labels import NODEPOOL, REGION, WELL_KNOWN, restricted
+from dovetail.model.quantity import resources
+from dovetail.model.requirements import Requirements
+
+#: Reserved capacity is paid for already; spot is cheap; on-demand is sure.
+_PRECEDENCE = {"reserved": 0, "spot": 1, "on-demand": 1}
+_LARGEST = float("inf")
+#: As many offerings as a fleet call is given.
+MOST = 1000
+
+
+def options(claim: NodeClaim, types: Iterable[InstanceType]) -> tuple[LaunchOption, ...]:
+    """What can be had now, cheapest first; ties by name, so that equal claims ask in equal order."""
+    requests = resources(claim.spec.resources.requests)
+    wanted = Requirements.of_entries(claim.spec.requirements)
+    large_enough = (each for each in types if _holds(each, requests))
+    found = [each for each in compatible(wanted, claim.metadata.labels, large_enough) if launchable(each.offering)]
+    return tuple(sorted(found, key=_order)[:MOST])
+
+
+def compatible(wanted: Requirements, given: Iterable[str], types: Iterable[InstanceType]) -> Iterator[LaunchOption]:
+    """Every offering that meets the requirements, to be had or not. `given` are labels that the machine has anyway."""
+    names, anyway = wanted.of(wellknown.INSTANCE_TYPE), {*given, NODEPOOL, REGION}
+    for t in types:
+        if names.has(t.name) and t.requirements.intersects(wanted):
+            for offering in t.offerings:
+                if _offered(t, offering, wanted, anyway):
+                    yield LaunchOption(instance_type=t, offering=offering)
+
+
+def cheapest(found: Iterable[LaunchOption]) -> LaunchOption | None:
+    """What a launch would ask for first of what can be had now."""
+    return min((each for each in found if launchable(each.offering)), key=_order, default=None)
+
+
+def labels(claim: NodeClaim) -> dict[str, str]:
+    """The labels a machine is launched with: the claim's own, and what its requirements leave no choice about."""
+    return {**provider_labels(claim), **claim.metadata.labels}
+
+
+def custom_labels(claim: NodeClaim, types: Iterable[InstanceType]) -> dict[str, str]:
+    """A value for each custom label that the claim's requirements ask for and that nothing else decides.
+
+    Well-known labels and labels that a type defines are the cloud's to set. The value is the same for equal claims:
+    the first of a set, the smallest number that is allowed.
+    """
+    wanted = Requirements.of_entries(claim.spec.requirements)
+    decided = {*claim.metadata.labels, *(key for t in types for key in (*t.labels, *_offering_labels(t)))}
+    values = {
+        key: each.any()
+        for key, each in wanted.items()
+        if key not in decided and key not in WELL_KNOWN and restricted(key) is None
+    }
+    return {key: value for key, value in values.items() if wanted[key].has(value) and not label_value(value)}
+
+
+def _offering_labels(t: InstanceType) -> Iterator[str]:
+    return (key for offering in t.offerings for key in offering.labels)
+
+
+def _order(option: LaunchOption) -> tuple[int, float, str, str, str]:
+    offering = option.offering
+    price = _LARGEST if offering.price is None else offering.price
+    rank = _PRECEDENCE.get(offering.capacity_type, 1)
+    return rank, price, option.instance_type.name, offering.zone, offering.capacity_type
+
+
+def _holds(t: InstanceType, requests: dict[str, int]) -> bool:
+    room = t.allocatable
+    return all(room.get(name, 0) >= amount for name, amount in requests.items() if amount)
+
+
+def launchable(offering: Offering) -> bool:
+    return offering.available and (offering.reservation_capacity is None or offering.reservation_capacity > 0)
+
+
+def _offered(t: InstanceType, offering: Offering, wanted: Requirements, given: set[str]) -> bool:
+    mine = {wellknown.ZONE: offering.zone, wellknown.CAPACITY_TYPE: offering.capacity_type, **offering.labels}
+    if not all(wanted[key].has(value) for key, value in mine.items() if key in wanted):
+        return False
+    known = {*mine, *t.labels, *given, wellknown.INSTANCE_TYPE}
+    return all(key in known or each.negative or key not in WELL_KNOWN for key, each in wanted.items())

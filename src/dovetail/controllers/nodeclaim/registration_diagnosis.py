@@ -1,0 +1,100 @@
+"""Machines that run and do not join, or end before they could: the cause is looked for, and said, at once.
+
+A machine that ended leaves a claim that would wait in vain for a quarter of an hour. It goes as soon as the
+cloud says so, and its pool rests for a while, because the next machine would end the same way.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from dovetail.cloud.aws.awsauth import refusal
+from dovetail.cloud.provider import CloudError, MachineNotFound
+from dovetail.cluster.indexes import JOINING, STAGE
+from dovetail.controllers import logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim.deletion import delete
+from dovetail.controllers.nodeclaim.launch import POOL_PAUSE, waiting_for
+from dovetail.controllers.worker import every
+from dovetail.kube.errors import Forbidden, KubeError, NotFound
+from dovetail.kube.resources import CONFIGMAPS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+
+PERIOD = 30.0
+#: After this long without a node we ask whether the machine still lives, and after that long why it does not join.
+QUIET, LATE = timedelta(seconds=20), timedelta(seconds=90)
+
+
+class Joining:
+    """The controller `nodeclaim.joining`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def run(self) -> None:
+        await every(PERIOD, self.look, "nodeclaim.joining", self._context.log)
+
+    async def look(self) -> None:
+        now = self._context.clock.now()
+        for claim in self._context.mirror.claims.store.by(STAGE, JOINING):
+            launched = claim.condition("Launched")
+            if launched is None or launched.status != "True" or launched.last_transition_time is None:
+                continue
+            waited = now - launched.last_transition_time
+            try:
+                if waited >= QUIET and not await self._ended(claim) and waited >= LATE:
+                    await self._wonder(claim)
+            except (CloudError, KubeError) as problem:  # one NodeClaim's failure keeps no other from its check
+                self._context.log.error(
+                    "Reconciler error",
+                    controller="nodeclaim.joining",
+                    NodeClaim=logs.ref(claim.name),
+                    error=str(problem),
+                )
+
+    async def _ended(self, claim: NodeClaim) -> bool:
+        """Whether the machine is known to have ended; then nobody waits for it any more. Not found is not ended."""
+        try:
+            await self._context.cloud.get(claim.status.provider_id)
+        except MachineNotFound as gone:
+            if gone.why:
+                await self._give_up(claim, f"the machine ended before it joined: {gone.why} (NEVER_JOINED)")
+            return bool(gone.why)
+        return False
+
+    async def _give_up(self, claim: NodeClaim, why: str) -> None:
+        context = self._context
+        context.notices.launch_failed(claim, "InstanceTerminated", why)
+        for pod in waiting_for(context, claim):
+            context.notices.launch_failed_for(pod, claim, "InstanceTerminated", why)
+        context.safety.launch(False, why)
+        if claim.node_pool:
+            context.offers.pause(claim.node_pool, POOL_PAUSE, why)
+        context.log.error(
+            "machine ended before it joined", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why
+        )
+        await delete(context, claim, "instance_terminated")
+
+    async def _wonder(self, claim: NodeClaim) -> None:
+        context = self._context
+        node_class = context.mirror.node_classes.store.get(claim.spec.node_class_ref.name)
+        role = await context.cloud.node_role(node_class) if node_class else None
+        if role is None:
+            return
+        try:
+            found = await context.kube.get(CONFIGMAPS, "aws-auth", "kube-system")
+        except NotFound:
+            found = {}
+        except Forbidden:
+            found = None
+        data = found.get("data") if found is not None else None
+        why = refusal(role.arn, data, role.admitted, aws_auth_read=found is not None)
+        if why is None:
+            return
+        message = f"Machine runs and has not joined the cluster: {why} (NEVER_JOINED)"
+        for pod in waiting_for(context, claim):
+            context.notices.publish(pod, "Warning", "NodeNotJoined", f"NodeClaim {claim.name}: {message}")
+        if context.notices.publish(claim, "Warning", "NodeNotJoined", message):
+            context.log.error(
+                "machine has not joined", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why
+            )

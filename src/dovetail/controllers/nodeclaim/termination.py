@@ -1,0 +1,119 @@
+"""The end of a claim: its node first (drained by the node's own finalizer), then its machine, then the claim.
+
+A claim that dies before its status knew its machine is looked up by UID, so that a purchase whose answer
+was lost is given back too.
+"""
+
+from __future__ import annotations
+
+from dovetail.cloud.provider import MachineNotFound
+from dovetail.controllers import logs
+from dovetail.controllers.conditions import of_claim, status_patch
+from dovetail.controllers.context import Context
+from dovetail.controllers.node.termination import deadline
+from dovetail.controllers.worker import Again
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import NODECLAIMS, NODES
+from dovetail.model import wellknown
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import stamp
+
+#: Between two looks at a machine that is shutting down, in seconds.
+LOOK = 5.0
+
+
+async def finalize(context: Context, claim: NodeClaim) -> Again:
+    if wellknown.FINALIZER not in claim.metadata.finalizers:
+        return None
+    claim = await _dated(context, claim)
+    if claim.is_true("Registered") and await _nodes_left(context, claim):
+        return None
+    provider_id = claim.status.provider_id or await _lost(context, claim)
+    if provider_id and not await _terminated(context, claim, provider_id):
+        return LOOK
+    return await _release(context, claim)
+
+
+async def _dated(context: Context, claim: NodeClaim) -> NodeClaim:
+    """With a grace period the end has a date, written where the drain reads it."""
+    grace, deleted = claim.spec.grace, claim.metadata.deletion_timestamp
+    if grace is None or deleted is None or deadline.of(claim) is not None:
+        return claim
+    end = deleted + grace
+    body = {"metadata": {"annotations": {wellknown.TERMINATION_TIMESTAMP: stamp(end)}}}
+    fresh = await context.kube.patch(NODECLAIMS, claim.name, body, type=NodeClaim)
+    context.mirror.assume(fresh)
+    context.log.info(
+        "annotated nodeclaim",
+        controller="nodeclaim.lifecycle",
+        NodeClaim=logs.ref(claim.name),
+        **{wellknown.TERMINATION_TIMESTAMP: stamp(end)},
+    )
+    context.notices.publish(fresh, "Warning", "TerminationGracePeriodExpiring", deadline.words(end))
+    return fresh
+
+
+async def _nodes_left(context: Context, claim: NodeClaim) -> bool:
+    nodes = context.mirror.nodes_for(claim)
+    for node in nodes:
+        if node.metadata.deletion_timestamp is None:
+            try:
+                await context.kube.delete(NODES, node.metadata.name, uid=node.metadata.uid)
+            except NotFound:
+                continue
+    return bool(nodes)
+
+
+async def _lost(context: Context, claim: NodeClaim) -> str:
+    """The machine that was bought for a claim whose status never learnt of it."""
+    for machine in await context.cloud.machines():
+        if machine.claim_uid == claim.metadata.uid and context.mirror.owner(machine.provider_id) is None:
+            return machine.provider_id
+    return ""
+
+
+async def _terminated(context: Context, claim: NodeClaim, provider_id: str) -> bool:
+    """Ask for the machine's end; True once the cloud no longer knows it."""
+    try:
+        with context.safety.cloud("end machines"):
+            await context.cloud.terminate(provider_id)
+        gone = False
+    except MachineNotFound:
+        gone = True
+    conditions = of_claim(claim, context.clock.now())
+    conditions.true("InstanceTerminating")
+    if gone:
+        waited = context.clock.now() - conditions.since("InstanceTerminating")
+        context.metrics.instance_termination.labels(claim.node_pool or "").observe(max(0.0, waited.total_seconds()))
+        return True
+    if conditions.changed:
+        body = status_patch(claim.metadata.resource_version, conditions)
+        context.mirror.assume(
+            await context.kube.patch(NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim)
+        )
+    return False
+
+
+async def _release(context: Context, claim: NodeClaim) -> Again:
+    fresh = context.mirror.claims.store.get(claim.name) or claim
+    left = [each for each in fresh.metadata.finalizers if each != wellknown.FINALIZER]
+    body = {"metadata": {"resourceVersion": fresh.metadata.resource_version, "finalizers": left}}
+    try:
+        await context.kube.patch(NODECLAIMS, claim.name, body)
+    except NotFound:
+        return None
+    labels = claim.metadata.labels
+    context.log.info(
+        "deleted nodeclaim",
+        controller="nodeclaim.lifecycle",
+        NodeClaim=logs.ref(claim.name),
+        Node=logs.ref(claim.status.node_name),
+        **{"provider-id": claim.status.provider_id},
+    )
+    if claim.metadata.deletion_timestamp is not None:
+        waited = context.clock.now() - claim.metadata.deletion_timestamp
+        context.metrics.claim_termination.labels(claim.node_pool or "").observe(max(0.0, waited.total_seconds()))
+    context.metrics.claims_terminated.labels(
+        claim.node_pool or "", labels.get(wellknown.CAPACITY_TYPE, ""), labels.get(wellknown.ZONE, "")
+    ).inc()
+    return None

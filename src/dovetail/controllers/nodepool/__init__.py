@@ -1,0 +1,1 @@
+"""NodePool: readiness, validation, hash, usage, registration health, static capacity."""

@@ -1,0 +1,191 @@
+"""A NodePool's status: whether it is valid, whether its class is ready, what it holds, whether machines join.
+
+One controller writes all of it, in one patch, so that nobody overwrites anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.cluster.nodepool_usage import Holdings
+from dovetail.controllers.conditions import FALSE, POOL, TRUE, Conditions, manifest
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodepool.hash import rehash
+from dovetail.controllers.worker import Again, Worker
+from dovetail.kube.errors import NotFound
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS
+from dovetail.model.duration import DurationError
+from dovetail.model.kinds import nodepool_hash
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.kinds.validation import pool_problems
+from dovetail.model.quantity import format_resources, resources
+
+#: Usage is brought up to date this many seconds after a change at the latest.
+COUNT_AFTER = 1.0
+
+
+class NodePools:
+    """The controllers `nodepool.*` in one."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._holdings = Holdings(context.mirror)
+        self._worker = Worker(
+            "nodepool",
+            self.reconcile,
+            context.log,
+            context.chance,
+            workers=5,
+            resource=NODEPOOLS,
+            metrics=context.metrics,
+        )
+        context.mirror.listen(NODEPOOLS, self._pool_changed)
+        context.mirror.listen(NODECLAIMS, self._claim_changed)
+        context.mirror.listen(EC2NODECLASSES, self._class_changed)
+        context.health.listen(lambda pool: self._worker.add(pool, after=COUNT_AFTER))
+
+    async def run(self) -> None:
+        self._all()
+        await self._worker.run()
+
+    def _all(self) -> None:
+        for pool in self._context.mirror.pools.store.all():
+            self._worker.add(pool.name)
+
+    def _pool_changed(self, change: Change[NodePool]) -> None:
+        if change.new is not None:
+            self._worker.add(change.key)
+            return
+        metrics = self._context.metrics
+        for gauge in (metrics.allowed_disruptions, metrics.consuming_budgets, metrics.deletion_costs_left):
+            gauge.remove_by_labels({"nodepool": change.key})
+
+    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+        pool, old, new = change.object.node_pool, change.old, change.new
+        if pool and (old is None or new is None or old.status.capacity != new.status.capacity):
+            self._worker.add(pool, after=COUNT_AFTER)
+
+    def _class_changed(self, change: Change[Any]) -> None:
+        self._all()
+
+    async def reconcile(self, name: str) -> Again:
+        context = self._context
+        pool = context.mirror.pools.store.get(name)
+        if pool is None:
+            return None
+        await self._hash(pool)
+        conditions = Conditions(
+            POOL,
+            pool.status.conditions,
+            now=context.clock.now(),
+            created=pool.metadata.creation_timestamp,
+            generation=pool.metadata.generation,
+        )
+        self._validate(pool, conditions)
+        node_class = context.offers.node_class(pool)
+        self._class(node_class, conditions)
+        self._health(pool, node_class, conditions)
+        await self._write(pool, conditions, self._counted(pool, node_class))
+        return None
+
+    async def _hash(self, pool: NodePool) -> None:
+        try:
+            wanted = {
+                nodepool_hash.HASH_ANNOTATION: nodepool_hash.pool_hash(pool),
+                nodepool_hash.VERSION_ANNOTATION: nodepool_hash.VERSION,
+            }
+        except DurationError:
+            return  # too long to be counted: ValidationSucceeded tells
+        known = pool.metadata.annotations
+        if known.get(nodepool_hash.VERSION_ANNOTATION) != nodepool_hash.VERSION:
+            mirror = self._context.mirror
+            await rehash(self._context.kube, mirror.claims_of(pool.name), wanted, nodepool_hash.VERSION_ANNOTATION)
+        if any(known.get(key) != value for key, value in wanted.items()):
+            try:
+                await self._context.kube.patch(NODEPOOLS, pool.name, {"metadata": {"annotations": wanted}})
+            except NotFound:
+                return
+
+    @staticmethod
+    def _validate(pool: NodePool, conditions: Conditions) -> None:
+        found = pool_problems(pool)
+        if found:
+            conditions.false("ValidationSucceeded", "NodePoolValidationFailed", "; ".join(found))
+        else:
+            conditions.true("ValidationSucceeded")
+
+    @staticmethod
+    def _class(node_class: Mapping[str, Any] | None, conditions: Conditions) -> None:
+        if node_class is None:
+            conditions.false("NodeClassReady", "NodeClassNotFound", "NodeClass not found on cluster")
+            return
+        if (node_class.get("metadata") or {}).get("deletionTimestamp"):
+            conditions.false("NodeClassReady", "NodeClassTerminating", "NodeClass is Terminating")
+            return
+        if not node_class:
+            conditions.true("NodeClassReady")
+            return
+        ready = _ready(node_class)
+        if ready is None or ready.get("status") == "Unknown":
+            conditions.false("NodeClassReady", "NodeClassReadinessUnknown", "Node Class Readiness Unknown")
+        elif ready.get("status") == FALSE:
+            conditions.false("NodeClassReady", ready.get("reason") or "NodeClassNotReady", ready.get("message") or "")
+        else:
+            conditions.true("NodeClassReady")
+
+    def _health(self, pool: NodePool, node_class: Mapping[str, Any] | None, conditions: Conditions) -> None:
+        health, kind = self._context.health, "NodeRegistrationHealthy"
+        known = next((each for each in pool.status.conditions if each.type == kind), None)
+        if not health.known(pool.name) and known is not None and known.status != "Unknown":
+            health.reset(pool.name, known.status == TRUE)
+        changed = known is None or known.observed_generation != pool.metadata.generation
+        if changed or pool.status.node_class_observed_generation != _generation(node_class):
+            health.reset(pool.name)
+        status = health.status(pool.name)
+        if status is None:
+            conditions.unknown(kind, "AwaitingReconciliation", "object is awaiting reconciliation")
+        elif status:
+            conditions.true(kind)
+        else:
+            conditions.false(kind, *health.why(pool.name))
+
+    def _counted(self, pool: NodePool, node_class: Mapping[str, Any] | None) -> dict[str, Any]:
+        used = self._holdings.of(pool.name)
+        return {
+            "resources": format_resources(used),
+            "nodes": used["nodes"],
+            "nodeClassObservedGeneration": _generation(node_class),
+        }
+
+    async def _write(self, pool: NodePool, conditions: Conditions, fields: dict[str, Any]) -> None:
+        same = (
+            resources(pool.status.resources) == resources(fields["resources"])
+            and pool.status.nodes == fields["nodes"]
+            and pool.status.node_class_observed_generation == fields["nodeClassObservedGeneration"]
+        )
+        if same and not conditions.changed:
+            return
+        gone = {name: None for name in pool.status.resources if name not in fields["resources"]}
+        body = {
+            "status": {
+                **fields,
+                "resources": {**fields["resources"], **gone},
+                "conditions": [manifest(each) for each in conditions.all()],
+            }
+        }
+        try:
+            await self._context.kube.patch(NODEPOOLS, pool.name, body, subresource="status")
+        except NotFound:
+            return
+
+
+def _ready(node_class: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    conditions = (node_class.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == "Ready"), None)
+
+
+def _generation(node_class: Mapping[str, Any] | None) -> int:
+    return int(((node_class or {}).get("metadata") or {}).get("generation") or 0)

@@ -1,0 +1,107 @@
+"""Static pools: so many machines, whatever the pods do. The gate StaticCapacity opens them.
+
+Missing machines are bought within limits.nodes; surplus ones go: unlaunched first, then empty, then those whose
+pods are cheapest to move and that would soon expire anyway, with protected pods last.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from dovetail.cluster import nodepools
+from dovetail.cluster.state import Mirror
+from dovetail.controllers import logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption import consolidation, expiration
+from dovetail.controllers.history.decisions import Decision
+from dovetail.controllers.node.termination import do_not_disrupt
+from dovetail.controllers.nodeclaim.deletion import delete
+from dovetail.controllers.provisioning import nodeclaim_template
+from dovetail.controllers.worker import every
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.quantity import resources
+
+PERIOD = 10.0
+
+
+class Static:
+    """The controllers `static.provisioning` and `static.deprovisioning`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def run(self) -> None:
+        if self._context.settings.gate("StaticCapacity"):
+            await every(PERIOD, self.look, "static.provisioning", self._context.log)
+
+    async def look(self) -> None:
+        for pool in tuple(self._context.mirror.pools.store.all()):
+            if pool.static and pool.metadata.deletion_timestamp is None and pool.spec.replicas is not None:
+                await self._bring(pool, pool.spec.replicas)
+
+    async def _bring(self, pool: NodePool, wanted: int) -> None:
+        mirror = self._context.mirror
+        standing = [c for c in mirror.claims_of(pool.name) if not mirror.going(c, mirror.node_for(c))]
+        if any(c.is_true("DisruptionReason") and not c.is_true("Rebooting") for c in standing):
+            return  # a command is just beginning: its machine goes, and another is being bought in its place
+        if len(standing) > wanted:
+            for claim in sorted(standing, key=self._reluctance)[: len(standing) - wanted]:
+                await delete(self._context, claim, "static_scale_down")
+        elif nodepools.ready(pool):
+            await self._fill(pool, min(wanted - len(standing), room(mirror, pool)))
+
+    async def _fill(self, pool: NodePool, missing: int) -> None:
+        """Buy what is missing, as one decision."""
+        if missing < 1:
+            return
+        ledger, made = self._context.ledger, list[str]()
+        decision = ledger.new_id()
+        try:
+            for _ in range(missing):
+                made.append(await self._create(pool, decision))
+        finally:
+            if made:
+                ledger.record(
+                    Decision(
+                        id=decision,
+                        kind="provision",
+                        time=ledger.now(),
+                        view_age=self._context.mirror.age(),
+                        summary=f"{len(made)} machine(s) for nodepool {pool.name}, which wants {pool.spec.replicas}",
+                        about=(*made, pool.name),
+                    )
+                )
+
+    async def _create(self, pool: NodePool, decision: str) -> str:
+        claim = await self._context.kube.create(NODECLAIMS, nodeclaim_template.static(pool, decision), type=NodeClaim)
+        self._context.mirror.assume(claim)
+        self._context.log.info(
+            "created nodeclaim",
+            controller="static.provisioning",
+            NodePool=logs.ref(pool.name),
+            NodeClaim=logs.ref(claim.name),
+            decision=decision,
+        )
+        self._context.metrics.claims_created.labels("provisioned", pool.name, "false").inc()
+        return claim.name
+
+    def _reluctance(self, claim: NodeClaim) -> tuple[int, float, str]:
+        """Who goes first: the lowest."""
+        node = self._context.mirror.node_for(claim)
+        if node is None:
+            return 0, 0.0, claim.name
+        pods = self._context.mirror.pods_on(node.metadata.name)
+        now = self._context.clock.now()
+        own = [pod for pod in pods if not any(o.kind == "DaemonSet" for o in pod.metadata.owner_references)]
+        cost = consolidation.machine(own) * expiration.remaining(claim, now)
+        if any(do_not_disrupt.of(pod).holds(now) for pod in pods):
+            return 3, cost, claim.name
+        return (2, cost, claim.name) if own else (1, 0.0, claim.name)
+
+
+def room(mirror: Mirror, pool: NodePool) -> int:
+    """How many more machines a pool's limits.nodes allow, those on their way out counted."""
+    limit = resources(pool.spec.limits).get("nodes")
+    return sys.maxsize if limit is None else limit - len(mirror.claims_of(pool.name))

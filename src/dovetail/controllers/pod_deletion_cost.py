@@ -1,0 +1,179 @@
+"""Pod deletion cost: a scale-down empties the machines that consolidation would like to give back.
+
+A ReplicaSet that shrinks deletes the pods with the lowest `controller.kubernetes.io/pod-deletion-cost` first. So
+machines are put in the order in which they should go, and their pods carry that order: most of the moving is then
+done by the scale-down itself, for nothing. Behind the gate PodDeletionCostManagement; a cycle writes to the pods of
+a bounded number of machines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.budgets import Allowances
+from dovetail.controllers.disruption.candidates import blocking, candidate, prices
+from dovetail.controllers.disruption.consolidation import DELETION_COST
+from dovetail.controllers.disruption.types import Candidate, Reason
+from dovetail.kube.errors import Conflict, KubeError, NotFound
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS, NODES, PODS
+from dovetail.model import wellknown
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
+from dovetail.model.taints import same
+
+#: Seconds between cycles, and while a cycle had to leave something for the next one.
+PERIOD, BUSY = 60.0, 10.0
+#: Machines whose pods are written to in a cycle.
+MOST = 50
+AT_ONCE = 16
+#: The pods of a machine that is going are the first to be deleted.
+FIRST = -(2**31)
+#: Controllers whose pods do not pin a machine.
+_LOOSE = frozenset({("apps/v1", "ReplicaSet"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job")})
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """A machine and what its pods should carry; None for no word at all."""
+
+    node: str
+    value: int | None
+
+
+class DeletionCosts:
+    """The controller `pod.deletioncost`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._changed = True
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        context.mirror.listen(PODS, self._pod_changed)
+        for kind in (NODES, NODECLAIMS):
+            context.mirror.listen(kind, self._object_changed)
+
+    async def run(self) -> None:
+        if not self._context.settings.gate("PodDeletionCostManagement"):
+            return
+        while True:
+            left = await self.once()
+            await asyncio.sleep(BUSY if left else PERIOD)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        old, new = change.old, change.new
+        self._changed |= old is None or new is None or old.spec.node_name != new.spec.node_name
+
+    def _object_changed(self, change: Change[Any]) -> None:
+        self._changed = True
+
+    async def once(self) -> bool:
+        """One cycle; whether something was left for the next."""
+        if not self._changed:
+            return False
+        self._changed = False
+        stale = [each for each in await self._rank() if any(self._stale(each))]
+        going = [each for each in stale if each.value == FIRST]
+        others = [each for each in stale if each.value != FIRST]
+        writing = (*going, *others[:MOST])
+        self._count(writing)
+        async with asyncio.TaskGroup() as group:
+            for each in writing:
+                for pod in self._stale(each):
+                    group.create_task(self._write(pod, each.value))
+        left = len(others) > MOST
+        self._changed |= left
+        return left
+
+    def _count(self, writing: Iterable[Ranked]) -> None:
+        mirror, left = self._context.mirror, self._context.metrics.deletion_costs_left
+        nodes = (mirror.nodes.store.get(each.node) for each in writing)
+        pools = Counter(node.metadata.labels.get(wellknown.NODEPOOL, "") for node in nodes if node is not None)
+        for pool in mirror.pools.store.all():
+            left.labels(pool.name).set(pools[pool.name])
+
+    async def _rank(self) -> list[Ranked]:
+        """Every machine with its value: those that go, drifted ones, those that could go, and the rest."""
+        context = self._context
+        known = prices(await context.offers.all())
+        going: list[str] = []
+        drifted: list[Candidate] = []
+        free: list[Candidate] = []
+        rest: list[str] = []
+        for claim in context.mirror.claims.store.all():
+            node = context.mirror.node_for(claim)
+            if node is None:
+                continue
+            name = node.metadata.name
+            if context.mirror.going(claim, node) or any(same(t, wellknown.DISRUPTED_TAINT) for t in node.spec.taints):
+                going.append(name)
+                continue
+            each = candidate(context, node, claim, known)
+            if each.price is None or blocking(context, node, claim, context.clock.now()) or self._pinned(node):
+                rest.append(name)
+            elif claim.is_true("Drifted") and not self._static(claim):
+                drifted.append(each)
+            elif self._never(claim):
+                rest.append(name)
+            else:
+                free.append(each)
+        first = Allowances.now(context, Reason.DRIFTED).trim(sorted(drifted, key=_order))
+        then = Allowances.now(context, Reason.UNDERUTILIZED).trim(sorted(free, key=_order))
+        ordered = [each.node for each in (*first, *then)]
+        rest += sorted({each.node for each in (*drifted, *free)} - set(ordered))
+        return [
+            *(Ranked(name, FIRST) for name in going),
+            *(Ranked(name, index - len(ordered)) for index, name in enumerate(ordered)),
+            *(Ranked(name, None) for name in rest),
+        ]
+
+    def _pinned(self, node: Node) -> bool:
+        """Whether a pod sits there that no scale-down would take away."""
+        for pod in self._context.mirror.pods_on(node.metadata.name):
+            owner = pod.metadata.controller
+            kind = (owner.api_version, owner.kind) if owner is not None else None
+            if not pod.finished and pod.metadata.namespace != "kube-system" and kind not in _LOOSE:
+                return True
+        return False
+
+    def _static(self, claim: NodeClaim) -> bool:
+        pool = self._context.mirror.pools.store.get(claim.node_pool or "")
+        return pool is not None and pool.static
+
+    def _never(self, claim: NodeClaim) -> bool:
+        pool = self._context.mirror.pools.store.get(claim.node_pool or "")
+        return pool is None or pool.spec.disruption.consolidate_after == "Never"
+
+    def _stale(self, ranked: Ranked) -> Iterator[Pod]:
+        """Pods of ReplicaSets on the machine that carry something else."""
+        wanted = None if ranked.value is None else str(ranked.value)
+        for pod in self._context.mirror.pods_on(ranked.node):
+            owner = pod.metadata.controller
+            ours = owner is not None and (owner.api_version, owner.kind) == ("apps/v1", "ReplicaSet")
+            if ours and not pod.finished and pod.metadata.annotations.get(DELETION_COST) != wanted:
+                yield pod
+
+    async def _write(self, pod: Pod, value: int | None) -> None:
+        meta = pod.metadata
+        annotations = {DELETION_COST: None if value is None else str(value)}
+        async with self._gate:
+            try:
+                body = {"metadata": {"uid": meta.uid, "annotations": annotations}}
+                await self._context.kube.patch(PODS, meta.name, body, meta.namespace)
+                result = "updated"
+            except (Conflict, NotFound) as problem:  # gone or another by now: the next cycle sees
+                result = "skipped_notfound" if isinstance(problem, NotFound) else "skipped_conflict"
+            except KubeError as problem:  # one of many at once: it must not end the others, nor the process
+                self._context.log.error("Reconciler error", controller="pod.deletioncost", error=str(problem))
+                self._changed = True
+                result = "error"
+        self._context.metrics.deletion_costs.labels(result).inc()
+
+
+def _order(candidate: Candidate) -> tuple[float, str]:
+    return (-(candidate.price or 0.0) / candidate.cost, candidate.node)

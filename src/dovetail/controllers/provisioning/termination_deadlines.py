@@ -1,0 +1,67 @@
+"""Ends that have a date: pods that nobody may ask to leave will be made to, and their successors need room by then.
+
+A machine bought when the drain begins would stand idle for as long as they are protected; one bought when they are gone
+comes too late. So what is planned for is planned shortly before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from dovetail.clock import Clock
+from dovetail.cluster.state import Mirror
+from dovetail.controllers.node.termination import deadline
+from dovetail.controllers.provisioning.provisionable_pods import soon
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.pods import returning
+
+
+class Ends:
+    """The claims whose end has a date, noted as they come."""
+
+    def __init__(self, mirror: Mirror, clock: Clock) -> None:
+        self._mirror = mirror
+        self._clock = clock
+        self._dates: dict[str, datetime] = {}
+        self._news = asyncio.Event()
+        for claim in mirror.claims.store.all():
+            self._note(claim.name, claim)
+        mirror.listen(NODECLAIMS, self._changed)
+
+    def _changed(self, change: Change[NodeClaim]) -> None:
+        self._note(change.key, change.new)
+
+    def _note(self, name: str, claim: NodeClaim | None) -> None:
+        going = claim is not None and claim.metadata.deletion_timestamp is not None
+        date = deadline.of(claim) if going else None
+        if date is None:
+            self._dates.pop(name, None)
+        elif self._dates.get(name) != date:
+            self._dates[name] = date
+            self._news.set()
+
+    async def run(self, trigger: Callable[[str], None]) -> None:
+        """Call `trigger` with a claim's name whenever it is time to plan for some of its pods."""
+        while True:
+            name, left = min(self._upcoming(), key=lambda one: one[1], default=("", None))
+            self._news.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._news.wait()
+            except TimeoutError:
+                trigger(name)
+
+    def _upcoming(self) -> Iterator[tuple[str, float]]:
+        """The moments to come, in seconds from now."""
+        now = self._clock.now()
+        for name, end in self._dates.items():
+            claim = self._mirror.claims.store.get(name)
+            node = self._mirror.node_for(claim) if claim is not None else None
+            for pod in self._mirror.pods_on(node.metadata.name) if node is not None else ():
+                left = (soon(pod, end) - now).total_seconds()
+                if returning(pod) and left > 0:
+                    yield name, left + 0.001

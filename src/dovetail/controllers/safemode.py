@@ -1,0 +1,158 @@
+"""Safe mode: when we cannot trust what we see or what we can do, nothing is removed that could stay.
+
+Each cause is raised and lifted by whoever can see it; while any stands, voluntary disruption waits,
+provisioning goes on, and health, metrics, events, history and log say so. It ends by itself with its last cause;
+a cause that only a new attempt could lift lapses after a while, so that the attempt is made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from dovetail.clock import Clock
+from dovetail.cloud.provider import UNAUTHORIZED, CloudError, MachineNotFound
+from dovetail.controllers.metrics.definitions import Metrics
+
+
+class Cause(StrEnum):
+    LAUNCHES_FAIL = "launches-fail"
+    REGISTRATIONS_FAIL = "registrations-fail"
+    STALE_VIEW = "stale-view"
+    NOT_AUTHORISED = "not-authorised"
+    CLOUD_DENIES = "cloud-denies"
+    CLOUD_EMPTY = "cloud-empty"
+    MANY_UNHEALTHY = "many-unhealthy"
+    BROKEN_INVARIANT = "broken-invariant"
+
+
+#: Causes with which a pending pod would get no machine.
+DISABLING = frozenset(
+    {Cause.STALE_VIEW, Cause.NOT_AUTHORISED, Cause.CLOUD_DENIES, Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL}
+)
+#: Causes that are told of by attempts, and after how many seconds without another they lapse.
+LAPSING, LAPSE = (
+    frozenset({Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL, Cause.CLOUD_DENIES, Cause.BROKEN_INVARIANT}),
+    900.0,
+)
+#: A view this old, in seconds, is no ground for removing anything.
+STALE_AFTER = 60.0
+#: The share of unhealthy machines above which something bigger is wrong.
+UNHEALTHY_SHARE = 0.2
+#: How many launches in a row must have failed; of how many machines how many must not have joined.
+LAUNCH_FAILURES, JOINS, JOIN_FAILURES = 5, 4, 3
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A cause that stands: why, and when it was last seen."""
+
+    why: str
+    seen: float
+
+
+class Safety:
+    """The standing causes, each with its explanation."""
+
+    def __init__(self, clock: Clock, metrics: Metrics, log: FilteringBoundLogger) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._standing: dict[Cause, Standing] = {}
+        self._failed = 0
+        self._denied: dict[str, str] = {}
+        self._joined: deque[bool] = deque(maxlen=JOINS)
+        for cause in Cause:
+            metrics.safe_mode.labels(cause).set(0)
+
+    @property
+    def safe_mode(self) -> bool:
+        """Whether voluntary disruption must wait."""
+        return bool(self._standing)
+
+    def stops(self, reason: str) -> bool:
+        """Whether a disruption for this reason must wait. A repair has a limit of its own to how many may be ill."""
+        causes = self._standing.keys() - ({Cause.MANY_UNHEALTHY} if reason == "Unhealthy" else set())
+        return bool(causes)
+
+    def causes(self) -> dict[Cause, str]:
+        return {cause: standing.why for cause, standing in self._standing.items()}
+
+    def set(self, cause: Cause, why: str | None) -> None:
+        """Raise a cause with its explanation, or lift it with None."""
+        stood = cause in self._standing
+        if why is not None:
+            self._standing[cause] = Standing(why, self._clock.monotonic())
+        else:
+            self._standing.pop(cause, None)
+        if stood != (why is not None):
+            self._metrics.safe_mode.labels(cause).set(int(why is not None))
+            if why is not None:
+                self._log.error("entering safe mode, voluntary disruption stops", cause=cause, error=why)
+            else:
+                self._log.info("cause of safe mode is gone", cause=cause, safe_mode=self.safe_mode)
+
+    def review(self) -> None:
+        """Let causes lapse that nobody has seen for a while."""
+        oldest = self._clock.monotonic() - LAPSE
+        for cause in [each for each, found in self._standing.items() if each in LAPSING and found.seen < oldest]:
+            self._failed = 0 if cause is Cause.LAUNCHES_FAIL else self._failed
+            if cause is Cause.REGISTRATIONS_FAIL:
+                self._joined.clear()
+            if cause is Cause.CLOUD_DENIES:
+                self._denied.clear()
+            self.set(cause, None)
+
+    @contextmanager
+    def cloud(self, deed: str) -> Iterator[None]:
+        """Around a call that machines cannot be given back without: that it is refused stands until it is let pass."""
+        try:
+            yield
+        except MachineNotFound:
+            self._let(deed)
+            raise
+        except CloudError as problem:
+            if problem.reason == UNAUTHORIZED:
+                self._denied[deed] = problem.message
+                self.set(Cause.CLOUD_DENIES, self._denials())
+            raise
+        else:
+            self._let(deed)
+
+    def _let(self, deed: str) -> None:
+        if self._denied.pop(deed, None) is not None:
+            self.set(Cause.CLOUD_DENIES, self._denials())
+
+    def _denials(self) -> str | None:
+        return "; ".join(f"we may not {deed}: {why}" for deed, why in self._denied.items()) or None
+
+    def launch(self, succeeded: bool, why: str = "") -> None:
+        """The outcome of a launch. One success is proof enough that machines can be had again."""
+        self._failed = 0 if succeeded else self._failed + 1
+        if succeeded:
+            self.set(Cause.LAUNCHES_FAIL, None)
+        elif self._failed >= LAUNCH_FAILURES:
+            self.set(Cause.LAUNCHES_FAIL, f"the last {self._failed} launches failed: {why}")
+
+    def registration(self, joined: bool, why: str = "") -> None:
+        """Whether a machine that was bought came to the cluster."""
+        self._joined.append(joined)
+        failed = self._joined.count(False)
+        if joined and failed < JOIN_FAILURES:
+            self.set(Cause.REGISTRATIONS_FAIL, None)
+        elif not joined and failed >= JOIN_FAILURES:
+            self.set(Cause.REGISTRATIONS_FAIL, f"{failed} of the last {len(self._joined)} machines never joined: {why}")
+
+    def view(self, age: float, failures: str = "") -> None:
+        """How old the view is."""
+        stale = f"the view is {age:.0f} s old: {failures}" if age > STALE_AFTER else None
+        self.set(Cause.STALE_VIEW, stale)
+
+    def health(self, unhealthy: int, total: int) -> None:
+        """How many of our machines are not ready."""
+        many = total > 0 and unhealthy > max(1, UNHEALTHY_SHARE * total)
+        self.set(Cause.MANY_UNHEALTHY, f"{unhealthy} of {total} machines are not ready" if many else None)

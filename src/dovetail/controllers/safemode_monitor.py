@@ -1,0 +1,133 @@
+"""The observer: how well we see and how well things stand, told to safety, metrics and the ledger's store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from dovetail.controllers.context import Context
+from dovetail.controllers.history.decisions import Decision
+from dovetail.controllers.rights import OF_WATCHES, WRITE_HISTORY
+from dovetail.controllers.safemode import Cause
+from dovetail.controllers.worker import every
+from dovetail.kube.errors import Forbidden, KubeError, Unauthorized
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS, NODES
+from dovetail.model.nodes import Node
+
+PERIOD = 5.0
+#: Seconds between two writes of decisions, at least.
+SOON = 1.0
+FORGET = 3600.0
+
+
+class Observer:
+    """Looks every few seconds, and saves what was decided since."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._forgot = context.clock.monotonic()
+        self._told: dict[Cause, str] = {}
+        #: Machines that changed since the last look, and of all that should be well whether they are.
+        self._changed = {claim.name for claim in context.mirror.claims.store.all()}
+        self._well: dict[str, bool] = {}
+        context.mirror.listen(NODECLAIMS, lambda change: self._changed.add(change.key))
+        context.mirror.listen(NODES, self._node_changed)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._save_soon(), name="ledger")
+            await every(PERIOD, self.look, "observer", self._context.log)
+
+    async def _save_soon(self) -> None:
+        """Whoever asks why has just seen what happened: decisions are there to be read a moment later."""
+        while True:
+            await self._context.ledger.news()
+            await every(SOON, self._write, "observer", self._context.log, times=1)
+
+    async def _write(self) -> None:
+        try:
+            await self._context.ledger.save()
+        except (KubeError, OSError):
+            self._context.metrics.runtime.history_failures.inc()
+            raise
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        claims = (self._context.mirror.claim_for(node) for node in (change.old, change.new) if node is not None)
+        self._changed.update(claim.name for claim in claims if claim is not None)
+
+    async def look(self) -> None:
+        context = self._context
+        mirror, metrics = context.mirror, context.metrics
+        age, failures = mirror.age(), mirror.failures()
+        context.safety.view(age, ", ".join(map(str, failures.values())))
+        metrics.view_age.set(age)
+        metrics.synced.set(int(mirror.synced.is_set()))
+        metrics.unsynced_seconds.set(0.0 if mirror.synced.is_set() else age)
+        metrics.node_count.set(len(mirror.nodes.store))
+        if self._changed:
+            self._health()
+        context.safety.review()
+        self._review_rights()
+        self._tell()
+        await self._save(failures.values())
+        if context.clock.monotonic() - self._forgot > FORGET:
+            self._forgot = context.clock.monotonic()
+            await context.ledger.forget()
+
+    def _review_rights(self) -> None:
+        """Name the watches that we have no right to, and do without."""
+        forbidden = self._context.mirror.forbidden()
+        for resource, right in OF_WATCHES.items():
+            if resource in forbidden:
+                self._context.rights.deny(right, str(forbidden[resource]))
+            else:
+                self._context.rights.allow(right)
+
+    async def _save(self, failures: Iterable[KubeError]) -> None:
+        """Bring decisions to their store. Being refused, there or by a watch, tells that we may no longer act."""
+        denied = next((str(each) for each in failures if isinstance(each, Unauthorized | Forbidden)), None)
+        rights = self._context.rights
+        if not rights.is_denied(WRITE_HISTORY):
+            try:
+                await self._write()
+            except Unauthorized as problem:
+                denied = problem.message
+            except Forbidden as problem:
+                rights.deny(WRITE_HISTORY, problem.message)
+            else:
+                rights.allow(WRITE_HISTORY)
+        self._context.safety.set(Cause.NOT_AUTHORISED, denied)
+
+    def _health(self) -> None:
+        mirror = self._context.mirror
+        for name in self._changed:
+            claim = mirror.claims.store.get(name)
+            self._well.pop(name, None)
+            if claim is not None and claim.is_true("Initialized") and claim.metadata.deletion_timestamp is None:
+                node = mirror.node_for(claim)
+                self._well[name] = node is not None and node.ready
+        self._changed.clear()
+        well = sum(self._well.values())
+        self._context.safety.health(len(self._well) - well, len(self._well))
+
+    def _tell(self) -> None:
+        """Safe mode, when it comes, changes and goes: on every pool, whose machines now stay, and in the ledger."""
+        context, causes = self._context, self._context.safety.causes()
+        if causes.keys() == self._told.keys():
+            return
+        self._told = causes
+        why = "; ".join(f"{cause}: {words}" for cause, words in causes.items())
+        text = f"Voluntary disruption has stopped: {why}" if causes else "Voluntary disruption goes on"
+        for pool in context.mirror.pools.store.all():
+            context.notices.publish(pool, "Warning" if causes else "Normal", "SafeMode", text)
+        context.ledger.record(
+            Decision(
+                id=context.ledger.new_id(),
+                kind="safe-mode",
+                time=context.ledger.now(),
+                summary=text,
+                reason=",".join(sorted(causes)),
+                view_age=context.mirror.age(),
+            )
+        )

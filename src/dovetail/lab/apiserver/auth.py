@@ -1,0 +1,71 @@
+"""Access: who asks, and the refusal of those who did not say.
+
+A known token may do everything, nobody else anything; roles decide only for those whom its holder speaks for.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from dovetail.kube.transport import Request
+from dovetail.lab.apiserver import rbac, status_errors
+from dovetail.lab.apiserver.registry import Cluster
+from dovetail.lab.apiserver.routes import Route
+from dovetail.lab.apiserver.status_errors import StatusError
+
+
+class User(msgspec.Struct, frozen=True):
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    #: Spoken for by somebody else.
+    borrowed: bool = False
+
+
+ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
+ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+
+
+def authenticate(request: Request, tokens: dict[str, User] | None) -> User:
+    if tokens is None:
+        return ADMIN
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if not scheme:
+        return ANONYMOUS
+    user = tokens.get(token.strip()) if scheme.lower() == "bearer" else None
+    if user is None:
+        raise status_errors.unauthorized()
+    return user
+
+
+def impersonate(request: Request, user: User) -> User:
+    """The user that the administrator speaks for, where the request says so."""
+    name = request.headers.get("impersonate-user")
+    if not name or user is ANONYMOUS:
+        return user
+    given = request.headers.get("impersonate-group", "")
+    groups = rbac.groups_of(name, (group.strip() for group in given.split(",") if group.strip()))
+    return User(name, groups, request.headers.get("impersonate-uid", ""), borrowed=True)
+
+
+def authorize(user: User, route: Route, verb: str, cluster: Cluster) -> None:
+    if user is not ANONYMOUS and not (user.borrowed and not _may(user, route, verb, cluster)):
+        return
+    plural = f"{route.plural}/{route.subresource}" if route.subresource else route.plural
+    scope = f'in the namespace "{route.namespace}"' if route.namespace else "at the cluster scope"
+    why = f'User "{user.name}" cannot {verb} resource "{plural}" in API group "{route.group}" {scope}'
+    raise status_errors.forbidden(route.group, route.plural, route.name, why)
+
+
+def _may(user: User, route: Route, verb: str, cluster: Cluster) -> bool:
+    plural = f"{route.plural}/{route.subresource}" if route.subresource else route.plural
+    ask = rbac.Ask(verb=verb, group=route.group, resource=plural, namespace=route.namespace, name=route.name)
+    return rbac.allowed(cluster, user.name, user.groups, ask)
+
+
+def authorize_path(user: User, path: str, method: str) -> None:
+    if user is ANONYMOUS:
+        verb = {"GET": "get", "POST": "post", "PUT": "put", "PATCH": "patch", "DELETE": "delete"}.get(
+            method, method.lower()
+        )
+        raise StatusError(403, "Forbidden", f'forbidden: User "{user.name}" cannot {verb} path "{path}"', {})

@@ -1,0 +1,166 @@
+"""Validation rules of a schema: expressions with a message, run against a value and what it was before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dovetail.lab.apiserver.crd import cel
+from dovetail.lab.apiserver.crd.cel.values import NONE, Optional
+from dovetail.lab.apiserver.crd.cel_values import typed
+from dovetail.lab.apiserver.field_errors import OMIT, FieldError, duplicate, forbidden, invalid, required
+
+if TYPE_CHECKING:
+    from dovetail.lab.apiserver.crd.structural import Structural
+
+Warn = Callable[[str], None]
+
+
+class Rule:
+    """One rule; compiled when first used, so that a definition can be stored before anybody needs it."""
+
+    __slots__ = ("error", "message", "message_program", "optional_old", "path", "program", "raw", "reason", "text")
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.raw = raw
+        self.text: str = raw.get("rule", "")
+        self.message: str = raw.get("message", "").strip()
+        self.reason: str = raw.get("reason", "")
+        self.path: str = raw.get("fieldPath", "")
+        self.optional_old = bool(raw.get("optionalOldSelf"))
+        self.error = ""
+        self.program: cel.Program | None = None
+        self.message_program: cel.Program | None = None
+        try:
+            self.program = cel.compile_expression(self.text)
+            if raw.get("messageExpression"):
+                self.message_program = cel.compile_expression(raw["messageExpression"])
+        except cel.CelSyntaxError as error:
+            self.error = error.located(self.text)
+
+    @property
+    def uses_old(self) -> bool:
+        return self.program is not None and "oldSelf" in self.program.names
+
+    def shown(self) -> str:
+        """How errors name the rule."""
+        return self.message or self.text.strip()
+
+    def detail(self, env: Mapping[str, Any]) -> str:
+        if self.message_program is not None:
+            try:
+                text = self.message_program(env)
+            except cel.CelError:
+                text = ""
+            if isinstance(text, str) and text.strip() and "\n" not in text:
+                return text.strip()
+        return self.message or f"failed rule: {self.text.strip()}"
+
+
+def run(node: Structural, value: Any, old: Any, path: str, trace: Correlation, warn: Warn) -> list[FieldError]:
+    """Every rule at and below this node."""
+    if value is None or not node.has_rules:
+        return []
+    found = _own(node, value, old, path, trace, warn) if node.rules else []
+    if isinstance(value, dict):
+        before = old if isinstance(old, dict) else {}
+        for name in sorted(value):
+            child = node.properties.get(name) or node.additional
+            if child is None or not child.has_rules:
+                continue
+            at = (f"{path}.{name}" if path else name) if name in node.properties else f"{path}[{name}]"
+            found += run(child, value[name], before.get(name), at, trace.key(name), warn)
+    elif isinstance(value, list) and node.items is not None and node.items.has_rules:
+        for index, item in enumerate(value):
+            trace_item, before = trace.item(node, item, old)
+            found += run(node.items, item, before, f"{path}[{index}]", trace_item, warn)
+    return found
+
+
+def _own(node: Structural, value: Any, old: Any, path: str, trace: Correlation, warn: Warn) -> list[FieldError]:
+    found: list[FieldError] = []
+    env: dict[str, Any] = {"self": typed(node, value)}
+    if old is not None:
+        env["oldSelf"] = typed(node, old)
+    at = path or "<nil>"
+    for rule in node.rules:
+        if rule.program is None:
+            found.append(invalid(at, node.kind(), f"rule compile error: {rule.error}"))
+            continue
+        if rule.uses_old and old is None and not rule.optional_old:
+            continue
+        scope = env
+        if rule.optional_old:
+            scope = {**env, "oldSelf": Optional(env["oldSelf"]) if old is not None else NONE}
+        try:
+            verdict = rule.program(scope)
+        except cel.CelError as error:
+            found.append(_failed(error, rule, node, at))
+            continue
+        if verdict is True:
+            continue
+        complaint = _complaint(rule, node, value, path, scope)
+        if not rule.uses_old and trace.unchanged():
+            warn(str(complaint))
+        else:
+            found.append(complaint)
+    return found
+
+
+def _failed(error: cel.CelError, rule: Rule, node: Structural, at: str) -> FieldError:
+    text = str(error)
+    if text.startswith("no such overload"):
+        detail = (
+            f"'{text}': call arguments did not match a supported operator, function or macro signature "
+            f"for rule: {rule.shown()}"
+        )
+        return invalid(at, node.kind(), detail)
+    return invalid(at, node.kind(), f"{text} evaluating rule: {rule.shown()}")
+
+
+def _complaint(rule: Rule, node: Structural, value: Any, path: str, env: Mapping[str, Any]) -> FieldError:
+    at = path
+    if rule.path:
+        at = f"{path}{rule.path}" if path else rule.path.removeprefix(".")
+    at = at or "<nil>"
+    shown = OMIT if node.kind() in ("object", "array") else value
+    detail = rule.detail(env)
+    if rule.reason == "FieldValueForbidden":
+        return forbidden(at, detail)
+    if rule.reason == "FieldValueRequired":
+        return required(at, detail)
+    if rule.reason == "FieldValueDuplicate":
+        return duplicate(at, shown)
+    return invalid(at, shown, detail)
+
+
+class Correlation:
+    """Where a value stands beside what it was: unchanged parts are not blamed for old mistakes."""
+
+    __slots__ = ("known", "new", "old", "parent")
+
+    def __init__(
+        self, new: Any = None, old: Any = None, known: bool = False, parent: Correlation | None = None
+    ) -> None:
+        self.new, self.old, self.known, self.parent = new, old, known, parent
+
+    def unchanged(self) -> bool:
+        if self.known:
+            return bool(self.new == self.old)
+        return self.parent is not None and self.parent.unchanged()
+
+    def key(self, name: str) -> Correlation:
+        if not self.known:
+            return self
+        if isinstance(self.old, dict) and name in self.old:
+            return Correlation(self.new[name], self.old[name], True, self)
+        return Correlation(parent=self)
+
+    def item(self, node: Structural, item: Any, old: Any) -> tuple[Correlation, Any]:
+        """The same item before: only lists with keys can tell."""
+        if node.list_type == "map" and isinstance(old, list) and isinstance(item, dict):
+            for candidate in old:
+                if isinstance(candidate, dict) and all(candidate.get(k) == item.get(k) for k in node.keys):
+                    known = Correlation(item, candidate, self.known, self) if self.known else self
+                    return known, candidate
+        return (Correlation(parent=self) if self.known else self), None

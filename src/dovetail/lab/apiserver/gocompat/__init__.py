@@ -1,0 +1,1 @@
+"""Go formatting that clients see: JSON errors, printed values, map order, times."""

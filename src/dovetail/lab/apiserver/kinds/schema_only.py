@@ -1,0 +1,220 @@
+"""Kinds at the edge of our world (webhooks, certificate requests, revisions): defaults and little else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.lab.apiserver.field_errors import FieldError, invalid, required
+from dovetail.lab.apiserver.kinds import metadata, numbers
+from dovetail.lab.apiserver.kinds.admission import storage
+from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
+from dovetail.lab.apiserver.kinds.pod.defaults import fill
+from dovetail.lab.apiserver.kinds.selectors import label_name
+from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model import formats
+
+
+class WebhookStrategy(KindStrategy):
+    """Mutating and validating webhook configurations."""
+
+    rechecks_all = True
+    rechecks_change = False
+    owned_finalizers = False
+    generation = True
+    generation_fields = ("webhooks",)
+
+    def default(self, obj: Object) -> None:
+        for webhook in obj.get("webhooks") or ():
+            fill(webhook, {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": 10})
+            webhook.setdefault("namespaceSelector", {})
+            webhook.setdefault("objectSelector", {})
+            if obj.get("kind") == "MutatingWebhookConfiguration":
+                webhook.setdefault("reinvocationPolicy", "Never")
+            for rule in webhook.get("rules") or ():
+                rule.setdefault("scope", "*")
+            service = (webhook.get("clientConfig") or {}).get("service")
+            if service is not None:
+                service.setdefault("port", 443)
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        found: list[FieldError] = []
+        for index, webhook in enumerate(obj.get("webhooks") or ()):
+            at = f"webhooks[{index}]"
+            name = webhook.get("name", "")
+            if not name:
+                found.append(required(f"{at}.name"))
+            elif len(name.split(".")) < 3:
+                text = "should be a domain with at least three segments separated by dots"
+                found.append(invalid(f"{at}.name", name, text))
+            if not webhook.get("sideEffects"):
+                found.append(required(f"{at}.sideEffects", "must specify one of None, NoneOnDryRun"))
+            client = webhook.get("clientConfig") or {}
+            if ("url" in client) + ("service" in client) != 1:
+                text = "exactly one of url or service is required"
+                found.append(required(f"{at}.clientConfig", text))
+            if not webhook.get("admissionReviewVersions"):
+                text = "must specify one of v1, v1beta1"
+                found.append(required(f"{at}.admissionReviewVersions", text))
+        return found
+
+
+class PolicyStrategy(KindStrategy):
+    """Admission policies."""
+
+    generation = True
+    status_door = True
+
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        spec.setdefault("failurePolicy", "Fail")
+        _match_defaults(spec.get("matchConstraints"))
+
+
+class PolicyBindingStrategy(KindStrategy):
+    generation = True
+
+    def default(self, obj: Object) -> None:
+        _match_defaults((obj.get("spec") or {}).get("matchResources"))
+
+
+def _match_defaults(match: Any) -> None:
+    if match is not None:
+        fill(match, {"matchPolicy": "Equivalent"})
+        match.setdefault("namespaceSelector", {})
+        match.setdefault("objectSelector", {})
+        for field in ("resourceRules", "excludeResourceRules"):
+            for rule in match.get(field) or ():
+                rule.setdefault("scope", "*")
+
+
+class RevisionStrategy(KindStrategy):
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        found = numbers.nonnegative(obj.get("revision"), "revision")
+        if obj.get("data") is None:
+            found.append(required("data", "data is mandatory"))
+        elif not isinstance(obj["data"], dict):
+            found.append(required("data", "data must be a valid JSON object"))
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = metadata.check_own(obj["metadata"], True, formats.subdomain)
+        found += numbers.nonnegative(obj.get("revision"), "revision")
+        return found + immutable(obj.get("data"), old.get("data"), "data")
+
+
+class RuntimeClassStrategy(KindStrategy):
+    rechecks_all = True
+    owned_finalizers = False
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        handler = obj.get("handler", "")
+        if not handler:
+            return [required("handler")]
+        return [invalid("handler", handler, text) for text in formats.label(handler)]
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        return immutable(obj.get("handler"), old.get("handler"), "handler")
+
+
+class CertificateRequestStrategy(KindStrategy):
+    status_door = True
+
+    def prepare_create(self, obj: Object, ctx: Context) -> None:
+        super().prepare_create(obj, ctx)
+        spec = obj.setdefault("spec", {})
+        spec["username"] = ctx.user
+        if ctx.groups:
+            spec["groups"] = list(ctx.groups)
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        found: list[FieldError] = []
+        if not spec.get("request"):
+            found.append(invalid("spec.request", spec.get("request"), "PEM block type must be CERTIFICATE REQUEST"))
+        if not spec.get("usages"):
+            found.append(required("spec.usages"))
+        if not spec.get("signerName"):
+            found.append(required("spec.signerName"))
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        return []
+
+
+class WithStatusStrategy(KindStrategy):
+    """A kind with a spec and a status door, and no rules of ours."""
+
+    status_door = True
+
+    def __init__(self, counts: bool = True) -> None:
+        self.generation = counts
+
+
+class ApiServiceStrategy(WithStatusStrategy):
+    def default(self, obj: Object) -> None:
+        service = (obj.get("spec") or {}).get("service")
+        if service is not None:
+            service.setdefault("port", 443)
+
+
+class PriorityLevelStrategy(KindStrategy):
+    generation = True
+    status_door = True
+
+    def default(self, obj: Object) -> None:
+        limited = (obj.get("spec") or {}).get("limited")
+        if limited is not None:
+            limited.setdefault("lendablePercent", 0)
+            limited.setdefault("nominalConcurrencyShares", 30)
+
+
+class FlowSchemaStrategy(KindStrategy):
+    generation = True
+    status_door = True
+
+
+class DeviceStrategy(KindStrategy):
+    """Kinds of resource.k8s.io: counted, and shown when deleted."""
+
+    returns_deleted = True
+
+    def __init__(self, counts: bool = True) -> None:
+        self.generation = counts
+
+    def default(self, obj: Object) -> None:
+        spec = obj.get("spec") or {}
+        inner = spec.get("spec") or spec
+        for request in (inner.get("devices") or {}).get("requests") or ():
+            for choice in [request.get("exactly"), *(request.get("firstAvailable") or ())]:
+                if choice is not None and choice.setdefault("allocationMode", "ExactCount") == "ExactCount":
+                    choice.setdefault("count", 1)
+
+
+class AttributesClassStrategy(KindStrategy):
+    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        super().admit(obj, old, ctx)
+        if obj is not None and ctx.operation == "CREATE":
+            storage.protect(obj, "kubernetes.io/vac-protection")
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        driver = obj.get("driverName", "")
+        found = label_name(driver.lower(), "driverName") if driver else [required("driverName")]
+        if not obj.get("parameters"):
+            found.append(required("parameters", "must contain at least one key/value pair"))
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = immutable(obj.get("driverName"), old.get("driverName"), "driverName")
+        return found + immutable(obj.get("parameters"), old.get("parameters"), "parameters")
+
+
+class StorageCapacityStrategy(KindStrategy):
+    rechecks_all = True
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        name = obj.get("storageClassName", "")
+        return [invalid("storageClassName", name, text) for text in formats.subdomain(name)]
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        fields = ("nodeTopology", "storageClassName")
+        return [error for field in fields for error in immutable(obj.get(field), old.get(field), field)]

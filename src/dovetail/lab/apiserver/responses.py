@@ -1,0 +1,114 @@
+"""Answers: an object or a listing in the form the client wants."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import yaml
+
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.apiserver import tables
+from dovetail.lab.apiserver.negotiation import PLAIN, Wanted, clauses
+from dovetail.lab.apiserver.registry import ResourceType
+from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.status_errors import StatusError
+from dovetail.lab.apiserver.store import Record
+
+Json = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
+#: What a header cannot hold, or what would end it.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-cache, private"}
+
+
+class _Yaml(yaml.CSafeDumper):
+    """Texts that would read as something else stand between double quotes, and what is shared is written again."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: _Yaml, text: str) -> yaml.ScalarNode:
+    plain = dumper.resolve(yaml.ScalarNode, text, (True, False)) == _STRING  # type: ignore[no-untyped-call]
+    return dumper.represent_scalar(_STRING, text, style=None if plain or not text else '"')
+
+
+_STRING = "tag:yaml.org,2002:str"
+_Yaml.add_representer(str, _text)
+
+
+def body_of(value: Any, wanted: Wanted) -> tuple[bytes, dict[str, str]]:
+    if wanted.yaml:
+        text = yaml.dump(value, Dumper=_Yaml, default_flow_style=False, allow_unicode=True)
+        return text.encode(), {**JSON_HEADERS, "content-type": "application/yaml"}
+    raw = _encode(value)
+    if wanted.pretty:
+        return msgspec.json.format(raw, indent=2), JSON_HEADERS
+    return raw + b"\n", JSON_HEADERS
+
+
+def value(content: Any, code: int = 200, wanted: Wanted = PLAIN, headers: dict[str, str] | None = None) -> Response:
+    body, own = body_of(content, wanted)
+    return Response(status=code, headers={**own, **headers} if headers else own, body=body)
+
+
+def failure(request: Request, error: StatusError) -> Response:
+    """A refusal, in YAML for those who want nothing else."""
+    first = next(iter(clauses(request.headers.get("accept", ""))), None)
+    wanted = Wanted(yaml=True) if first is not None and first.media == "application/yaml" else PLAIN
+    return value(error.status(), error.code, wanted, error.headers or None)
+
+
+def show(record: Record, resource: ResourceType) -> Json:
+    """A stored object in the resource's version."""
+    if resource.storage == (resource.group, resource.version):
+        return record.obj
+    return in_version(record.fresh(), resource)
+
+
+def tabled(record: Record, resource: ResourceType, options: tables.Options) -> Json:
+    """A stored object as the rows of a table are made of it: a built-in kind's is read before it is converted."""
+    return show(record, resource) if resource.custom or options.include == "Object" else record.obj
+
+
+def in_version(stored: Json, resource: ResourceType) -> Json:
+    """A stored object, one's own copy, in the resource's version."""
+    if resource.storage == (resource.group, resource.version):
+        return stored
+    shown = resource.strategy.from_storage(stored, resource.version)
+    return {**shown, "kind": resource.kind, "apiVersion": resource.api_version}
+
+
+def check_form(call: Call) -> None:
+    """Refuse a form that cannot be given before anything is written; of Tables the real server finds out after."""
+    if call.wanted().form == "Table":
+        tables.Options.of(call.request)
+
+
+def one(call: Call, obj: Json, code: int = 200, raw: bytes | None = None) -> Response:
+    """An object; `raw` is its JSON where the store has it."""
+    wanted = call.wanted()
+    if wanted.form == "Table":
+        options = tables.Options.of(call.request)
+        return value(tables.of_objects(call, [obj], {}, wanted, options), code, wanted)
+    if wanted.form == "PartialObjectMetadata":
+        return value(partial(obj, wanted.version), code, wanted)
+    if raw is not None and not wanted.yaml and not wanted.pretty:
+        return Response(status=code, headers=JSON_HEADERS, body=raw + b"\n")
+    return value(obj, code, wanted)
+
+
+def partial(obj: Json, version: str = "v1") -> Json:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": obj.get("metadata", {}),
+    }
+
+
+def quoted_warning(text: str) -> str:
+    """A warning text as a quoted string of a header, which cannot hold control characters."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return '"' + _CONTROL.sub(lambda found: rf"\\x{ord(found[0]):02x}", escaped) + '"'

@@ -1,0 +1,95 @@
+"""Views: an object seen as another kind through one of its doors. Scale is the one there is.
+
+A changed view is put back into the object; of the object's fields only the replicas change hands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.kube.transport import Response
+from dovetail.lab.apiserver import create_update, fieldpath, responses, status_errors
+from dovetail.lab.apiserver import scale as scale_module
+from dovetail.lab.apiserver.options import WriteOptions
+from dovetail.lab.apiserver.registry import Refusal, ResourceType
+from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.status_errors import StatusError
+from dovetail.lab.apiserver.store import Record
+
+Json = dict[str, Any]
+
+
+def put(call: Call) -> Response:
+    """PUT on a view."""
+    door = call.door
+    assert door is not None and door.view is not None
+    view, options = create_update.incoming(call)
+    record = call.server.store.get(call.table, call.key)
+    if record is None:
+        raise status_errors.not_found(call.resource.group, call.resource.plural, call.name)
+    stored = update(call, record, view, options, unconditional=True)
+    return responses.one(call, door.view(responses.in_version(stored.fresh(), call.resource), call.resource), 200)
+
+
+def update(call: Call, record: Record, view: Json, options: WriteOptions, unconditional: bool = False) -> Record:
+    """Put a changed view back; of the object's fields only the replicas change hands."""
+    resource = call.resource
+    obj = merge_view(call, record, view)
+    manager = call.manager(options.manager)
+    old = responses.show(record, resource)
+    path = replicas_path(resource)
+
+    def track(made: Json) -> None:
+        scale_module.track(resource, old, made, manager, path)
+
+    try:
+        return create_update.update_object(call, record, obj, options, track, unconditional)
+    except StatusError as error:
+        raise in_view(call, error) from error
+
+
+def in_view(call: Call, error: StatusError) -> StatusError:
+    """An invalid scale is called a scale."""
+    door, resource = call.door, call.resource
+    if error.code != 422 or door is None or error.details is None or resource.custom:
+        return error
+    message = error.message.replace(resource.qualified_kind, f"{door.kind}.{door.group}", 1)
+    details = {**error.details, "group": door.group, "kind": door.kind}
+    return StatusError(error.code, error.reason, message, details, error.headers)
+
+
+def at_path(path: fieldpath.Path, value: Any) -> Json:
+    """A document that holds one value, where the path says."""
+    for name in reversed(path):
+        value = {name[2:]: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def replicas_path(resource: ResourceType) -> fieldpath.Path:
+    """Where the scale subresource finds the replicas."""
+    if resource.custom and resource.definition is not None:
+        for version in resource.definition["spec"]["versions"]:
+            if version["name"] == resource.version:
+                scale = (version.get("subresources") or {}).get("scale") or {}
+                names = scale.get("specReplicasPath", ".spec.replicas").strip(".").split(".")
+                return tuple(fieldpath.field(name) for name in names)
+    return ("f:spec", "f:replicas")
+
+
+def merge_view(call: Call, record: Record, view: Json) -> Json:
+    door = call.door
+    assert door is not None and door.merge is not None
+    given = view["metadata"].get("resourceVersion")
+    uid = view["metadata"].get("uid")
+    try:
+        obj = door.merge(responses.in_version(record.fresh(), call.resource), view, call.resource)
+    except Refusal as refusal:
+        raise create_update.refused(refusal) from refusal
+    if given:
+        obj["metadata"]["resourceVersion"] = given
+    else:
+        obj["metadata"].pop("resourceVersion", None)
+    if uid:
+        obj["metadata"]["uid"] = uid
+    return obj

@@ -1,0 +1,182 @@
+"""The account the lab starts with: a VPC, an EKS cluster with one node group, roles, images, a queue.
+
+Everything is made through the API, as an operator would have made it, except what only AWS itself can
+make (its own images and parameters, the cluster's security group): that is put into moto directly.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.aws import catalog
+from dovetail.cloud.aws.amis import variants
+from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+
+#: Kubernetes versions that have images here; the walk-throughs name some of them.
+VERSIONS = tuple(f"1.{minor}" for minor in range(24, 38))
+MANAGED = (
+    "AmazonEKSWorkerNodePolicy",
+    "AmazonEKS_CNI_Policy",
+    "AmazonEC2ContainerRegistryReadOnly",
+    "AmazonSSMManagedInstanceCore",
+)
+ALIASES = ("al2", "al2023", "bottlerocket", "windows2019", "windows2022")
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """What was made, by id."""
+
+    cluster: str
+    region: str
+    vpc: str
+    subnets: Mapping[str, str]  # zone -> id
+    security_group: str
+    node_role: str
+    node_group: str
+    launch_template: str
+    queue: str
+    queue_url: str
+
+
+def client(endpoint: Endpoint, service: str) -> Any:
+    return endpoint.session().client(service, endpoint_url=endpoint.url)
+
+
+def build(endpoint: Endpoint, cluster: str, *, version: str, api_url: str, ca: bytes) -> World:
+    """Make the account. `api_url` and `ca` are the lab's own API server: what EKS tells its machines."""
+    ec2, iam, eks, sqs = (client(endpoint, service) for service in ("ec2", "iam", "eks", "sqs"))
+    region = endpoint.market.region
+    tags = [
+        {"Key": "karpenter.sh/discovery", "Value": cluster},
+        {"Key": "Name", "Value": cluster},
+        {"Key": f"kubernetes.io/cluster/{cluster}", "Value": "owned"},
+        {"Key": f"karpenter.sh/discovery/{cluster}", "Value": cluster},
+    ]
+    vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    subnets = {}
+    # From the second block on: the first is where the machines that the lab starts with have their addresses.
+    for block, zone in enumerate(sorted(catalog.region(region).zones), start=1):
+        made = ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.0.{32 * block}.0/19", AvailabilityZone=zone)
+        subnets[zone] = made["Subnet"]["SubnetId"]
+    group = ec2.create_security_group(
+        GroupName=f"eks-cluster-sg-{cluster}", Description="EKS created security group", VpcId=vpc
+    )["GroupId"]
+    ec2.create_tags(Resources=[vpc, *subnets.values(), group], Tags=tags)
+    # The tag EKS itself puts on its security group; nobody else may write tags that begin with "aws:".
+    endpoint.backend("ec2").create_tags([group], {"aws:eks:cluster-name": cluster})
+    node_role = f"KarpenterNodeRole-{cluster}"
+    _role(iam, node_role, "ec2.amazonaws.com")
+    for policy in MANAGED:
+        iam.attach_role_policy(RoleName=node_role, PolicyArn=f"arn:aws:iam::aws:policy/{policy}")
+    profile = f"KarpenterNodeInstanceProfile-{cluster}"
+    iam.create_instance_profile(InstanceProfileName=profile)
+    iam.add_role_to_instance_profile(InstanceProfileName=profile, RoleName=node_role)
+    _role(iam, f"eks-{cluster}", "eks.amazonaws.com")
+    _role(iam, f"eks-{cluster}-nodes", "ec2.amazonaws.com")
+    eks.create_cluster(
+        name=cluster,
+        version=version,
+        roleArn=f"arn:aws:iam::{ACCOUNT}:role/eks-{cluster}",
+        resourcesVpcConfig={"subnetIds": list(subnets.values()), "securityGroupIds": [group]},
+    )
+    _describe_cluster(endpoint, cluster, vpc=vpc, group=group, api_url=api_url, ca=ca)
+    template = ec2.create_launch_template(
+        LaunchTemplateName=f"eks-{cluster}-system",
+        LaunchTemplateData={"NetworkInterfaces": [{"DeviceIndex": 0, "Groups": [group]}]},
+    )["LaunchTemplate"]["LaunchTemplateId"]
+    eks.create_nodegroup(
+        clusterName=cluster,
+        nodegroupName="system",
+        subnets=list(subnets.values()),
+        nodeRole=f"arn:aws:iam::{ACCOUNT}:role/eks-{cluster}-nodes",
+        launchTemplate={"id": template, "version": "1"},
+        scalingConfig={"minSize": 1, "maxSize": 3, "desiredSize": 2},
+    )
+    queue = sqs.create_queue(QueueName=cluster)["QueueUrl"]
+    _images(endpoint, version)
+    return World(
+        cluster=cluster,
+        region=region,
+        vpc=vpc,
+        subnets=subnets,
+        security_group=group,
+        node_role=node_role,
+        node_group="system",
+        launch_template=template,
+        queue=cluster,
+        queue_url=queue,
+    )
+
+
+def _role(iam: Any, name: str, service: str) -> None:
+    trust = {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}],
+    }
+    iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
+
+
+def _describe_cluster(endpoint: Endpoint, name: str, *, vpc: str, group: str, api_url: str, ca: bytes) -> None:
+    """What EKS fills in by itself: its security group, the VPC, where the API is and who signs for it."""
+    cluster = endpoint.backend("eks").clusters[name]
+    cluster.resources_vpc_config |= {"clusterSecurityGroupId": group, "vpcId": vpc}
+    cluster.endpoint = api_url
+    cluster.certificate_authority = {"data": base64.b64encode(ca).decode()}
+    cluster.access_config = {"authenticationMode": "API_AND_CONFIG_MAP"}
+
+
+def _images(endpoint: Endpoint, version: str) -> None:
+    """The EKS images of every version, behind the SSM parameters that AWS publishes."""
+    from moto.ec2.models.amis import Ami
+    from moto.ssm.models import Parameter
+
+    ec2, ssm = endpoint.backend("ec2"), endpoint.backend("ssm")
+    number = 0
+    for kubernetes in VERSIONS:
+        for alias in ALIASES:
+            for variant in variants(alias, "latest", kubernetes):
+                if variant.parameter in ssm._parameters:
+                    continue
+                number += 1
+                arch = "arm64" if "arm64" in variant.parameter else "x86_64"
+                image_id = f"ami-{0xE5000000 + number:017x}"
+                ec2.amis[image_id] = Ami(
+                    ec2,
+                    image_id,
+                    name=_image_name(variant.parameter),
+                    architecture=arch,
+                    owner_alias="amazon",
+                    owner_id="602401143452",
+                    public=True,
+                    virtualization_type="hvm",
+                    hypervisor="xen",
+                    root_device_type="ebs",
+                    root_device_name="/dev/xvda",
+                    region_name=endpoint.market.region,
+                )
+                ssm._parameters[variant.parameter].append(_parameter(Parameter, variant.parameter, image_id))
+
+
+def _parameter(make: Any, name: str, value: str) -> Any:
+    return make(
+        account_id=ACCOUNT,
+        name=name,
+        value=value,
+        parameter_type="String",
+        description="",
+        allowed_pattern=None,
+        keyid=None,
+        last_modified_date=0.0,
+        version=1,
+        data_type="text",
+    )
+
+
+def _image_name(parameter: str) -> str:
+    parts = [part for part in parameter.split("/") if part not in ("", "aws", "service", "image_id", "recommended")]
+    return "-".join(parts)

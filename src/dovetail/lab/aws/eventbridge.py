@@ -1,0 +1,41 @@
+"""EventBridge in the lab: what happens to machines is told on the cluster's queue, by the rules the installer makes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dovetail.clock import Clock
+from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+
+STATE_CHANGE = "EC2 Instance State-change Notification"
+SPOT_WARNING = "EC2 Spot Instance Interruption Warning"
+#: moto ends and stops machines at once; EC2 tells of the way there too.
+_BEFORE = {"terminated": "shutting-down", "stopped": "stopping"}
+
+
+class Bridge:
+    """Puts messages on the queue, each with the lab's time."""
+
+    def __init__(self, endpoint: Endpoint, queue: str, clock: Clock) -> None:
+        self._endpoint = endpoint
+        self._queue = queue
+        self._clock = clock
+
+    def state(self, instance: str, state: str) -> None:
+        """A machine is in another state than before."""
+        for each in filter(None, (_BEFORE.get(state), state)):
+            self.tell(STATE_CHANGE, {"instance-id": instance, "state": each})
+
+    def tell(self, kind: str, detail: dict[str, Any], source: str = "aws.ec2") -> None:
+        body = {
+            "version": "0",
+            "source": source,
+            "detail-type": kind,
+            "account": ACCOUNT,
+            "detail": detail,
+            "region": self._endpoint.market.region,
+            "time": f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}",
+            "resources": [],
+        }
+        self._endpoint.backend("sqs").send_message(self._queue, json.dumps(body))

@@ -1,0 +1,95 @@
+"""What goes wrong at AWS, on request: `dovetail fault` with one of these kinds, in a lab that has an account."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from dovetail.clock import Clock
+from dovetail.lab.aws.ec2 import Ec2
+from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.eventbridge import SPOT_WARNING, Bridge
+from dovetail.lab.aws.injected_errors import Rule
+from dovetail.lab.faults.injection import Faults
+from dovetail.lab.faults.kinds import Fault, UnknownFault
+
+EVERYTHING = ("*", "*", "*")
+#: Seconds from the warning until EC2 takes a spot machine.
+NOTICE = 120.0
+
+
+class AwsFaults:
+    """`machines` knows the instance behind a node, `faults` the node that is meant; `kinds` are added to its own."""
+
+    def __init__(self, endpoint: Endpoint, bridge: Bridge, clock: Clock, machines: Ec2, faults: Faults) -> None:
+        self._endpoint = endpoint
+        self._bridge = bridge
+        self._clock = clock
+        self._machines = machines
+        self._faults = faults
+        self._lose = faults.strikes["machine-gone"]
+
+    @property
+    def kinds(self) -> dict[str, Callable[[Fault], str]]:
+        return {
+            "aws-denied": self._deny,
+            "aws-throttled": self._throttle,
+            "machine-gone": self._vanish,
+            "sold-out": self._sell_out,
+            "spot-interruption": self._call_back,
+            "status-checks": self._ail,
+        }
+
+    def _deny(self, fault: Fault) -> str:
+        text = "You are not authorized to perform this operation."
+        self._trouble(fault, Rule("ec2", "*", "UnauthorizedOperation", text, status=403))
+        return f"EC2 refuses every call as unauthorised {fault.spell}"
+
+    def _throttle(self, fault: Fault) -> str:
+        every = max(1, round(1 / (fault.amount or 0.5)))
+        self._trouble(fault, Rule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=every))
+        return f"EC2 turns one of {every} call(s) away as too many {fault.spell}"
+
+    def _trouble(self, fault: Fault, rule: Rule) -> None:
+        self._faults.end(fault.kind)
+        self._endpoint.trouble.add(rule)
+        self._faults.last(fault, partial(self._endpoint.trouble.remove, rule))
+
+    def _sell_out(self, fault: Fault) -> str:
+        self._endpoint.market.refuse(EVERYTHING)
+        self._faults.last(fault, partial(self._endpoint.market.allow, EVERYTHING))
+        return f"EC2 has no capacity of any kind {fault.spell}"
+
+    def _call_back(self, fault: Fault) -> str:
+        node, instance = self._struck(fault)
+        self._bridge.tell(SPOT_WARNING, {"instance-id": instance, "instance-action": "terminate"})
+        asyncio.get_running_loop().call_later(NOTICE, self._terminate, instance)
+        return f"the machine of {node} ({instance}) is called back"
+
+    def _vanish(self, fault: Fault) -> str:
+        """A machine that was bought ends at EC2 too; others are nobody's."""
+        node = self._faults.node(fault)
+        if node in (bought := self._machines.bought()):
+            self._terminate(bought[node])
+        return self._lose(fault)
+
+    def _terminate(self, instance: str) -> None:
+        self._endpoint.backend("ec2").terminate_instances([instance])
+
+    def _ail(self, fault: Fault) -> str:
+        node, instance = self._struck(fault)
+        impaired = self._endpoint.market.impaired
+        impaired[instance] = self._clock.now()
+        self._faults.last(fault, partial(impaired.pop, instance, None), node)
+        return f"the machine of {node} ({instance}) fails its status checks {fault.spell}"
+
+    def _struck(self, fault: Fault) -> tuple[str, str]:
+        """The node that is meant and the instance behind it; the first that was bought unless told otherwise."""
+        bought = self._machines.bought()
+        if not bought:
+            raise UnknownFault("no machine was bought yet")
+        node = self._faults.node(fault) if fault.node else min(bought)
+        if node not in bought:
+            raise UnknownFault(f"{node} is no machine of EC2's; name one that was bought")
+        return node, bought[node]

@@ -1,0 +1,199 @@
+"""Everything the lab changes about moto, in one list.
+
+Each correction replaces one method of moto by one that answers as AWS does. They are put in once, for
+the life of the process: `install` may be called again with another shop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from dovetail.clock import wall
+from dovetail.lab.aws.create_fleet import Shop, create
+from dovetail.lab.aws.offerings import Market
+
+#: A method of moto's: the object in, its answer out.
+Method = Callable[[Any], Any]
+
+_shop: Shop | None = None
+
+
+def install(shop: Shop) -> None:
+    """Correct moto; the shop decides what can be had."""
+    global _shop
+    first = _shop is None
+    _shop = shop
+    if first:
+        _correct()
+
+
+def _open_shop() -> Shop:
+    assert _shop is not None, "corrections.install comes first"
+    return _shop
+
+
+def _selling() -> Market:
+    return _open_shop().market
+
+
+def _correct() -> None:
+    from moto.ec2.models.instances import Instance, InstancePlacement
+    from moto.ec2.responses.fleets import Fleets
+    from moto.ec2.responses.instances import InstanceResponse
+    from moto.ec2.responses.spot_instances import SpotInstances
+    from moto.ec2.utils import filter_dict_attribute_mapping
+    from moto.sts.responses import TokenResponse
+
+    TokenResponse.get_session_token = _with_own_key(TokenResponse.get_session_token)
+    TokenResponse.get_federation_token = _with_own_key(TokenResponse.get_federation_token)
+    Fleets.create_fleet = _at_once(Fleets.create_fleet)
+    SpotInstances.describe_spot_price_history = _spot_prices
+    InstanceResponse.describe_instances = _with_every_tag(InstanceResponse.describe_instances)
+    InstanceResponse.describe_instance_types = _sold_here(InstanceResponse.describe_instance_types)
+    InstanceResponse.describe_instance_status = _with_ailments(InstanceResponse.describe_instance_status)
+    Instance.private_dns = property(_private_dns)
+    Instance.private_dns_name = property(_private_dns)
+    Instance.spot_instance_request_id = None
+    Instance.capacity_reservation_id = None
+    Instance.capacity_reservation_specification = None
+    InstancePlacement.group_id = None
+    InstancePlacement.partition_number = None
+    filter_dict_attribute_mapping.setdefault("iam-instance-profile.arn", "iam_instance_profile.Arn")
+
+
+def _at_once(plain: Method) -> Method:
+    """Fleets of the type instant are answered with their machines."""
+
+    def create_fleet(self: Any) -> Any:
+        from moto.core.responses import ActionResult
+
+        if self._get_param("Type") != "instant":
+            return plain(self)
+        self.error_on_dryrun()
+        names = (
+            "LaunchTemplateConfigs",
+            "TargetCapacitySpecification",
+            "TagSpecifications",
+            "ClientToken",
+            "OnDemandOptions",
+            "SpotOptions",
+        )
+        asked = {name: self._get_param(name) for name in names}
+        return ActionResult(create(self.ec2_backend, _open_shop(), asked))
+
+    return create_fleet
+
+
+def _with_own_key(plain: Method) -> Method:
+    """Sessions have keys of their own; moto gives all of them the one in AWS's documentation."""
+
+    def answer(self: Any) -> Any:
+        from moto.backends import get_backend
+        from moto.sts.utils import random_session_token
+
+        found = plain(self)
+        given = found.result["Credentials"]
+        key = get_backend("iam")[self.current_account][self.partition].create_temp_access_key()
+        key.session = random_session_token(), given["Expiration"].replace(tzinfo=UTC)
+        given |= {
+            "AccessKeyId": key.access_key_id,
+            "SecretAccessKey": key.secret_access_key,
+            "SessionToken": key.session[0],
+        }
+        return found
+
+    return answer
+
+
+def _sold_here(plain: Method) -> Method:
+    """Only what the region sells; moto shows every type everywhere."""
+
+    def describe_instance_types(self: Any) -> Any:
+        answer = plain(self)
+        if not self._get_param("InstanceTypes", []):
+            every = answer.result["InstanceTypes"]
+            answer.result["InstanceTypes"] = [one for one in every if _selling().sells(one["InstanceType"])]
+        return answer
+
+    return describe_instance_types
+
+
+def _with_ailments(plain: Method) -> Method:
+    """Of machines that are ill, what fails and since when; moto's are always well."""
+
+    def describe_instance_status(self: Any) -> Any:
+        from moto.core.responses import ActionResult
+
+        impaired, wanted = _selling().impaired, self._filters_from_querystring()
+        rows = []
+        for instance in plain(self).result["InstanceStatuses"]:
+            ill = instance.id in impaired
+            found = {"instance-status.status": "impaired" if ill else "ok", "system-status.status": "ok"}
+            if all(found.get(name, "") in wanted[name] for name in (*found, "event.code") if name in wanted):
+                rows.append(_ill(instance, impaired[instance.id]) if ill else instance)
+        return ActionResult({"InstanceStatuses": rows})
+
+    return describe_instance_status
+
+
+def _ill(instance: Any, since: datetime) -> dict[str, Any]:
+    failed = {"Status": "impaired", "Details": [{"Name": "reachability", "Status": "failed", "ImpairedSince": since}]}
+    return {
+        "InstanceId": instance.id,
+        "AvailabilityZone": instance._placement.zone,
+        "Events": [],
+        "InstanceState": {"Name": instance.state, "Code": instance._state.code},
+        "InstanceStatus": failed,
+        "SystemStatus": {"Status": "ok", "Details": []},
+    }
+
+
+def _spot_prices(self: Any) -> Any:
+    """The market's prices, of what it sells."""
+    from moto.core.responses import ActionResult
+
+    wanted = self._get_param("InstanceTypes", [])
+    rows = self.ec2_backend.describe_spot_price_history(wanted, self._filters_from_querystring())
+    now = wall().strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    history = []
+    for row in rows:
+        if not _selling().sells(row["InstanceType"]):
+            continue
+        price = _selling().spot(row["InstanceType"], row["Location"])
+        if price is not None:
+            history.append(
+                {
+                    "InstanceType": row["InstanceType"],
+                    "AvailabilityZone": row["Location"],
+                    "Timestamp": now,
+                    "ProductDescription": "Linux/UNIX",
+                    "SpotPrice": f"{price:.6f}",
+                }
+            )
+    return ActionResult({"SpotPriceHistory": history})
+
+
+def _with_every_tag(plain: Method) -> Method:
+    """moto lets the last of two filters of one name win; EC2 wants both."""
+
+    def describe_instances(self: Any) -> Any:
+        keys = [entry["Values"] for entry in self._get_param("Filters", []) if entry["Name"] == "tag-key"]
+        answer = plain(self)
+        if len(keys) > 1:
+            for reservation in answer.result["Reservations"]:
+                reservation.instances[:] = [
+                    i
+                    for i in reservation.instances
+                    if all(any(tag["key"] in values for tag in i.get_tags()) for values in keys)
+                ]
+        return answer
+
+    return describe_instances
+
+
+def _private_dns(self: Any) -> str:
+    address = str(self.private_ip).replace(".", "-")
+    region = self.region_name
+    return f"ip-{address}.ec2.internal" if region == "us-east-1" else f"ip-{address}.{region}.compute.internal"

@@ -1,0 +1,1 @@
+"""Invariants that every scenario and every test of a running lab ends with."""

@@ -1,0 +1,356 @@
+"""What an autoscaler must never do, whatever was broken: judged on every write it makes, from outside.
+
+The numbers are those of the field's incidents: I1 buying in vain ends, I2 nothing is bought in a rush, I3 nobody is
+bought for twice, I4 nothing leaks, I5 nothing goes for a drift that is not there, I6 budgets hold and safe mode is
+kept, I7 the replacement is there first, I8 only what was given up is terminated, I9 nobody is moved for cost all the
+time, I10 the cloud is not flooded, I11 whatever the cloud refuses is answered, I12 no claim drifts from the NodePool
+that it was made from. Each look costs what changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.controllers.disruption.drift_loops import FROM_OBJECTS
+from dovetail.controllers.disruption.queue import COMMAND
+from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.apiserver.store import Event
+from dovetail.lab.faults.cloud import SLANDER, Seller
+from dovetail.model import wellknown
+from dovetail.model.kinds import budgets
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+
+LOOK, HOUR = 60.0, 3600.0
+#: Machines bought for one and the same pod within an hour.
+ATTEMPTS = 8
+#: Machines bought within a while: so many for each pod of its busiest moment, and a few.
+WINDOW, FOR_EACH, ANYWAY = 600.0, 3, 10
+#: Claims of a pool written within this many seconds: one for each pod, and a few.
+RUSH = 60.0
+#: How long a claim whose launch was refused may keep silent about it.
+SILENT = 60.0
+#: How long two machines may be on their way for one pod, and a machine or a claim be without the other.
+DOUBLE, ORPHAN = 60.0, 600.0
+#: Moves for cost an hour, for each pod of a workload and anyway.
+MOVES, MOVES_ANYWAY = 3, 3
+#: A claim written so many seconds after its NodePool changed was planned from the changed NodePool.
+PLANNED_WITHIN_S = 60.0
+#: Calls of the cloud a second, over a minute; but those for single machines that a real cloud is asked for together.
+CALLS = 10.0
+GATHERED = frozenset({"get", "launch", "terminate"})
+VOLUNTARY = frozenset({"Empty", "Drifted", "Underutilized"})
+#: A repair keeps to budgets as well, but not to the safe mode that many ill machines cause.
+BUDGETED = VOLUNTARY | {"Unhealthy"}
+
+
+class _Resident(msgspec.Struct, frozen=True):
+    node: str
+    owner: str
+
+
+class _Mates:
+    """The machines that count for the budgets of their pools, and those of them that are going: kept by the write."""
+
+    def __init__(self) -> None:
+        self._there: dict[str, Counter[tuple[str, bool]]] = {}
+        self._nodes: set[str] = set()
+        self._counts: Counter[tuple[str, bool]] = Counter()
+
+    def of(self, pool: str) -> tuple[int, int]:
+        """How many a pool has, and how many of them are disrupted."""
+        going = self._counts[pool, True]
+        return self._counts[pool, False] + going, going
+
+    def node(self, name: str, there: bool) -> None:
+        if there != (name in self._nodes):
+            (self._nodes.add if there else self._nodes.discard)(name)
+            (self._counts.update if there else self._counts.subtract)(self._there.get(name, ()))
+
+    def claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        for claim, by in ((old, -1), (new, 1)):
+            if claim is not None and claim.status.node_name and _counts(claim):
+                name, kind = claim.status.node_name, (claim.node_pool or "", _reason(claim) in BUDGETED)
+                here = self._there.setdefault(name, Counter())
+                here[kind] += by
+                if not here[kind]:
+                    del here[kind]
+                if not here:
+                    del self._there[name]
+                self._counts[kind] += by if name in self._nodes else 0
+
+
+class Promises:
+    """`broken` are the promises that were not kept, each told once."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        clock: Clock,
+        cloud: Seller,
+        safe: Callable[[], bool],
+        told: Callable[[], datetime] | None = None,
+    ) -> None:
+        self.broken: list[str] = []
+        self._clock = clock
+        self._cloud = cloud
+        self._safe = safe
+        #: The time as the autoscaler knows it: with a wrong clock nobody keeps to a schedule.
+        self._told = told or clock.now
+        self._claims: dict[str, NodeClaim] = {}
+        self._mates = _Mates()
+        #: The claims by the machine they have, and those whose machine is not ready yet.
+        self._owners: dict[str, str] = {}
+        self._coming: dict[str, NodeClaim] = {}
+        self._pools: dict[str, NodePool] = {}
+        #: Since when each NodePool has had its generation, and which generation each claim was surely made from.
+        self._demands: dict[str, tuple[int, float]] = {}
+        self._made_from: dict[str, int] = {}
+        self._pods: dict[str, _Resident] = {}
+        self._sizes: Counter[str] = Counter()
+        self._busiest: deque[tuple[float, int]] = deque()
+        self._bought: deque[float] = deque()
+        self._attempts: dict[str, deque[float]] = {}
+        self._created: dict[str, deque[float]] = {}
+        self._refused: dict[str, str] = {}
+        self._moved: dict[str, deque[float]] = {}
+        self._doubts: dict[str, float] = {}
+        self._calls = 0
+        cloud.on_terminate = self._terminated
+        cloud.on_refuse = self._refuse
+        server.store.observers.append(self._written)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            self.look()
+
+    def look(self) -> None:
+        """What shows with time alone: doubts that last, and calls that add up."""
+        now = self._clock.monotonic()
+        standing = dict(self._doubtful())
+        self._doubts = {what: self._doubts.get(what, now) for what in standing}
+        for what, since in self._doubts.items():
+            if now - since > standing[what]:
+                self._break(what)
+        calls = sum(count for name, count in self._cloud.calls.items() if name not in GATHERED)
+        if calls - self._calls > CALLS * LOOK:
+            self._break(f"I10: {calls - self._calls} calls of the cloud within {LOOK:g} s")
+        self._calls = calls
+
+    def _doubtful(self) -> Iterator[tuple[str, float]]:
+        """What must not last, and for how long it may."""
+        standing = {each.provider_id for each in self._cloud.standing()}
+        for provider in standing - self._owners.keys():
+            yield f"I4: machine {provider} has no claim", ORPHAN
+        for provider in self._owners.keys() - standing:
+            yield f"I4: claim {self._owners[provider]} has no machine", ORPHAN
+        served: dict[str, str] = {}
+        for name, claim in self._coming.items():
+            for uid in _pods_of(claim):
+                if uid in self._pods and not self._pods[uid].node and served.setdefault(uid, name) != name:
+                    yield f"I3: {served[uid]} and {name} are both bought for pod {uid}", DOUBLE
+        yield from self._unanswered()
+
+    def _unanswered(self) -> Iterator[tuple[str, float]]:
+        """Launches that the cloud refused and whose claims neither say so nor are given up."""
+        waiting = {claim.metadata.uid: claim for claim in self._claims.values() if self._refused}
+        for uid, reason in tuple(self._refused.items()):
+            claim = waiting.get(uid)
+            launched = claim.condition("Launched") if claim is not None else None
+            told = launched is not None and launched.reason != "AwaitingReconciliation"
+            if claim is None or claim.metadata.deletion_timestamp is not None or told:
+                del self._refused[uid]
+            else:
+                yield f"I11: claim {claim.name} does not say that its launch was refused ({reason})", SILENT
+
+    def _break(self, what: str) -> None:
+        if what not in self.broken:
+            self.broken.append(what)
+
+    # Writes
+
+    def _written(self, event: Event) -> None:
+        if event.table == "/pods":
+            self._pod(event)
+        elif event.table == "/nodes":
+            self._mates.node(event.key, event.record is not None)
+        elif event.table == "karpenter.sh/nodepools":
+            if event.record is None:
+                self._pools.pop(event.key, None)
+            else:
+                self._pools[event.key] = pool = msgspec.convert(event.record.obj, NodePool, strict=False)
+                if self._demands.get(event.key, (None,))[0] != pool.metadata.generation:
+                    self._demands[event.key] = (pool.metadata.generation, self._clock.monotonic())
+        elif event.table == "karpenter.sh/nodeclaims":
+            self._claim(event)
+
+    def _pod(self, event: Event) -> None:
+        if event.record is None:
+            if event.previous is not None:
+                self._pod_gone(event.previous.obj["metadata"]["uid"])
+            return
+        metadata = event.record.obj["metadata"]
+        owners = metadata.get("ownerReferences") or ()
+        if any(each["kind"] in ("DaemonSet", "Node") for each in owners):
+            return
+        owner = next((each["uid"] for each in owners if each.get("controller")), metadata["uid"])
+        known = self._pods.get(metadata["uid"])
+        self._sizes[owner] += 1
+        if known is not None:
+            self._sizes[known.owner] -= 1
+        else:
+            now, count = self._clock.monotonic(), len(self._pods) + 1
+            while self._busiest and self._busiest[-1][1] <= count:
+                self._busiest.pop()
+            self._busiest.append((now, count))
+        self._pods[metadata["uid"]] = _Resident(event.record.obj["spec"].get("nodeName", ""), owner)
+
+    def _pod_gone(self, uid: str) -> None:
+        self._attempts.pop(uid, None)
+        gone = self._pods.pop(uid, None)
+        if gone is not None:
+            self._sizes[gone.owner] -= 1
+
+    def _claim(self, event: Event) -> None:
+        old = self._claims.pop(event.key, None)
+        new = msgspec.convert(event.record.obj, NodeClaim, strict=False) if event.record is not None else None
+        self._mates.claim(old, new)
+        self._coming.pop(event.key, None)
+        if old is not None and self._owners.get(old.status.provider_id) == event.key:
+            del self._owners[old.status.provider_id]
+        if new is None:
+            self._made_from.pop(event.key, None)
+            return
+        self._claims[event.key] = new
+        if new.status.provider_id:
+            self._owners[new.status.provider_id] = event.key
+        if new.metadata.deletion_timestamp is None and not new.is_true("Initialized"):
+            self._coming[event.key] = new
+        self._changed(event, old, new)
+
+    def _changed(self, event: Event, old: NodeClaim | None, new: NodeClaim) -> None:
+        if event.previous is None:
+            self._creation(new)
+            generation, since = self._demands.get(new.node_pool or "", (0, 0.0))
+            if generation and self._clock.monotonic() - since >= PLANNED_WITHIN_S:
+                self._made_from[event.key] = generation
+        if new.status.provider_id and not (old and old.status.provider_id):
+            self._purchase(new)
+        if new.is_true("Drifted") and not (old and old.is_true("Drifted")):
+            self._drift(new)
+        if new.is_true("DisruptionReason") and not (old and old.is_true("DisruptionReason")):
+            self._disruption(new)
+        if new.metadata.deletion_timestamp and not (old and old.metadata.deletion_timestamp):
+            self._removal(new)
+
+    def _creation(self, claim: NodeClaim) -> None:
+        name = claim.node_pool or ""
+        made = len(_recent(self._created.setdefault(name, deque()), self._clock.monotonic(), RUSH))
+        if made > self._demand() + ANYWAY:
+            self._break(f"I2: {made} claims of {name} were written within {RUSH:g} s, for at most {self._demand()}")
+
+    def _refuse(self, uid: str, reason: str) -> None:
+        """A launch was refused: the claim has cost nothing, and another may take its place."""
+        claim = next((each for each in self._claims.values() if each.metadata.uid == uid), None)
+        made = self._created.get(claim.node_pool or "") if claim is not None and uid not in self._refused else None
+        if made:
+            made.popleft()
+        self._refused[uid] = reason
+
+    def _demand(self) -> int:
+        """The most that machines can have been wanted for lately: pods, and the machines of static pools."""
+        since = self._clock.monotonic() - WINDOW
+        while len(self._busiest) > 1 and self._busiest[1][0] <= since:
+            self._busiest.popleft()
+        pods = self._busiest[0][1] if self._busiest else 0
+        return pods + sum(each.spec.replicas or 0 for each in self._pools.values())
+
+    def _purchase(self, claim: NodeClaim) -> None:
+        now = self._clock.monotonic()
+        for uid in _pods_of(claim):
+            if len(_recent(self._attempts.setdefault(uid, deque()), now, HOUR)) > ATTEMPTS:
+                self._break(f"I1: more than {ATTEMPTS} machines were bought for pod {uid} within an hour")
+        bought = len(_recent(self._bought, now, WINDOW))
+        if bought > FOR_EACH * self._demand() + ANYWAY:
+            self._break(f"I1: {bought} machines were bought within {WINDOW:g} s, for at most {self._demand()}")
+
+    def _drift(self, claim: NodeClaim) -> None:
+        condition, pool = claim.condition("Drifted"), self._pools.get(claim.node_pool or "")
+        reason = condition.reason if condition is not None else ""
+        if pool is not None and reason in FROM_OBJECTS and self._made_from.get(claim.name) == pool.metadata.generation:
+            self._break(f"I12: {claim.name} drifts ({reason}) from the NodePool {pool.name} that it was made from")
+
+    def _disruption(self, claim: NodeClaim) -> None:
+        condition = claim.condition("DisruptionReason")
+        reason = condition.reason if condition is not None else ""
+        pool = self._pools.get(claim.node_pool or "")
+        if reason not in BUDGETED or pool is None:
+            return
+        drifted = claim.condition("Drifted")
+        if reason == "Drifted" and drifted is not None and drifted.reason == SLANDER:
+            self._break(f"I5: {claim.name} goes for a drift that the cloud only talked of")
+        if reason in VOLUNTARY and self._safe():
+            self._break(f"I6: {claim.name} is disrupted ({reason}) in safe mode")
+        mates, going = self._mates.of(pool.name)
+        allowed = budgets.allowance(pool.spec.disruption.budgets, reason, mates, self._told()).nodes
+        if going > allowed:
+            self._break(f"I6: {going} machines of {pool.name} are disrupted at once, {allowed} may be ({reason})")
+        if reason == "Underutilized":
+            self._move(claim)
+
+    def _move(self, claim: NodeClaim) -> None:
+        now = self._clock.monotonic()
+        for owner in [each.owner for each in self._pods.values() if each.node == claim.status.node_name]:
+            moves = len(_recent(self._moved.setdefault(owner, deque()), now, HOUR))
+            size = self._sizes[owner]
+            if moves > MOVES * size + MOVES_ANYWAY:
+                self._break(f"I9: the {size} pods of {owner} were moved {moves} times within an hour for cost")
+
+    def _removal(self, claim: NodeClaim) -> None:
+        if _reason(claim) not in ("Drifted", "Underutilized", "Unhealthy") or self._lost(claim.status.provider_id):
+            return
+        for each in self._coming.values():
+            if f'"claim":"{claim.name}"' in each.metadata.annotations.get(COMMAND, ""):
+                self._break(f"I7: {claim.name} goes before its replacement {each.name} is ready")
+
+    def _lost(self, provider_id: str) -> bool:
+        """Whether a machine ended by itself, or others than the autoscaler gave it up."""
+        standing = (each.provider_id for each in self._cloud.standing())
+        return provider_id in self._cloud.given_up or provider_id not in standing
+
+    def _terminated(self, provider_id: str) -> None:
+        claim = self._claims.get(self._owners.get(provider_id, ""))
+        if claim is not None and claim.metadata.deletion_timestamp is None:
+            self._break(f"I8: machine {provider_id} is terminated and its claim {claim.name} is not deleted")
+
+
+def _counts(claim: NodeClaim) -> bool:
+    """Whether a machine counts for budgets, once it has a node."""
+    ready = claim.is_true("Initialized") or claim.is_true("Rebooting")
+    return ready and not claim.is_true("InstanceTerminating")
+
+
+def _reason(claim: NodeClaim) -> str:
+    found = claim.condition("DisruptionReason")
+    return found.reason if found is not None and found.status == "True" else ""
+
+
+def _pods_of(claim: NodeClaim) -> list[str]:
+    """The uids of the pods a claim was bought for."""
+    text = claim.metadata.annotations.get(wellknown.PODS, "")
+    return [each for each in text.split(",") if each]
+
+
+def _recent(times: deque[float], now: float, window: float) -> deque[float]:
+    """Add a moment and forget those before the window."""
+    times.append(now)
+    while times[0] <= now - window:
+        times.popleft()
+    return times

@@ -1,0 +1,80 @@
+"""What must hold at every moment, whatever was broken: checked on every write, not at the end.
+
+Violations are collected with the object's recent story, so that a failure tells how it came about.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.apiserver.store import Event, Store
+from dovetail.lab.checks.pdb import Guards
+from dovetail.lab.checks.replicasets import Staffing
+
+STORY = 8
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+class Invariants:
+    """Watches the store of an API server."""
+
+    def __init__(self, server: ApiServer, staffing: Staffing | None = None) -> None:
+        self.violations: list[str] = []
+        self._guards = Guards(server.store)
+        self._staffing = staffing
+        self._nodes: dict[str, str] = {}
+        self._story: dict[str, deque[str]] = {}
+        self._latest = 0
+        self._take_stock(server.store)
+        server.store.observers.append(self._written)
+
+    def _take_stock(self, store: Store) -> None:
+        """What was there before counts as written now."""
+        for table in ("/namespaces", "apps/replicasets", "/pods", "policy/poddisruptionbudgets"):
+            for record in store.table(table).records.values():
+                self._seen(Event(record.rv, table, record, None, 0.0))
+
+    def check(self) -> None:
+        """Raise if anything was ever wrong."""
+        if self._staffing is not None:
+            self.violations += self._staffing.overdue()
+        if self.violations:
+            raise Broken("\n".join(self.violations[:10]))
+
+    def _written(self, event: Event) -> None:
+        self._order(event)
+        self._seen(event)
+
+    def _seen(self, event: Event) -> None:
+        if event.table == "/pods":
+            self._pod(event)
+        self.violations += self._guards.written(event)
+        if self._staffing is not None:
+            self.violations += self._staffing.written(event)
+
+    def _order(self, event: Event) -> None:
+        """No acknowledged write is lost: versions only grow, for the cluster and for each object."""
+        if event.rv <= self._latest:
+            self.violations.append(f"{event.table} {event.key}: version {event.rv} after {self._latest}")
+        self._latest = max(self._latest, event.rv)
+
+    def _pod(self, event: Event) -> None:
+        if event.record is None:
+            if event.previous is not None:
+                uid = event.previous.obj["metadata"]["uid"]
+                self._nodes.pop(uid, None)
+                self._story.pop(uid, None)
+            return
+        obj = event.record.obj
+        uid, node = obj["metadata"]["uid"], obj["spec"].get("nodeName", "")
+        story = self._story.setdefault(uid, deque(maxlen=STORY))
+        story.append(f"{event.rv}: {obj.get('status', {}).get('phase')} on {node or 'no node'}")
+        before = self._nodes.get(uid, "")
+        if before and node != before:
+            self.violations.append(f"pod {event.key} is on {node or 'no node'} and was on {before}: {list(story)}")
+        if node:
+            self._nodes[uid] = node

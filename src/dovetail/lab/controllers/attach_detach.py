@@ -1,0 +1,112 @@
+"""VolumeAttachments: a volume is attached to the node of the pod that uses it, and detached when the last has left."""
+
+from __future__ import annotations
+
+from dovetail.kube.errors import AlreadyExists, NotFound
+from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, VOLUMEATTACHMENTS
+from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.pods import finished
+from dovetail.lab.controllers.views import Json, PodView
+from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.event_recorder import Involved
+from dovetail.lab.kubelet.node import hash_of
+
+ATTACH_SECONDS = 2.0
+
+
+class Attachments:
+    """Attaches and detaches CSI volumes."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+        self._claims = kit.store(PERSISTENTVOLUMECLAIMS)
+        self._volumes = kit.store(PERSISTENTVOLUMES)
+        self._attachments = kit.store(VOLUMEATTACHMENTS)
+        self._since: dict[str, float] = {}
+        self._uses: dict[str, dict[str, str]] = {}
+        self.worker = Worker("attachdetach", self._reconcile)
+        kit.pods.listen(self._pod_changed)
+        self._claims.listen(self._claim_changed)
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        pod = new or old
+        assert pod is not None
+        for name in pod.claims:
+            key = f"{pod.metadata.namespace}/{name}"
+            users = self._uses.setdefault(key, {})
+            if new is not None and new.spec.node_name and not finished(new):
+                users[pod.metadata.key] = new.spec.node_name
+            else:
+                users.pop(pod.metadata.key, None)
+            self.worker.add(key)
+
+    def _claim_changed(self, old: Json | None, new: Json | None) -> None:
+        if new is not None:
+            self.worker.add(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
+
+    async def _reconcile(self, key: str) -> float | None:
+        claim = self._claims.get(key)
+        volume = self._volumes.get(claim["spec"].get("volumeName", "")) if claim is not None else None
+        if volume is None or "csi" not in volume["spec"]:
+            return None
+        wanted = sorted(set(self._uses.get(key, {}).values()))
+        name = volume["metadata"]["name"]
+        mine = [each for each in self._attachments.all() if each["spec"]["source"].get("persistentVolumeName") == name]
+        for each in mine:
+            if each["spec"]["nodeName"] not in wanted:
+                await self._detach(each)
+        taken = [each["spec"]["nodeName"] for each in mine if each["spec"]["nodeName"] not in wanted]
+        if taken and "ReadWriteOnce" in volume["spec"].get("accessModes", []):
+            return 1.0
+        waits = [await self._attach(key, volume, node) for node in wanted]
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    async def _attach(self, key: str, volume: Json, node: str) -> float | None:
+        name = attachment_name(volume, node)
+        found = self._attachments.get(name)
+        if found is None:
+            body = {
+                "metadata": {"name": name},
+                "spec": {
+                    "attacher": volume["spec"]["csi"]["driver"],
+                    "nodeName": node,
+                    "source": {"persistentVolumeName": volume["metadata"]["name"]},
+                },
+            }
+            try:
+                found = await self._kit.kube.create(VOLUMEATTACHMENTS, body)
+            except AlreadyExists:
+                return 0.2
+            await self._attachments.seen(found["metadata"]["resourceVersion"])
+            self._since[name] = self._kit.clock.monotonic()
+        if found.get("status", {}).get("attached"):
+            return None
+        left = self._since.setdefault(name, self._kit.clock.monotonic()) + ATTACH_SECONDS - self._kit.clock.monotonic()
+        if left > 0:
+            return left
+        body = {"status": {"attached": True}}
+        await self._kit.kube.patch(VOLUMEATTACHMENTS, name, body, subresource="status")
+        self._tell(key, volume, node)
+        return None
+
+    def _tell(self, key: str, volume: Json, node: str) -> None:
+        for pod_key, where in self._uses.get(key, {}).items():
+            pod = self._kit.pods.get(pod_key)
+            if pod is not None and where == node:
+                text = f'AttachVolume.Attach succeeded for volume "{volume["metadata"]["name"]}" '
+                self._kit.recorder.normal(Involved.of("v1", PODS.kind, pod.metadata), "SuccessfulAttachVolume", text)
+
+    async def _detach(self, attachment: Json) -> None:
+        self._since.pop(attachment["metadata"]["name"], None)
+        try:
+            await self._kit.kube.delete(VOLUMEATTACHMENTS, attachment["metadata"]["name"])
+        except NotFound:
+            return
+
+
+def attachment_name(volume: Json, node: str) -> str:
+    """`csi-` and a hash of handle, driver and node, so that attaching twice is attaching once."""
+    csi = volume["spec"]["csi"]
+    one = hash_of(f"{csi['volumeHandle']}{csi['driver']}{node}")
+    two = hash_of(f"{node}{csi['driver']}{csi['volumeHandle']}")
+    return f"csi-{one:032x}{two:032x}"

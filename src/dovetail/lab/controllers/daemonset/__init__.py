@@ -1,0 +1,1 @@
+"""DaemonSet: the decision, rolling updates and the controller."""

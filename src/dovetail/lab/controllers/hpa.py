@@ -1,0 +1,22 @@
+"""The horizontal autoscaler as one of the lab's controllers: it speaks with the controller manager's voice."""
+
+from __future__ import annotations
+
+from dovetail.autoscalers.hpa.controller import HorizontalAutoscaling
+from dovetail.autoscalers.hpa.decision import Saying
+from dovetail.autoscalers.hpa.spec import Autoscaler
+from dovetail.clock import Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.resources import HPAS
+from dovetail.lab.event_recorder import Involved, Recorder
+
+
+def horizontal(kube: Kube, clock: Clock, recorder: Recorder) -> HorizontalAutoscaling:
+    """The controller, whose events `recorder` writes."""
+
+    def say(asked: Autoscaler, saying: Saying) -> None:
+        about = Involved.of(HPAS.api_version, HPAS.kind, asked.metadata)
+        record = recorder.normal if saying.type == "Normal" else recorder.warning
+        record(about, saying.reason, saying.message)
+
+    return HorizontalAutoscaling(kube, clock, say)

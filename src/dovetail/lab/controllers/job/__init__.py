@@ -1,0 +1,1 @@
+"""Job: the decision, indexes, failure policy, backoff and the controller."""

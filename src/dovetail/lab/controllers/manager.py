@@ -1,0 +1,113 @@
+"""The controller manager: every workload controller on one set of stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.resources import REPLICATIONCONTROLLERS
+from dovetail.lab.controllers.attach_detach import Attachments
+from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.cronjobs import CronJobs
+from dovetail.lab.controllers.daemonset.controller import DaemonSets
+from dovetail.lab.controllers.deployment.controller import Deployments
+from dovetail.lab.controllers.endpoints import Endpoints
+from dovetail.lab.controllers.endpoints_mirroring import EndpointMirroring
+from dovetail.lab.controllers.endpointslices import EndpointSlices
+from dovetail.lab.controllers.hpa import horizontal
+from dovetail.lab.controllers.job.controller import Jobs
+from dovetail.lab.controllers.namespaces import Namespaces
+from dovetail.lab.controllers.nodelifecycle import Liveness, NodeLifecycle
+from dovetail.lab.controllers.pdb import DisruptionBudgets
+from dovetail.lab.controllers.podgc import PodGarbage
+from dovetail.lab.controllers.replicaset import ReplicaSets
+from dovetail.lab.controllers.resourcequotas import ResourceQuotas
+from dovetail.lab.controllers.serviceaccounts import ServiceAccounts
+from dovetail.lab.controllers.statefulset.controller import StatefulSets
+from dovetail.lab.controllers.tainteviction import TaintEviction
+from dovetail.lab.controllers.volume.controller import Volumes
+from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.event_recorder import Recorder, Tell
+
+Job = Callable[[], Coroutine[Any, Any, None]]
+
+
+class ControllerManager:
+    """Builds the controllers; `run` keeps them running."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        clock: Clock,
+        chance: Chance,
+        *,
+        liveness: Liveness | None = None,
+        quiet: bool = False,
+        tell: Tell | None = None,
+        lean: bool = False,
+        certificate: str = "",
+    ) -> None:
+        self._recorders: dict[str, Recorder] = {}
+
+        def recorder(component: str) -> Recorder:
+            made = Recorder(kube, clock, component, quiet=quiet, tell=tell)
+            return self._recorders.setdefault(component, made)
+
+        def kit(component: str) -> Kit:
+            return base.saying(recorder(component))
+
+        base = Kit(kube, clock, chance, recorder("controller-manager"))
+        self.kit = base
+        lifecycle = NodeLifecycle(base, recorder("node-controller"), liveness)
+        garbage = PodGarbage(base)
+        autoscaling = horizontal(kube, clock, recorder("horizontal-pod-autoscaler"))
+        self._workers: list[Worker] = [
+            Deployments(kit("deployment-controller")).worker,
+            ReplicaSets(kit("replicaset-controller")).worker,
+            ReplicaSets(kit("replication-controller"), REPLICATIONCONTROLLERS).worker,
+            StatefulSets(kit("statefulset-controller")).worker,
+            DaemonSets(kit("daemonset-controller")).worker,
+            Jobs(kit("job-controller")).worker,
+            CronJobs(kit("cronjob-controller")).worker,
+            EndpointSlices(kit("endpoint-slice-controller")).worker,
+            DisruptionBudgets(kit("controllermanager")).worker,
+            Namespaces(base).worker,
+            ServiceAccounts(base, certificate).worker,
+            ResourceQuotas(base).worker,
+            Volumes(kit("persistentvolume-controller"), recorder("ebs.csi.aws.com")).worker,
+            Attachments(kit("attachdetach-controller")).worker,
+            lifecycle.worker,
+            TaintEviction(base, recorder("taint-eviction-controller")).worker,
+        ]
+        if not lean:  # large simulations do without the older form of slices, and gather what comes together
+            self._workers.append(Endpoints(kit("endpoint-controller")).worker)
+            self._workers.append(EndpointMirroring(base).worker)
+            for worker in self._workers:
+                worker.gather = 0.0
+        self._jobs: list[tuple[str, Job]] = [
+            ("node monitor", lifecycle.run),
+            ("pod garbage", garbage.run),
+            ("horizontal autoscaling", autoscaling.run),
+        ]
+
+    async def run(self) -> None:
+        """Fill the stores, then work for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for resource, informer in self.kit.informers.items():
+                tasks.create_task(informer.run(), name=f"store {resource.plural}")
+            for component, recorder in self._recorders.items():
+                tasks.create_task(recorder.run(), name=f"events {component}")
+            for informer in list(self.kit.informers.values()):
+                await informer.synced.wait()
+            for worker in self._workers:
+                tasks.create_task(worker.run(), name=f"controller {worker.name}")
+            for name, job in self._jobs:
+                tasks.create_task(job(), name=name)
+
+    @property
+    def idle(self) -> bool:
+        return all(worker.idle for worker in self._workers)

@@ -1,0 +1,1 @@
+"""StatefulSet: the decision and its controller."""

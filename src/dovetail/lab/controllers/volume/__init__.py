@@ -1,0 +1,1 @@
+"""PersistentVolume and PersistentVolumeClaim: the binder and its controller."""

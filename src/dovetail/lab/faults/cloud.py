@@ -1,0 +1,131 @@
+"""A seller that errs: the simulated cloud with the answers that have taken down whole fleets.
+
+Empty lists, a page too few, false words about drift, answers that get lost after the deed, lost permission. Each
+lapse has a name and ends by itself; without one the seller is the plain one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, cast
+
+from dovetail.cloud.provider import CloudError, Interruption, Launch, Machine, MachineNotFound, Remedy
+from dovetail.cloud.simulated.provider import SimulatedCloud
+from dovetail.lab.faults.kinds import UnknownFault
+from dovetail.model.instance_type import InstanceType
+
+#: What can be wrong with the seller, in words.
+LAPSES: Mapping[str, str] = {
+    "empty-types": "says that nothing is for sale",
+    "half-types": "forgets half of what is for sale",
+    "shared-types": "hands everybody the same list, which somebody empties",
+    "half-machines": "forgets half of the machines",
+    "empty-machines": "knows none of the machines, as with credentials of another account",
+    "false-drift": "says that every machine has the wrong image",
+    "lost-answers": "launches and terminates, and the answer is lost",
+    "denied": "denies every call",
+    "unreachable": "does not answer",
+}
+#: The drift that this seller speaks of and that never is.
+SLANDER = "AMIDrift"
+#: Seconds after which somebody empties a list that was handed to everybody.
+EMPTIED_AFTER = 1.0
+
+
+async def _nothing() -> None:
+    return
+
+
+class Seller(SimulatedCloud):
+    """`lapses` are those that began, each with its end; `given_up` are machines that others gave up."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.lapses: dict[str, float] = {}
+        self.given_up: set[str] = set()
+        #: Machines that fail their status checks.
+        self.ill: set[str] = set()
+        #: Told the id of every machine that somebody asks to terminate.
+        self.on_terminate: Callable[[str], None] = lambda provider_id: None
+        #: Awaited after every launch and termination, before its caller has the answer.
+        self.on_deed: Callable[[], Awaitable[None]] = _nothing
+        #: Told the token of every launch that is refused, and why.
+        self.on_refuse: Callable[[str, str], None] = lambda token, reason: None
+
+    def err(self, kind: str, seconds: float) -> str:
+        """Begin a lapse; returns what it is, in words."""
+        if kind not in LAPSES:
+            raise UnknownFault(f"no lapse {kind!r} of a cloud; there are {', '.join(sorted(LAPSES))}")
+        self.lapses[kind] = self._clock.monotonic() + seconds
+        return f"the cloud {LAPSES[kind]} for {seconds:g} s"
+
+    def _errs(self, kind: str) -> bool:
+        return self._clock.monotonic() < self.lapses.get(kind, 0.0)
+
+    async def instance_types(
+        self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
+    ) -> tuple[InstanceType, ...]:
+        types = await super().instance_types(node_pool, node_class)
+        if self._errs("empty-types"):
+            return ()
+        if self._errs("shared-types"):
+            return self._shared(types)
+        return types[: len(types) // 2] if self._errs("half-types") else types
+
+    def _shared(self, types: tuple[InstanceType, ...]) -> tuple[InstanceType, ...]:
+        handed = list(types)
+        asyncio.get_running_loop().call_later(EMPTIED_AFTER, handed.clear)
+        return cast("tuple[InstanceType, ...]", handed)
+
+    async def machines(self) -> tuple[Machine, ...]:
+        found = await super().machines()
+        if self._errs("empty-machines"):
+            return ()
+        return found[: len(found) // 2] if self._errs("half-machines") else found
+
+    async def get(self, provider_id: str) -> Machine:
+        machine = await super().get(provider_id)
+        if self._errs("empty-machines"):
+            raise MachineNotFound(provider_id)
+        return machine
+
+    async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
+        return SLANDER if self._errs("false-drift") else None
+
+    async def launch(self, launch: Launch) -> Machine:
+        try:
+            machine = await super().launch(launch)
+            await self.on_deed()
+            self._lose("launch")
+        except CloudError as problem:
+            self.on_refuse(launch.token, problem.reason)
+            raise
+        return machine
+
+    async def terminate(self, provider_id: str) -> None:
+        self.on_terminate(provider_id)
+        await super().terminate(provider_id)
+        await self.on_deed()
+        self._lose("terminate")
+
+    def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:
+        wanted = tuple(each.rsplit("/", 1)[-1] for each in ids)
+        self.given_up |= {each.provider_id for each in self.standing() if each.provider_id.endswith(wanted)}
+        super().interrupt(ids, kind)
+
+    def _lose(self, call: str) -> None:
+        if self._errs("lost-answers"):
+            raise CloudError("RequestTimeout", f"{call}: no answer within 30 s", Remedy.RETRY)
+
+    async def ailing(self) -> Sequence[Interruption]:
+        ids = tuple(each.provider_id for each in self.standing() if each.provider_id in self.ill)
+        return (Interruption(kind="status-check-failed", provider_ids=ids, received=self._clock.now()),) if ids else ()
+
+    async def _call(self, name: str) -> None:
+        await super()._call(name)
+        if self._errs("denied"):
+            text = f"{name}: you are not authorized to perform this operation"
+            raise CloudError("UnauthorizedOperation", text, Remedy.OPERATOR)
+        if self._errs("unreachable"):
+            raise CloudError("ConnectTimeout", f"{name}: the endpoint does not answer", Remedy.RETRY)

@@ -1,0 +1,124 @@
+"""A node short of memory: it says so, takes no more pods, and evicts the pod that took most beyond its request.
+
+Only pods whose appetite is written on them can do that to a node; where there are none, nothing is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.kube.errors import ApiError, Disconnected
+from dovetail.lab.kubelet.container import Notes
+from dovetail.lab.kubelet.kubelets import Fleet
+from dovetail.lab.kubelet.pod_worker import PodRun
+from dovetail.lab.kubelet.registration import Seat
+from dovetail.lab.load.model import load_of
+from dovetail.lab.metrics import SYSTEM
+from dovetail.model.quantity import quantity, whole
+
+MONITOR_SECONDS = 10.0
+#: A node that had too little is said to have enough after so long.
+TRANSITION_SECONDS = 300.0
+#: Evictions begin when less than this is left.
+THRESHOLD = 100 * 1024**2
+
+
+class Eater(msgspec.Struct, frozen=True):
+    """A pod's memory: (container, bytes used, bytes requested)."""
+
+    run: PodRun
+    uses: tuple[tuple[str, int, int], ...]
+
+    @property
+    def used(self) -> int:
+        return sum(used for _, used, _ in self.uses)
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """Who goes first: above its request, less important, further above."""
+        above = self.used - sum(asked for _, _, asked in self.uses)
+        return above <= 0, self.run.pod.spec.priority, -above
+
+
+def eater(run: PodRun, at: float) -> Eater:
+    """What a pod uses of memory now."""
+    uses = []
+    for each in run.everything:
+        if each.started is not None:
+            asked = each.spec.resources.get("requests", {}).get("memory", "0")
+            used = load_of(each.spec, run.pod.metadata.annotations).memory_at(at - each.started)
+            uses.append((each.spec.name, used, whole(asked)))
+    return Eater(run, tuple(uses))
+
+
+def reason(victim: Eater, available: int) -> str:
+    """Why it was evicted, in the kubelet's words."""
+    text = "The node was low on resource: memory. "
+    text += f"Threshold quantity: {_shown(THRESHOLD)}, available: {max(0, available) // 1024}Ki. "
+    for name, used, asked in victim.uses:
+        if used > asked:
+            text += f"Container {name} was using {used // 1024}Ki, request is {_shown(asked)}, "
+            text += "has larger consumption of memory. "
+    return text
+
+
+def _shown(amount: int) -> str:
+    return str(quantity("memory", amount))
+
+
+class Pressure:
+    """Watches the nodes' memory."""
+
+    def __init__(self, fleet: Fleet, clock: Clock) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._short: dict[str, float] = {}
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(MONITOR_SECONDS)
+            hungry = {run.node for run in map(self._fleet.runs.get, list(self._fleet.hungry)) if run is not None}
+            for node in sorted(hungry | self._short.keys()):
+                seat = self._fleet.seats.get(node)
+                if seat is None or not seat.registered:
+                    self._short.pop(node, None)
+                elif seat.silent_since is None:
+                    await self._look(seat)
+
+    async def _look(self, seat: Seat) -> None:
+        now = self._clock.monotonic()
+        eaters = [eater(run, now) for run in map(self._fleet.runs.get, seat.pods) if run is not None and not run.over]
+        available = seat.machine.capacity["memory"] - SYSTEM[1] - sum(each.used for each in eaters)
+        if available < THRESHOLD:
+            self._short[seat.machine.name] = now
+            await self._press(seat, True)
+            self._evict(seat, eaters, available, now)
+        elif seat.pressed and now - self._short[seat.machine.name] >= TRANSITION_SECONDS:
+            del self._short[seat.machine.name]
+            await self._press(seat, False)
+
+    async def _press(self, seat: Seat, pressed: bool) -> None:
+        if seat.pressed == pressed:
+            return
+        seat.pressed = pressed
+        self._fleet.registration.pressed(seat)
+        try:
+            await self._fleet.registration.post(seat)
+        except (ApiError, Disconnected):
+            return  # the next heartbeat says it
+
+    def _evict(self, seat: Seat, eaters: Sequence[Eater], available: int, now: float) -> None:
+        """One pod at a time: the next look tells whether that was enough."""
+        victim = min((each for each in eaters if each.uses), key=lambda each: each.rank, default=None)
+        if victim is None:
+            return
+        text = reason(victim, available)
+        notes: Notes = [("Warning", "Evicted", text, "")]
+        for each in victim.run.everything:
+            if each.running:
+                notes.append(("Normal", "Killing", f"Stopping container {each.spec.name}", each.field))
+        self._fleet.evict(victim.run, text, notes)

@@ -1,0 +1,324 @@
+"""The autoscaler in a lab in virtual time: the same controllers, a simulated seller, the lab's own kubelets.
+
+Keeps the bill: what the fleet cost, how many machines were bought, how many decisions disrupted somebody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.aws import catalog
+from dovetail.cloud.provider import Machine as Bought
+from dovetail.cloud.simulated.config import Market
+from dovetail.controllers.manager import Autoscaler
+from dovetail.controllers.settings import Settings
+from dovetail.kube.errors import AlreadyExists, ApiError, Disconnected, NotFound
+from dovetail.kube.resources import CRDS, EC2NODECLASSES, NODECLAIMS, NODES
+from dovetail.lab.cluster import Lab
+from dovetail.lab.faults.cloud import Seller
+from dovetail.lab.instances import Machine, host_name
+from dovetail.lab.scenario.processes import Fuse, Replica
+from dovetail.model.instance_type import InstanceType, Offering
+from dovetail.model.kinds import crds
+from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED
+
+HOUR = 3600.0
+#: Seconds between looks at prices that move.
+REPRICED = 5.0
+#: Seconds after which a cloud's own controller is sure that a machine is gone.
+GONE = 60.0
+#: A reserved machine costs next to nothing more, and still more if it is larger.
+PAID_ALREADY = 10_000_000.0
+RESERVATION = ("karpenter.k8s.aws/capacity-reservation-id", "karpenter.k8s.aws/capacity-reservation-type")
+#: Somebody who does something to every machine that boots, given its name.
+Meddler = Callable[[str], Awaitable[None]]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """`families` narrows what is sold; `reserved` are machines of a type that were paid for already, in one zone;
+    `gates` are feature gates to open.
+
+    `short` is the share of a resource that machines lack of what was promised; with `reuse` a machine gets the address,
+    and so the name, of one that is gone; several `replicas` stand for election.
+    """
+
+    region: str = "ap-northeast-2"
+    families: tuple[str, ...] = ()
+    types: tuple[InstanceType, ...] = ()
+    reserved: Mapping[str, int] = {}
+    market: Market = Market(boot=(25.0, 35.0), ready=(4.0, 6.0))
+    gates: tuple[str, ...] = ()
+    settings: dict[str, Any] = {}
+    replicas: int = 1
+    short: Mapping[str, float] = {}
+    reuse: bool = False
+
+
+class Autoscaled:
+    """An extra of the lab."""
+
+    def __init__(self, asked: Asked, line: Callable[[str], None] = lambda text: None) -> None:
+        self._asked = asked
+        self._line = line
+        self.cloud: Seller | None = None
+        self.replicas: list[Replica] = []
+        #: Set to kill every process after so many mutating calls.
+        self.fuse = Fuse(self.restart)
+        self.totals: Counter[str] = Counter()
+        #: When a machine last came or went.
+        self.changed = 0.0
+        #: What the log said, and how often.
+        self.said: Counter[str] = Counter()
+        #: Done to every machine just before its kubelet starts.
+        self.meddlers: list[Meddler] = []
+        self.dollars = 0.0
+        self._rate = 0.0
+        self._since = 0.0
+        self._joined: dict[str, str] = {}
+        self._known: set[str] = set()
+        self._addresses: dict[str, int] = {}
+        self._next_address = 0
+
+    @property
+    def autoscaler(self) -> Autoscaler | None:
+        """The process that leads, or would."""
+        leading = [each for each in self.replicas if each.leading] or self.replicas
+        return leading[0].autoscaler if leading else None
+
+    def safe_mode(self) -> bool:
+        """Whether the process that leads has stopped voluntary disruption."""
+        return self.autoscaler is not None and self.autoscaler.safety.safe_mode
+
+    def now(self) -> datetime:
+        """The time as its processes know it."""
+        return self.replicas[0].clock.now()
+
+    def restart(self) -> None:
+        """Kill every process; their next lives begin soon after."""
+        for each in self.replicas:
+            each.killed.set()
+
+    def stall(self, seconds: float) -> None:
+        """The leader's requests arrive so late."""
+        for each in self.replicas:
+            if each.leading:
+                each.line.hold(seconds)
+
+    def jump(self, amount: float, seconds: float) -> None:
+        """The clock of every process is off for so long."""
+        for each in self.replicas:
+            each.clock.off = amount
+            asyncio.get_running_loop().call_later(seconds, setattr, each.clock, "off", 0.0)
+
+    async def run(self, lab: Lab) -> None:
+        asked = self._asked
+        for definition in _definitions():
+            await _create(lab, CRDS, definition)
+        await _create(lab, EC2NODECLASSES, _node_class())
+        chance = lab.chance.child("autoscaled")
+        self.cloud = cloud = Seller(lab.clock, chance.child("cloud"), self._sold(), asked.market)
+        cloud.on_deed = self.fuse.burn
+        gates = dict(Settings().feature_gates) | dict.fromkeys(asked.gates, True)
+        settings = Settings(
+            **{
+                "metrics_port": 0,
+                "health_probe_port": 0,
+                "disable_leader_election": asked.replicas == 1,
+                "plan_deadline": 0.0,
+                "feature_gates": gates,
+                **asked.settings,
+            }
+        )
+        self.replicas = [
+            Replica(number, lab.transport, cloud, lab.clock, chance, settings, self._log, self.fuse)
+            for number in range(asked.replicas)
+        ]
+        self._since = lab.clock.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for replica in self.replicas:
+                group.create_task(replica.run(), name="autoscaler")
+            group.create_task(cloud.call_back_spot(), name="interruptions")
+            group.create_task(self._machines(lab, cloud, group), name="machines")
+
+    async def leaks(self, lab: Lab) -> list[str]:
+        """Machines without a claim and claims without a machine, in words."""
+        claims = (await lab.kube.list(NODECLAIMS)).items
+        known = {(each.get("status") or {}).get("providerID", ""): each["metadata"]["name"] for each in claims}
+        standing = {each.provider_id for each in self.cloud.standing()} if self.cloud else set()
+        found = [f"leak: machine {each} stands without a claim" for each in sorted(standing - known.keys())]
+        lost = sorted(name for provider, name in known.items() if provider and provider not in standing)
+        return found + [f"leak: claim {name} has no machine" for name in lost]
+
+    def bill(self, now: float) -> float:
+        """Dollars spent on bought machines until now."""
+        return self.dollars + self._rate * (now - self._since) / HOUR
+
+    def _sold(self) -> tuple[InstanceType, ...]:
+        if self._asked.types:
+            return self._asked.types
+        wanted, reserved = self._asked.families, self._asked.reserved
+        sold = (t for t in catalog.load(self._asked.region) if not wanted or t.name.split(".")[0] in wanted)
+        return tuple(_with_reservation(t, reserved[t.name]) if t.name in reserved else t for t in sold)
+
+    async def _machines(self, lab: Lab, cloud: Seller, group: asyncio.TaskGroup) -> None:
+        while True:
+            standing = {each.provider_id: each for each in cloud.standing()}
+            self._account(lab.clock.monotonic(), standing.values(), cloud)
+            for machine in standing.values():
+                if machine.provider_id not in self._known:
+                    self._known.add(machine.provider_id)
+                    self.totals["machines bought"] += 1
+                    self.changed = lab.clock.monotonic()
+                    group.create_task(self._boot(lab, cloud, machine), name=f"boot {machine.provider_id}")
+            gone = self._known - standing.keys()
+            if gone:
+                self.totals["machines given back"] += len(gone)
+                self.changed = lab.clock.monotonic()
+                self._known -= gone
+            for provider in [each for each in self._joined if each not in standing]:
+                name = self._joined.pop(provider)
+                lab.fleet.vanish(name)
+                self._addresses.pop(provider, None)
+                group.create_task(_take_away(lab, name, provider), name=f"take away {name}")
+            try:
+                async with asyncio.timeout(REPRICED if cloud.market.curves else cloud.next_end()):
+                    await cloud.changed()
+            except TimeoutError:
+                continue
+
+    async def _boot(self, lab: Lab, cloud: Seller, bought: Bought) -> None:
+        market, chance = cloud.market, lab.chance.child("boot", bought.provider_id)
+        if market.never_joins and chance.random() < market.never_joins:
+            return
+        await asyncio.sleep(market.between(chance, market.boot))
+        if bought.provider_id not in {each.provider_id for each in cloud.standing()}:
+            return
+        address = self._address(bought.provider_id)
+        region = bought.labels.get("topology.kubernetes.io/region", self._asked.region)
+        machine = Machine(
+            name=host_name(address, region),
+            provider_id=bought.provider_id,
+            instance_type=bought.instance_type,
+            zone=bought.zone,
+            region=region,
+            ip=address,
+            capacity=bought.capacity,
+            allocatable={
+                name: int(amount * (1.0 - self._asked.short.get(name, 0.0)))
+                for name, amount in bought.allocatable.items()
+            },
+            capacity_type=bought.capacity_type,
+            arch=bought.labels.get("kubernetes.io/arch", "amd64"),
+            taints=tuple(cloud.taints_of(bought.provider_id)),
+            ready_seconds=market.between(chance, market.ready),
+        )
+        self._joined[bought.provider_id] = machine.name
+        for meddler in self.meddlers:
+            await meddler(machine.name)
+        while bought.provider_id in self._joined:
+            try:
+                await lab.fleet.join(machine)
+                return
+            except (ApiError, Disconnected):
+                await asyncio.sleep(1.0)  # a kubelet does not give up either
+
+    def _address(self, provider_id: str) -> str:
+        if self._asked.reuse:
+            taken = set(self._addresses.values())
+            number = next(each for each in range(1, len(taken) + 2) if each not in taken)
+        else:
+            self._next_address = number = self._next_address + 1
+        self._addresses[provider_id] = number
+        return f"10.{64 + number // 65536}.{number // 256 % 256}.{number % 256}"
+
+    def _account(self, now: float, standing: Any, cloud: Seller) -> None:
+        self.dollars = self.bill(now)
+        self._since = now
+        counts = Counter((each.instance_type, each.zone, each.capacity_type) for each in standing)
+        self._rate = sum(count * (cloud.price(*offering) or 0.0) for offering, count in counts.items())
+
+    def _log(self, line: str) -> None:
+        message = msgspec.json.decode(line).get("message", "")
+        self.said[message] += 1
+        if message == "disrupting node(s)":
+            self.totals["disruptions"] += 1
+        if message in _TOLD:
+            self._line(line.strip())
+
+
+def _with_reservation(sold: InstanceType, machines: int) -> InstanceType:
+    """So many machines of a type were reserved in the first zone that has it."""
+    plain = next(each for each in sold.offerings if each.capacity_type == ON_DEMAND)
+    name = f"cr-{sold.name.replace('.', '-')}"
+    offering = Offering(
+        zone=plain.zone,
+        capacity_type=RESERVED,
+        price=(plain.price or 0.0) / PAID_ALREADY,
+        labels={**plain.labels, **dict(zip(RESERVATION, (name, "default"), strict=True))},
+        reservation_id=name,
+        reservation_capacity=machines,
+    )
+    labels = {**sold.labels, CAPACITY_TYPE: (*sold.labels.get(CAPACITY_TYPE, ()), RESERVED)}
+    return msgspec.structs.replace(sold, offerings=(*sold.offerings, offering), labels=labels)
+
+
+_TOLD = frozenset(
+    {
+        "computed new nodeclaim(s) to fit pod(s)",
+        "launched nodeclaim",
+        "initialized nodeclaim",
+        "disrupting node(s)",
+        "deleted nodeclaim",
+        "could not schedule pod",
+        "entering safe mode, voluntary disruption stops",
+    }
+)
+
+
+async def _take_away(lab: Lab, name: str, provider: str) -> None:
+    """What a cloud's own controller does: the Node of a machine that is gone goes, if nobody has seen to it."""
+    await asyncio.sleep(GONE)
+    try:
+        node = await lab.kube.get(NODES, name)
+        if node["spec"].get("providerID") == provider:
+            await lab.kube.delete(NODES, name, uid=node["metadata"]["uid"])
+    except (ApiError, Disconnected):
+        return  # it is gone, or the server is out of order
+
+
+@cache
+def _definitions() -> list[dict[str, Any]]:
+    """Our kinds, worked out once for all labs of a process."""
+    return crds.definitions()
+
+
+def _node_class() -> dict[str, Any]:
+    terms = [{"tags": {"karpenter.sh/discovery": "lab"}}]
+    return {
+        "metadata": {"name": "default"},
+        "spec": {
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "role": "lab",
+            "subnetSelectorTerms": terms,
+            "securityGroupSelectorTerms": terms,
+        },
+    }
+
+
+async def _create(lab: Lab, kind: Any, body: dict[str, Any]) -> None:
+    for _ in range(50):
+        try:
+            await lab.kube.create(kind, body)
+        except AlreadyExists:
+            return
+        except NotFound:
+            await asyncio.sleep(0.1)  # a kind is served a moment after it was defined
+            continue
+        return

@@ -1,0 +1,332 @@
+"""Playing a scenario: the lab in virtual time, with a log that is the same for the same seed, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import yaml
+
+from dovetail.clock import Clock
+from dovetail.cloud.simulated.config import read as read_market
+from dovetail.kube.errors import ApiError, Conflict, ServerError, TooManyRequests, Unavailable
+from dovetail.kube.resources import CORE_EVENTS
+from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.controllers.informer import Informer
+from dovetail.lab.controllers.pods import ready
+from dovetail.lab.controllers.views import Json, NodeView, PodView
+from dovetail.lab.durations import seconds
+from dovetail.lab.faults.kinds import UnknownFault
+from dovetail.lab.instances import UnknownType
+from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.load.model import on_curve
+from dovetail.lab.scenario.expectations import unmet, unsettled
+from dovetail.lab.scenario.schema import Curve, Scenario, Step
+from dovetail.lab.scenario.steps import Acts
+
+if TYPE_CHECKING:
+    from dovetail.lab.checks.autoscaler import Promises
+    from dovetail.lab.scenario.autoscaler import Autoscaled
+
+#: How long, in seconds, a step is tried again while the server is out of order.
+PATIENCE = 300.0
+
+
+class Row(msgspec.Struct, frozen=True):
+    """The cluster at a moment."""
+
+    at: float
+    nodes: int
+    nodes_ready: int
+    pods: int
+    running: int
+    ready: int
+    pending: int
+    failed: int
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    name: str
+    seed: int
+    seconds: float
+    rows: list[Row]
+    totals: dict[str, int]
+    reasons: dict[str, int]
+    problems: list[str]
+    pods_pending_seconds: float = 0.0
+    dollars: float | None = None
+
+
+#: Takes one line of the log.
+Write = Callable[[str], None]
+
+
+async def play(scenario: Scenario, folder: Path, write: Write, seed: int | None = None) -> Outcome:
+    """Run a scenario to its end on the running (virtual) loop."""
+    player = Player(scenario, folder, write, scenario.seed if seed is None else seed)
+    return await player.run()
+
+
+class Player:
+    """One run of one scenario."""
+
+    def __init__(self, scenario: Scenario, folder: Path, write: Write, seed: int) -> None:
+        self._scenario = scenario
+        self._folder = folder
+        self._write = write
+        self._seed = seed
+        self._clock = Clock(asyncio.get_running_loop(), scenario.start)
+        self._zero = self._clock.monotonic()
+        #: The instant of the last line and its text: many lines have the same.
+        self._instant = 0.0, _clock_text(0.0)
+        self._lab = Lab.embedded(seed, self._parts(), clock=self._clock)
+        self._autoscaled = self._autoscaler()
+        self._acts = Acts(self._lab, self._autoscaled, folder, self._log)
+        self._promises: Promises | None = None
+        self._rows: list[Row] = []
+        self._totals: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._problems: list[str] = []
+        self._pending: dict[str, float] = {}
+        self._waited = 0.0
+        self._weighed = 0
+
+    def _parts(self) -> Parts:
+        """Where no fault can come between, events are told to the log at once: nothing else reads them."""
+        scenario = self._scenario
+        low = scenario.cluster.lean
+        faulty = any(step.fault is not None for step in scenario.steps)
+        return Parts(
+            pace=Pace(lean=low, heartbeat_seconds=None, grid_seconds=0.5 if low else 0.0),
+            quiet=scenario.cluster.events == "warnings",
+            tell=None if faulty else self._hear,
+            faults=faulty,
+            check=not low or scenario.autoscaler is not None,
+        )
+
+    def _autoscaler(self) -> Autoscaled | None:
+        part = self._scenario.autoscaler
+        if part is None:
+            return None
+        from dovetail.lab.scenario.autoscaler import Asked, Autoscaled  # a day without one need not load it
+
+        market = read_market(yaml.safe_dump(part.market)) if part.market else Asked().market
+        asked = Asked(
+            region=part.region,
+            families=part.families,
+            reserved=part.reserved,
+            market=market,
+            gates=part.gates,
+            replicas=part.replicas,
+            short=part.short,
+            reuse=part.reuse,
+        )
+        return Autoscaled(asked, lambda line: self._log("scaler", line))
+
+    async def run(self) -> Outcome:
+        scenario = self._scenario
+        async with self._lab as lab:
+            assert lab.controllers is not None
+            lab.controllers.kit.pods.listen(self._pod_changed)
+            news: Informer[Json] = Informer(lab.kube, CORE_EVENTS, dict)
+            news.listen(self._news)
+            lab.add(lambda _: news.run())
+            for pool in scenario.cluster.pools:
+                await self._acts.join(pool)
+            if self._autoscaled is not None:
+                lab.add(self._autoscaled.run)
+                await asyncio.sleep(2.0)  # our kinds are served a moment after they were defined
+                self._promises = self._watched(self._autoscaled)
+            for source in scenario.manifests:
+                await self._acts.apply(source)
+            await asyncio.sleep(0.1)  # let the stores see the machines before the first row
+            end = self._zero + scenario.duration
+            lab.add(lambda _: self._report_often())
+            if scenario.expect.growth_at_most is not None:
+                lab.add(lambda _: self._weigh(scenario.duration / 3))
+            for curve in scenario.curves:
+                lab.add(lambda _, curve=curve: self._follow(curve, end))  # type: ignore[misc]
+            for step in sorted(scenario.steps, key=lambda each: each.at):
+                await self._sleep_until(self._zero + min(step.at, scenario.duration))
+                await self._step(step)
+            await self._sleep_until(end)
+            self._row()
+            if self._autoscaled is not None:
+                self._totals.update(self._autoscaled.totals)
+                for text in await self._autoscaled.leaks(lab):
+                    self._problem(text)
+            await self._judge()
+        for uid in list(self._pending):
+            self._waited += self._now() - self._pending.pop(uid)
+        return Outcome(
+            name=scenario.name,
+            seed=self._seed,
+            seconds=float(scenario.duration),
+            rows=self._rows,
+            totals=dict(sorted(self._totals.items())),
+            reasons=dict(sorted(self._reasons.items())),
+            problems=self._problems,
+            pods_pending_seconds=round(self._waited, 3),
+            dollars=round(self._autoscaled.bill(self._clock.monotonic()), 4) if self._autoscaled else None,
+        )
+
+    def _watched(self, autoscaled: Autoscaled) -> Promises:
+        """Judge every write of the autoscaler from now on."""
+        from dovetail.lab.checks.autoscaler import Promises
+
+        assert self._lab.server is not None and autoscaled.cloud is not None
+        promises = Promises(self._lab.server, self._clock, autoscaled.cloud, autoscaled.safe_mode, autoscaled.now)
+        self._lab.add(lambda _: promises.run())
+        return promises
+
+    async def _weigh(self, after: float) -> None:
+        await asyncio.sleep(after)
+        self._weighed = _weight()
+
+    async def _judge(self) -> None:
+        """What was expected and did not come true, and what was promised and not kept."""
+        expect, end = self._scenario.expect, msgspec.structs.asdict(self._rows[-1])
+        said = self._autoscaled.said if self._autoscaled is not None else {}
+        found = unmet(expect, end, self._totals, self._reasons, said)
+        if expect.settled:
+            at_rest = self._clock.monotonic() - (self._autoscaled.changed if self._autoscaled is not None else 0.0)
+            found += [text async for text in unsettled(self._lab.kube, at_rest)]
+        if expect.growth_at_most is not None and _weight() > (1.0 + expect.growth_at_most) * self._weighed:
+            found.append(
+                f"expected memory to grow by at most {expect.growth_at_most:.0%}: "
+                f"{self._weighed} blocks became {_weight()}"
+            )
+        for text in found + (self._promises.broken if self._promises is not None else []):
+            self._problem(text)
+
+    def _now(self) -> float:
+        return self._clock.monotonic() - self._zero
+
+    async def _sleep_until(self, instant: float) -> None:
+        left = instant - self._clock.monotonic()
+        if left > 0:
+            await asyncio.sleep(left)
+
+    def _log(self, kind: str, text: str) -> None:
+        now = self._now()
+        if self._instant[0] != now:
+            self._instant = now, _clock_text(now)
+        self._write(f"{self._instant[1]}  {kind:<8} {text}")
+
+    # What happens by itself
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        if old is None and new is not None:
+            self._totals["pods created"] += 1
+            if not new.spec.node_name:
+                self._pending[new.metadata.uid] = self._now()
+        if new is None and old is not None:
+            self._totals["pods gone"] += 1
+            self._totals["evictions"] += old.status.condition("DisruptionTarget") is not None
+        pod = new or old
+        if pod is not None and (new is None or new.spec.node_name) and pod.metadata.uid in self._pending:
+            self._waited += self._now() - self._pending.pop(pod.metadata.uid)
+
+    def _news(self, old: Json | None, new: Json | None) -> None:
+        if new is not None:
+            about = new["involvedObject"]
+            whom = about["kind"], about.get("namespace", ""), about["name"]
+            self._hear(new.get("type", ""), *whom, new.get("reason", ""), new["message"])
+
+    def _hear(self, type_: str, kind: str, namespace: str, name: str, reason: str, message: str) -> None:
+        self._reasons[reason] += 1
+        place = f"{namespace}/" if namespace else ""
+        self._log(type_, f"{kind} {place}{name}  {reason}: {message}")
+
+    async def _report_often(self) -> None:
+        every = self._scenario.report.every or self._scenario.duration / 12
+        while True:
+            self._row()
+            await asyncio.sleep(every)
+
+    def _row(self) -> None:
+        assert self._lab.controllers is not None
+        kit = self._lab.controllers.kit
+        phases: Counter[str] = Counter()
+        healthy = 0
+        for pod in kit.pods.all():
+            phases["pending" if not pod.spec.node_name else pod.status.phase] += 1
+            healthy += ready(pod)
+        up = sum(_ready(node) for node in kit.nodes.all())
+        row = Row(
+            at=round(self._now(), 3),
+            nodes=len(kit.nodes.objects),
+            nodes_ready=up,
+            pods=len(kit.pods.objects),
+            running=phases["Running"],
+            ready=healthy,
+            pending=phases["pending"],
+            failed=phases["Failed"],
+        )
+        self._rows.append(row)
+        text = f"{row.nodes_ready}/{row.nodes} nodes, {row.pods} pods, {row.ready} ready, {row.pending} pending"
+        self._log("report", text)
+
+    async def _follow(self, curve: Curve, end: float) -> None:
+        points = tuple(sorted((float(seconds(when)), float(count)) for when, count in curve.points.items()))
+        resource = await self._acts.kinds.by_kind(curve.kind)
+        current = -1
+        while self._clock.monotonic() < end:
+            now = self._clock.now()
+            wanted = round(on_curve(points, now.hour * 3600 + now.minute * 60 + now.second))
+            if wanted != current:
+                current = wanted
+                body = {"spec": {"replicas": wanted}}
+                try:
+                    await self._lab.kube.patch(resource, curve.name, body, curve.namespace)
+                except ApiError as error:
+                    self._problem(f"curve of {curve.name}: {error.message}")
+                    return
+            await asyncio.sleep(curve.every)
+
+    async def _step(self, step: Step) -> None:
+        try:
+            await self._insist(step)
+        except (ApiError, UnknownFault, UnknownType) as error:
+            text = error.message if isinstance(error, ApiError) else str(error)
+            self._problem(f"step at {step.at:g} s: {text}")
+
+    async def _insist(self, step: Step) -> None:
+        """A person whose command meets a server that is down or busy tries again."""
+        end = self._clock.monotonic() + PATIENCE
+        while True:
+            try:
+                return await self._acts.do(step)
+            except (Conflict, ServerError, TooManyRequests, Unavailable):
+                if self._clock.monotonic() > end:
+                    raise
+                await asyncio.sleep(2.0)
+
+    def _problem(self, text: str) -> None:
+        self._problems.append(text)
+        self._log("problem", text)
+
+
+def _ready(node: NodeView) -> bool:
+    condition = node.status.condition("Ready")
+    return condition is not None and condition.status == "True"
+
+
+def _weight() -> int:
+    """The memory in use, in blocks of the allocator."""
+    gc.collect()
+    return sys.getallocatedblocks()
+
+
+def _clock_text(seconds_passed: float) -> str:
+    whole = int(seconds_passed)
+    milli = round((seconds_passed - whole) * 1000)
+    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}.{min(milli, 999):03d}"

@@ -1,0 +1,185 @@
+"""Doing what a scenario's steps say, each in one line of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import yaml
+
+from dovetail.cloud.simulated.config import read as read_market
+from dovetail.kube.errors import ApiError
+from dovetail.kube.resources import NODES, Resource
+from dovetail.lab.cluster import Lab
+from dovetail.lab.controllers.views import Json
+from dovetail.lab.faults.cloud import Seller
+from dovetail.lab.instances import UnknownType, plain_pool
+from dovetail.lab.scenario.actors import Stowaways, Tainter, deschedule, drain
+from dovetail.lab.scenario.manifests import Kinds, apply, load
+from dovetail.lab.scenario.schema import (
+    Change,
+    Deschedule,
+    Interrupt,
+    Pool,
+    Scale,
+    ScenarioError,
+    Step,
+    Target,
+)
+from dovetail.model.labels import NODEPOOL
+
+if TYPE_CHECKING:
+    from dovetail.lab.scenario.autoscaler import Autoscaled
+
+
+class Acts:
+    """`log` takes the kind of a line and its words."""
+
+    def __init__(self, lab: Lab, autoscaled: Autoscaled | None, folder: Path, log: Callable[[str, str], None]) -> None:
+        self.kinds = Kinds(lab.kube)
+        self._lab = lab
+        self._autoscaled = autoscaled
+        self._folder = folder
+        self._log = log
+
+    async def do(self, step: Step) -> None:
+        if step.note:
+            self._log("note", step.note)
+        if step.apply is not None:
+            await self.apply(step.apply)
+        elif step.scale is not None:
+            await self._scale(step.scale)
+        elif step.patch is not None:
+            await self._patch(step.patch)
+        elif step.delete is not None:
+            await self._delete(step.delete)
+        elif step.evict is not None:
+            self._log("step", f"evict pod/{step.evict.name}")
+            await self._lab.kube.evict(step.evict.name, step.evict.namespace)
+        elif step.cordon is not None:
+            await self._patch(Change(kind="Node", name=step.cordon, body={"spec": {"unschedulable": True}}), "cordon")
+        elif step.drain is not None:
+            await self._drain(step.drain)
+        elif step.join is not None:
+            await self.join(step.join)
+        elif step.deschedule is not None:
+            self._deschedule(step.deschedule)
+        elif step.fault is not None and self._lab.faults is not None:
+            self._log("fault", self._lab.faults.strike(step.fault))
+        elif self._autoscaled is not None and self._autoscaled.cloud is not None:
+            self._log("fault", self._strike(self._autoscaled, self._autoscaled.cloud, step))
+
+    # What befalls the cluster
+
+    async def _scale(self, asked: Scale) -> None:
+        resource = await self.kinds.by_kind(asked.kind)
+        self._log("step", f"scale {asked.kind.lower()}/{asked.name} to {asked.replicas}")
+        await self._lab.kube.patch(resource, asked.name, {"spec": {"replicas": asked.replicas}}, asked.namespace)
+
+    async def _patch(self, asked: Change, verb: str = "patch") -> None:
+        resource = await self.kinds.by_kind(asked.kind)
+        name = await self._named(resource, asked.name)
+        self._log("step", f"{verb} {asked.kind.lower()}/{name}")
+        if name:
+            namespace = asked.namespace if resource.namespaced else None
+            await self._lab.kube.patch(resource, name, asked.body, namespace)
+
+    async def _delete(self, target: Target) -> None:
+        resource = await self.kinds.by_kind(target.kind)
+        name = await self._named(resource, target.name)
+        self._log("step", f"delete {target.kind.lower()}/{name}")
+        if name:
+            namespace = target.namespace if resource.namespaced else None
+            self._give_up(await self._lab.kube.get(resource, name, namespace))
+            await self._lab.kube.delete(resource, name, namespace, propagation="Background")
+
+    def _give_up(self, item: Json) -> None:
+        """Whoever deletes a machine's object gives the machine up; nobody can blame the autoscaler for its end."""
+        cloud = self._autoscaled.cloud if self._autoscaled is not None else None
+        ids = ((item.get(part) or {}).get("providerID", "") for part in ("spec", "status"))
+        if cloud is not None:
+            cloud.given_up.update(filter(None, ids))
+
+    async def _drain(self, asked: str) -> None:
+        name = await self._named(NODES, asked)
+        self._log("step", f"drain node/{name}")
+        if name:
+            self._lab.add(lambda lab: drain(lab.kube, name))
+
+    async def _named(self, resource: Resource, name: str) -> str:
+        """A name as it is, or that of the n-th object the autoscaler made; empty if there is none."""
+        if not name.startswith("#"):
+            return name
+        made = (await self._lab.kube.list(resource, labels=NODEPOOL)).items
+        ages = sorted((each["metadata"]["creationTimestamp"], each["metadata"]["name"]) for each in made)
+        number = int(name[1:])
+        return str(ages[number][1]) if number < len(ages) else ""
+
+    async def apply(self, source: str | Json | tuple[Json, ...]) -> None:
+        for item in load(source, self._folder):
+            try:
+                name = await apply(self._lab.kube, self.kinds, item)
+            except ApiError as error:
+                raise ScenarioError(
+                    f"{item.get('kind')} {item.get('metadata', {}).get('name')}: {error.message}"
+                ) from error
+            self._log("step", f"apply {name}")
+
+    async def join(self, pool: Pool) -> None:
+        try:
+            machines = plain_pool(pool.count, pool.type, pool.zones, first=len(self._lab.fleet.seats))
+        except UnknownType as error:
+            raise ScenarioError(str(error)) from error
+        changed = [
+            msgspec.structs.replace(each, labels=pool.labels, taints=pool.taints, boot_seconds=float(pool.boot))
+            for each in machines
+        ]
+        self._log("step", f"join {pool.count} x {pool.type}")
+        await self._lab.join(changed)
+
+    def _deschedule(self, asked: Deschedule) -> None:
+        self._log("fault", f"another optimiser moves a pod every {asked.every:g} s, {asked.times} times")
+        self._lab.add(lambda lab: deschedule(lab.kube, asked.every, asked.times))
+
+    # What befalls the autoscaler, its seller and its machines
+
+    def _strike(self, autoscaled: Autoscaled, cloud: Seller, step: Step) -> str:
+        kube, clock = self._lab.kube, self._lab.clock
+        if step.interrupt is not None:
+            return _interrupt(cloud, step.interrupt)
+        if step.vanish is not None:
+            for each in cloud.standing()[: step.vanish.machines]:
+                cloud.vanish(each.provider_id)
+            return f"{step.vanish.machines} machine(s) vanish"
+        if step.cloud is not None:
+            return cloud.err(step.cloud.kind, step.cloud.seconds)
+        if step.taint is not None:
+            taint = {"key": step.taint.key, "effect": step.taint.effect}
+            autoscaled.meddlers.append(Tainter(kube, clock, taint, step.taint.seconds))
+            return f"every machine that joins is tainted {step.taint.key}:{step.taint.effect}"
+        if step.stowaway is not None:
+            requests = {"cpu": step.stowaway.cpu, "memory": step.stowaway.memory}
+            autoscaled.meddlers.append(Stowaways(kube, clock, requests, step.stowaway.seconds))
+            return f"every machine that joins hides a pod of {step.stowaway.cpu} and {step.stowaway.memory}"
+        if step.stall is not None:
+            autoscaled.stall(step.stall.seconds)
+            return f"the leader's requests arrive {step.stall.seconds:g} s late"
+        if step.crash is not None:
+            autoscaled.fuse.set(step.crash.after)
+            return f"the autoscaler is killed after {step.crash.after} more mutating call(s)"
+        if step.clock is not None:
+            autoscaled.jump(step.clock.amount, step.clock.seconds)
+            return f"the autoscaler's clock is off by {step.clock.amount:g} s for {step.clock.seconds:g} s"
+        if step.market is not None:
+            cloud.market = read_market(yaml.safe_dump(step.market))
+            return "the market is another"
+        autoscaled.restart()
+        return "the autoscaler is killed and comes back"
+
+
+def _interrupt(cloud: Seller, asked: Interrupt) -> str:
+    ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.machines]] + list(asked.ids)
+    cloud.interrupt(ids, asked.kind)
+    return f"{asked.kind} of {len(ids)} machine(s)"

@@ -1,0 +1,73 @@
+"""What a scenario names beside itself: machine types, a region, gates, a market, files.
+
+All of it is looked up before anything is played, so that a slip costs no simulated day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dovetail.cloud.aws import catalog
+from dovetail.cloud.simulated.config import MarketError, read
+from dovetail.controllers.settings import GATES
+from dovetail.lab.instances import UnknownType, size_of
+from dovetail.lab.scenario.manifests import load
+from dovetail.lab.scenario.schema import AutoscalerPart, Pool, Scenario, ScenarioError
+
+
+def check(scenario: Scenario, folder: Path, where: str) -> None:
+    """Raise a ScenarioError with the file `where`, the field and what is wrong about it."""
+    for field, pool in _pools(scenario):
+        try:
+            size_of(pool.type)
+        except UnknownType as error:
+            raise ScenarioError(f"{where}: {field}.type: {error}") from error
+    applied = ((f"steps[{number}].apply", step.apply) for number, step in enumerate(scenario.steps))
+    given = ((f"manifests[{number}]", each) for number, each in enumerate(scenario.manifests))
+    for field, source in (*given, *applied):
+        if isinstance(source, str):
+            try:
+                load(source, folder)
+            except ScenarioError as error:
+                raise ScenarioError(f"{where}: {field}: {error}") from error
+    if scenario.autoscaler is not None:
+        _check_autoscaler(scenario.autoscaler, where)
+        _check_market("autoscaler.market", scenario.autoscaler.market, where)
+    for number, step in enumerate(scenario.steps):
+        _check_market(f"steps[{number}].market", step.market or {}, where)
+
+
+def _pools(scenario: Scenario) -> Iterable[tuple[str, Pool]]:
+    for number, pool in enumerate(scenario.cluster.pools):
+        yield f"cluster.pools[{number}]", pool
+    for number, step in enumerate(scenario.steps):
+        if step.join is not None:
+            yield f"steps[{number}].join", step.join
+
+
+def _check_autoscaler(part: AutoscalerPart, where: str) -> None:
+    try:
+        sold = set(chain.from_iterable(catalog.region(part.region).types.values()))
+    except catalog.UnknownRegion as error:
+        raise ScenarioError(f"{where}: autoscaler.region: {error}") from error
+    families = {name.partition(".")[0] for name in sold}
+    for field, names, known, there in (
+        ("families", part.families, families, "m5 and c5 are"),
+        ("reserved", part.reserved, sold, "m5.large is"),
+        ("gates", part.gates, set(GATES), ", ".join(GATES) + " are"),
+    ):
+        for name in names:
+            if name not in known:
+                raise ScenarioError(f"{where}: autoscaler.{field}: {name!r} is not there; {there}")
+
+
+def _check_market(field: str, market: dict[str, Any], where: str) -> None:
+    try:
+        read(yaml.safe_dump(market))
+    except MarketError as error:
+        raise ScenarioError(f"{where}: {field}: {error}") from error

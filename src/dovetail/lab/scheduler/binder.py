@@ -1,0 +1,120 @@
+"""What the scheduler writes: bindings, the condition of who has no node, and the end of who must make room."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dovetail.clock import Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS
+from dovetail.lab.controllers.timestamps import stamp
+from dovetail.model.fit import Cluster
+from dovetail.model.fit.binding import find_volume
+from dovetail.model.fit.storage import claim_volumes
+from dovetail.model.meta import condition
+from dovetail.model.pods import Pod
+from dovetail.model.volumes import PersistentVolumeClaim
+
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_BIND_TIMEOUT = 600.0
+_POLL = 0.5
+
+
+class BindFailed(RuntimeError):
+    """The pod's volumes did not come in time."""
+
+
+def unscheduled(clock: Clock, pod: Pod, reason: str, message: str, node: str | None) -> dict[str, Any]:
+    """What to write on a pod without a node, and of the node it was promised (an empty one takes a promise back).
+
+    Nothing where the pod says so already.
+    """
+    status: dict[str, Any] = {}
+    known = condition(pod.status.conditions, "PodScheduled")
+    if known is None or (known.status, known.reason, known.message) != ("False", reason, message):
+        since = known.last_transition_time if known is not None and known.status == "False" else None
+        status["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": reason,
+                "message": message,
+                "lastProbeTime": None,
+                "lastTransitionTime": stamp(since or clock.now()),
+                "observedGeneration": pod.metadata.generation or None,
+            }
+        ]
+    if node is not None and node != pod.status.nominated_node_name:
+        status["nominatedNodeName"] = node or None
+    return status
+
+
+async def evict_for(kube: Kube, clock: Clock, victim: Pod) -> None:
+    """End a pod that makes room for a more important one."""
+    target = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "default-scheduler: preempting to accommodate a higher priority pod",
+        "lastProbeTime": None,
+        "lastTransitionTime": stamp(clock.now()),
+        "observedGeneration": victim.metadata.generation or None,
+    }
+    await patch_status(kube, victim, {"conditions": [target]})
+    await kube.delete(PODS, victim.metadata.name, victim.metadata.namespace, uid=victim.metadata.uid or None)
+
+
+async def patch_status(kube: Kube, pod: Pod, status: dict[str, Any]) -> None:
+    """Write a part of a pod's status."""
+    meta = pod.metadata
+    body = {"metadata": {"uid": meta.uid}, "status": status}
+    await kube.patch(PODS, meta.name, body, meta.namespace, kind="strategic", subresource="status")
+
+
+async def bind_volumes(kube: Kube, clock: Clock, cluster: Cluster, pod: Pod, node: str) -> None:
+    """Have the waiting volumes of a pod made or chosen for its node; returns when all are bound."""
+    claims = [
+        claim
+        for _, name in claim_volumes(pod)
+        if (claim := cluster.storage.claim(pod.metadata.namespace, name)) is not None and not claim.bound
+    ]
+    taken: set[str] = set()
+    for claim in claims:
+        await _choose(kube, cluster, claim, node, taken)
+    deadline = clock.monotonic() + _BIND_TIMEOUT
+    while claims:
+        if clock.monotonic() >= deadline:
+            raise BindFailed("binding volumes: timed out waiting for the condition")
+        await asyncio.sleep(_POLL)
+        claims = [each for each in claims if not _bound(cluster, each)]
+
+
+async def _choose(kube: Kube, cluster: Cluster, claim: PersistentVolumeClaim, node: str, taken: set[str]) -> None:
+    """Give a claim the volume found for it, or say where its new volume must be."""
+    info = cluster.nodes.get(node)
+    volume = find_volume(claim, cluster.storage, info.labels if info else {}, taken)
+    meta = claim.metadata
+    if volume is None:
+        body = {"metadata": {"annotations": {_SELECTED_NODE: node}}}
+        await kube.patch(PERSISTENTVOLUMECLAIMS, meta.name, body, meta.namespace)
+        return
+    taken.add(volume.metadata.name)
+    reference = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": meta.namespace,
+        "name": meta.name,
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
+    }
+    marks = {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}
+    await kube.patch(PERSISTENTVOLUMES, volume.metadata.name, {"metadata": marks, "spec": {"claimRef": reference}})
+
+
+def _bound(cluster: Cluster, claim: PersistentVolumeClaim) -> bool:
+    now = cluster.storage.claims.get(claim.metadata.key)
+    if now is None:
+        raise NotFound(404, "NotFound", f'persistentvolumeclaim "{claim.metadata.name}" not found')
+    return now.bound

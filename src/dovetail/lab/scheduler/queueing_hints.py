@@ -1,0 +1,182 @@
+"""Which happening could help which pod: after it failed, a pod is tried again only when that makes sense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from dovetail.lab.scheduler.queue import Entry
+from dovetail.model.fit import NodeInfo, PodInfo
+from dovetail.model.fit.local import check_resources, check_static, tolerates_node
+from dovetail.model.fit.podinfo import Shape
+from dovetail.model.fit.rejection import Rejection
+from dovetail.model.fit.terms import AffinityTerm
+from dovetail.model.fit.volumes import same_disk
+from dovetail.model.nodes import Node
+
+#: Who was turned away because a claim is not there: a pod that goes makes no claim.
+_NO_CLAIM = "VolumeRestrictions: no claim"
+_VOLUMES = frozenset({"VolumeRestrictions", _NO_CLAIM, "NodeVolumeLimits", "VolumeBinding", "VolumeZone"})
+#: Who asks about new nodes but not about taints is told of changed taints all the same, as by kube-scheduler.
+_OF_NODES = frozenset(
+    {
+        "InterPodAffinity",
+        "NodeAffinity",
+        "NodeName",
+        "NodePorts",
+        "NodeResourcesFit",
+        "VolumeBinding",
+        "VolumeRestrictions",
+        _NO_CLAIM,
+        "VolumeZone",
+    }
+)
+_OF_PLACED_PODS = frozenset({"PodTopologySpread", "InterPodAffinity"})
+
+
+class Hint(msgspec.Struct, frozen=True):
+    """Whom a happening could help: who was turned away by one of `plugins` (None: by anything) and `helps`.
+
+    The empty name stands for pods that no plugin turned away: there was no node at all. `alike`: pods of one shape
+    that the same plugins turned away are all helped, or none of them.
+    """
+
+    plugins: frozenset[str] | None
+    helps: Callable[[Entry], bool] = lambda _: True
+    alike: bool = True
+
+
+def rejector(everywhere: Rejection) -> str:
+    """Who turned a pod away before any node was looked at."""
+    return _NO_CLAIM if everywhere.plugin == "VolumeRestrictions" else everywhere.plugin
+
+
+def node_appeared(node: Node) -> Hint:
+    """A node came, or changed in a way that placing pods can notice: it helps who could be on it when empty."""
+    empty = NodeInfo(node)
+    answers: dict[Shape, bool] = {}
+
+    def helps(entry: Entry) -> bool:
+        if entry.plugins & _OF_PLACED_PODS or (entry.plugins and entry.plugins <= _VOLUMES):
+            return True
+        shape = entry.info.shape
+        known = answers.get(shape)
+        if known is None:
+            known = check_static(shape, node) is None and check_resources(shape, empty) is None
+            answers[shape] = known
+        return known
+
+    return Hint(None, helps)
+
+
+def gate_moved(old: Node | None, new: Node) -> Hint | None:
+    """A node was closed, opened, tainted or freed of a taint: a look again, if only for other words."""
+    if old is None or (old.spec.taints == new.spec.taints and old.spec.unschedulable == new.spec.unschedulable):
+        return None
+    opened = old.spec.unschedulable and not new.spec.unschedulable
+    anyhow = _OF_NODES | {"NodeUnschedulable"} if opened else _OF_NODES
+
+    def helps(entry: Entry) -> bool:
+        shape = entry.info.shape
+        return bool(entry.plugins & anyhow) or (tolerates_node(shape, new) and not tolerates_node(shape, old))
+
+    return Hint(anyhow | {"TaintToleration"}, helps)
+
+
+def pod_placed(info: PodInfo) -> Hint:
+    """A pod found its place: only who looks for company cares."""
+    other = info.shape
+
+    def helps(entry: Entry) -> bool:
+        mine = entry.info.shape
+        if "PodTopologySpread" in entry.plugins and _spread_by(mine, other):
+            return True
+        return "InterPodAffinity" in entry.plugins and _all_mean(mine.affinity, other)
+
+    return Hint(_OF_PLACED_PODS, helps)
+
+
+def pod_gone(info: PodInfo) -> Hint:
+    """A pod left its place: there is more room, less company, a port or a volume is free."""
+    other = info.shape
+
+    def helps(entry: Entry) -> bool:
+        mine = entry.info.shape
+        return any(_FREED[each](mine, other) for each in (entry.plugins or ("",)) if each in _FREED)
+
+    return Hint(frozenset(_FREED), helps)
+
+
+def _spread_by(mine: Shape, other: Shape) -> bool:
+    return mine.namespace == other.namespace and any(each.selects(other.labels) for each in mine.spread)
+
+
+def _all_mean(terms: Sequence[AffinityTerm], other: Shape) -> bool:
+    return bool(terms) and all(each.selects(other.namespace, other.labels, {}) for each in terms)
+
+
+def _shared(mine: Shape, other: Shape) -> bool:
+    """Whether both use one claim or one disk."""
+    if mine.namespace != other.namespace:
+        return False
+    claims = {each.persistent_volume_claim for each in mine.volumes if each.persistent_volume_claim is not None}
+    wanted = {each.claim_name for each in claims}
+    return any(
+        (its.persistent_volume_claim is not None and its.persistent_volume_claim.claim_name in wanted)
+        or any(same_disk(each, its) for each in mine.volumes)
+        for its in other.volumes
+    )
+
+
+def _attached(_: Shape, other: Shape) -> bool:
+    return any(each.persistent_volume_claim or each.ephemeral or each.aws_elastic_block_store for each in other.volumes)
+
+
+#: Whom a pod that is gone could have stood in the way of, by the plugin that turned them away.
+_FREED: dict[str, Callable[[Shape, Shape], bool]] = {
+    "": lambda _, __: True,
+    "NodeResourcesFit": lambda _, __: True,
+    "NodePorts": lambda mine, other: any(one.scheduled_apart(two) for one in mine.ports for two in other.ports),
+    "PodTopologySpread": _spread_by,
+    "InterPodAffinity": lambda mine, other: (
+        _all_mean(mine.anti_affinity, other) or _all_mean(other.anti_affinity, mine)
+    ),
+    "VolumeRestrictions": _shared,
+    "NodeVolumeLimits": _attached,
+}
+#: A pod takes less than it did.
+POD_SHRUNK = Hint(frozenset({"NodeResourcesFit"}))
+
+
+def claim_changed(namespace: str, name: str) -> Hint:
+    """A claim came or changed: it helps who waits for that very claim."""
+
+    def helps(entry: Entry) -> bool:
+        pod = entry.info.pod
+        named = [
+            each.persistent_volume_claim.claim_name
+            if each.persistent_volume_claim is not None
+            else f"{pod.metadata.name}-{each.name}"
+            for each in pod.spec.volumes
+            if each.persistent_volume_claim is not None or each.ephemeral is not None
+        ]
+        return pod.metadata.namespace == namespace and name in named
+
+    return Hint(_VOLUMES, helps, alike=False)
+
+
+#: A volume, a class or a driver changed.
+STORAGE_CHANGED = Hint(_VOLUMES - {"VolumeRestrictions", _NO_CLAIM})
+#: Fewer domains may make a spread possible.
+NODE_GONE = Hint(frozenset({"PodTopologySpread"}))
+#: A namespace has other labels, and selectors of namespaces select others.
+NAMESPACE_CHANGED = Hint(frozenset({"InterPodAffinity"}))
+
+
+def worth_telling(old: Node | None, new: Node) -> bool:
+    """Whether a node changed in anything that placing pods looks at."""
+    if old is None:
+        return True
+    same_status = old.status.allocatable == new.status.allocatable
+    return not (same_status and old.spec == new.spec and old.metadata.labels == new.metadata.labels)

@@ -1,0 +1,138 @@
+"""One decision: which node a pod gets, or why it gets none. Pure.
+
+The filters live in `dovetail.model.fit`; here they are asked about every node, together with pods that were
+promised a place (nominated) and are not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from dovetail.lab.scheduler.scoring.scores import scores
+from dovetail.model.fit import Cluster, Fit, NodeInfo, PodInfo, Rejection
+
+Nominated = Mapping[str, Sequence[PodInfo]]
+NOBODY: Nominated = {}
+
+#: Below this many nodes all of them are looked at.
+_ALWAYS_ALL = 100
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """`node`, or the rejections: of all nodes at once (`refused`), or node by node.
+
+    `unnamed` counts the nodes that were not looked at because the pod names others.
+    """
+
+    node: str | None
+    total: int
+    refused: Rejection | None = None
+    rejections: Mapping[str, Rejection] = {}
+    unnamed: int = 0
+    feasible: int = 0
+
+
+class Memory:
+    """What nodes answered to pods of one shape, for as long as they do not change.
+
+    Only for pods that look at nothing but the node itself: no promises, volumes, spreads or company.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[str, tuple[NodeInfo, int, Rejection | None]] = {}
+
+    def ask(self, fit: Fit, nodes: Iterable[NodeInfo]) -> Iterator[tuple[NodeInfo, Rejection | None]]:
+        """One node after the other, and what it says."""
+        answers = self._answers
+        for info in nodes:
+            known = answers.get(info.name)
+            if known is None or known[0] is not info or known[1] != info.generation:
+                known = answers[info.name] = (info, info.generation, fit.check(info))
+            yield info, known[2]
+
+    def trim(self, nodes: int) -> None:
+        """Forget it all once most of it is of nodes that are gone."""
+        if len(self._answers) > 2 * nodes:
+            self._answers.clear()
+
+
+def schedule(
+    pod: PodInfo, cluster: Cluster, nominated: Nominated = NOBODY, start: int = 0, memory: Memory | None = None
+) -> Decision:
+    """Decide for one pod. `start` is where the search begins when there are more nodes than need be looked at."""
+    fit = Fit(pod, cluster)
+    total = len(cluster.nodes)
+    if fit.rejection is not None:
+        return Decision(None, total, refused=fit.rejection)
+    promised = cluster.nodes.get(pod.pod.status.nominated_node_name)
+    if promised is not None and passes(fit, promised, nominated) is None:
+        return Decision(promised.name, total, feasible=1)
+    nodes = _candidates(fit, cluster, start)
+    enough = nodes_to_find(len(nodes))
+    feasible: list[NodeInfo] = []
+    rejections: dict[str, Rejection] = {}
+    answers: Iterator[tuple[NodeInfo, Rejection | None]]
+    if memory is None or nominated or not fit.plain:
+        answers = ((info, passes(fit, info, nominated)) for info in nodes)
+    else:
+        memory.trim(total)
+        answers = memory.ask(fit, nodes)
+    for info, rejection in answers:
+        if rejection is not None:
+            rejections[info.name] = rejection
+            continue
+        feasible.append(info)
+        if len(feasible) >= enough:
+            break
+    if not feasible:
+        return Decision(None, total, rejections=rejections, unnamed=total - len(nodes))
+    if len(feasible) == 1:
+        return Decision(feasible[0].name, total, rejections=rejections, feasible=1)
+    return Decision(best(pod, cluster, feasible), total, rejections=rejections, feasible=len(feasible))
+
+
+def _candidates(fit: Fit, cluster: Cluster, start: int) -> list[NodeInfo]:
+    nodes = list(cluster.nodes.values())
+    if fit.only is not None:
+        return [info for info in nodes if info.name in fit.only]
+    at = start % len(nodes) if nodes else 0
+    return nodes[at:] + nodes[:at] if at else nodes
+
+
+def nodes_to_find(total: int) -> int:
+    """How many feasible nodes are enough: all of few, half of many, five percent of very many."""
+    if total < _ALWAYS_ALL:
+        return total
+    percent = max(50 - total // 125, 5)
+    return max(total * percent // 100, _ALWAYS_ALL)
+
+
+def best(pod: PodInfo, cluster: Cluster, feasible: Sequence[NodeInfo]) -> str:
+    """The node with the highest score; of equals the first by name."""
+    found = scores(pod, cluster, feasible)
+    top = max(found)
+    return min(info.name for info, score in zip(feasible, found, strict=True) if score == top)
+
+
+def passes(fit: Fit, info: NodeInfo, nominated: Nominated) -> Rejection | None:
+    """Check a node twice where others of no lower priority were promised it: with them and without."""
+    promised = [
+        other
+        for other in nominated.get(info.name, ())
+        if other.priority >= fit.pod.priority and other.key != fit.pod.key and other.key not in info.pods
+    ]
+    if promised:
+        rejection = _with(fit, info, promised)
+        if rejection is not None:
+            return rejection
+    return fit.check(info)
+
+
+def _with(fit: Fit, info: NodeInfo, promised: Iterable[PodInfo]) -> Rejection | None:
+    crowded, question = info.copy(), fit.copy()
+    for other in promised:
+        crowded.add(other)
+        question.move(other, crowded, 1)
+    return question.check(crowded)

@@ -1,0 +1,1 @@
+"""Scores of the default kube-scheduler plugins."""

@@ -1,0 +1,349 @@
+"""The same decision on a board: all nodes at once.
+
+`decide` answers None where it must not answer: pods with volumes or ports, images that are somewhere already, and
+pods that fit nowhere (whoever asks wants the reasons). `decision.schedule` does those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from dovetail.lab.scheduler.node_matrix import Board, Bools, Ints
+from dovetail.lab.scheduler.preemption import Outcome, preempt
+from dovetail.lab.scheduler.schedule_one import Decision, Memory, Nominated, passes, schedule
+from dovetail.lab.scheduler.scoring.scores import merit
+from dovetail.lab.scheduler.scoring.spread import soft_constraints
+from dovetail.lab.scheduler.vectorised.affinity import Company
+from dovetail.lab.scheduler.vectorised.spread import SoftSpread
+from dovetail.model.fit import Cluster, Fit, PodInfo
+from dovetail.model.fit.local import check_resources, check_static, is_scalar, tolerates_node
+from dovetail.model.fit.podinfo import Shape, node_matches, term_matches
+from dovetail.model.fit.terms import Spread
+from dovetail.model.meta import OwnerReference
+from dovetail.model.taints import PREFER_NO_SCHEDULE, tolerates
+from dovetail.model.workloads import PodDisruptionBudget
+
+_MAX = 100
+_COUNTED = ("cpu", "memory", "ephemeral-storage")
+_LARGEST_CACHE = 10_000
+#: So many rows are faster one by one.
+_FEW = 8
+
+
+class _Stance:
+    """What the nodes are to one shape, row by row: in themselves, and with what runs on them."""
+
+    def __init__(self) -> None:
+        self.restarts = -1
+        self.seen = 0
+        self.allowed: Bools = np.zeros(0, dtype=np.bool_)
+        self.matched: Bools = np.zeros(0, dtype=np.bool_)
+        self.tolerated: Bools = np.zeros(0, dtype=np.bool_)
+        self.soft_taints: Ints = np.zeros(0, dtype=np.int64)
+        self.preference: Ints = np.zeros(0, dtype=np.int64)
+        #: Whether any node has a soft taint or a preferred label at all.
+        self.wary = self.choosy = False
+        #: How much of the board's log of changed rows these have taken in.
+        self.followed = 0
+        self.room: Bools = np.zeros(0, dtype=np.bool_)
+        self.merit: Ints = np.zeros(0, dtype=np.int64)
+        #: Where a pod fits by these; until it fits somewhere else.
+        self.rows: Ints | None = None
+        self.spread: SoftSpread | None = None
+
+
+_COLUMNS = ("allowed", "matched", "tolerated", "soft_taints", "preference", "room", "merit")
+
+
+class Fast:
+    """Decisions on one board."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self._stances: dict[Shape, _Stance] = {}
+        self._spreads: dict[tuple[Shape, OwnerReference | None], tuple[Spread, ...]] = {}
+        self._owners_seen = -1
+
+    def decide(self, pod: PodInfo, nominated: Nominated) -> Decision | None:
+        """The node of a pod that needs no closer look."""
+        board, shape = self.board, pod.shape
+        board.sync()
+        if not self._answerable(pod):
+            return None
+        stance = self._stance(pod)
+        company = Company(board, shape) if shape.has_affinity or board.vocal else None
+        rows = self._rows(shape, stance, company)
+        total = len(board.rows)
+        if not len(rows):
+            return None
+        scores = self._scores(pod, stance, rows)
+        liked = company.scores(rows) if company is not None else None
+        if liked is not None:
+            scores = scores + 2 * liked
+        return self._pick(pod, rows, scores, nominated, total)
+
+    def _rows(self, shape: Shape, stance: _Stance, company: Company | None) -> Ints:
+        """The rows that the pod fits; the same object while they depend on nothing that changed."""
+        if stance.rows is None:
+            stance.rows = np.flatnonzero(stance.allowed & self.board.alive & stance.room)
+        rows = stance.rows
+        if shape.spread:
+            rows = rows[self._even(shape, stance)[rows]]
+        return rows if company is None else rows[company.allowed()[rows]]
+
+    def _pick(self, pod: PodInfo, rows: Ints, scores: Ints, nominated: Nominated, total: int) -> Decision | None:
+        rank = self.board.ranks()
+        while len(rows):
+            top = rows[scores == scores.max()]
+            info = self.board.infos[int(top[rank[top].argmin()])]
+            assert info is not None
+            best = info.name
+            if best not in nominated or passes(Fit(pod, self.board.cluster), info, nominated) is None:
+                return Decision(best, total, feasible=len(rows))
+            keep = rows != self.board.rows[best]
+            rows, scores = rows[keep], scores[keep]
+        return None
+
+    def _answerable(self, pod: PodInfo) -> bool:
+        shape = pod.shape
+        if shape.volumes or shape.ports or pod.pod.spec.node_name:
+            return False
+        if pod.pod.status.nominated_node_name or self.board.with_images:
+            return False
+        return not (shape.node_terms and any(term.match_fields for term in shape.node_terms))
+
+    def _stance(self, pod: PodInfo) -> _Stance:
+        board, shape = self.board, pod.shape
+        stance = self._stances.get(shape)
+        if stance is None:
+            if len(self._stances) > _LARGEST_CACHE:
+                self._stances.clear()
+            stance = self._stances[shape] = _Stance()
+        if len(stance.allowed) < len(board.alive):
+            for name in _COLUMNS:
+                setattr(stance, name, board.longer(getattr(stance, name)))
+        everything = range(len(board.infos))
+        fresh = stance.restarts != board.restarts
+        renewed = everything if fresh else board.static_log[stance.seen :]
+        for row in renewed:
+            _take_stance(stance, shape, board, row)
+        if renewed:
+            stance.rows = None
+            stance.wary, stance.choosy = bool(stance.soft_taints.any()), bool(stance.preference.any())
+        self._weigh(pod, stance, everything if fresh else board.log[stance.followed :])
+        stance.restarts, stance.seen, stance.followed = board.restarts, len(board.static_log), len(board.log)
+        return stance
+
+    def _weigh(self, pod: PodInfo, stance: _Stance, moved: Sequence[int]) -> None:
+        """Bring room and merit up to date: a few rows one by one, many in one stroke."""
+        board, shape = self.board, pod.shape
+        if len(moved) > _FEW:
+            rows = np.array(moved, dtype=np.int64)
+            stance.room[rows], stance.rows = _room(board, shape, rows), None
+            stance.merit[rows] = _least_allocated(board, shape, rows) + _balance(board, shape, rows)
+            return
+        for row in set(moved):
+            info = board.infos[row]
+            room = info is not None and check_resources(shape, info) is None
+            if room != stance.room[row]:
+                stance.room[row], stance.rows = room, None
+            stance.merit[row] = merit(pod, info) if info is not None else 0
+
+    def _soft(self, pod: PodInfo) -> tuple[Spread, ...]:
+        """The soft constraints of a pod, the same objects for all its likes."""
+        owners = self.board.cluster.owners
+        if self._owners_seen != owners.generation or len(self._spreads) > _LARGEST_CACHE:
+            self._spreads.clear()
+            self._owners_seen = owners.generation
+        key = (pod.shape, pod.pod.metadata.controller)
+        found = self._spreads.get(key)
+        if found is None:
+            found = self._spreads[key] = soft_constraints(pod, self.board.cluster)
+        return found
+
+    def _included(self, constraint: Spread, stance: _Stance) -> Bools:
+        included = self.board.alive.copy()
+        if constraint.honor_affinity:
+            included &= stance.matched
+        if constraint.honor_taints:
+            included &= stance.tolerated
+        return included
+
+    def _even(self, shape: Shape, stance: _Stance) -> Bools:
+        """Where every hard constraint holds."""
+        board = self.board
+        columns = [board.domains(each.topology_key) for each in shape.spread]
+        has_all = np.logical_and.reduce([column >= 0 for column, _ in columns])
+        even: Bools = has_all.copy()
+        for constraint, (column, numbers) in zip(shape.spread, columns, strict=True):
+            part = has_all & self._included(constraint, stance)
+            where = column[part]
+            sums = np.bincount(where, weights=board.counts(shape.namespace, constraint)[part], minlength=len(numbers))
+            seen = np.bincount(where, minlength=len(numbers)) > 0
+            fewest = sums[seen].min() if seen.any() else float((1 << 31) - 1)
+            if seen.sum() < constraint.min_domains:
+                fewest = 0.0
+            mine = 1 if constraint.selects(shape.labels) else 0
+            ahead = np.where(column >= 0, sums[np.maximum(column, 0)] if len(sums) else 0, 0) + mine - fewest
+            even &= ahead <= constraint.max_skew
+        return even
+
+    def _scores(self, pod: PodInfo, stance: _Stance, rows: Ints) -> Ints:
+        total: Ints = stance.merit[rows]
+        if stance.wary:
+            taints = stance.soft_taints[rows]
+            total = total + 3 * (_MAX - _MAX * taints // max(int(taints.max()), 1))
+        if stance.choosy:
+            preference = stance.preference[rows]
+            total = total + 2 * (_MAX * preference // max(int(preference.max()), 1))
+        constraints = self._soft(pod)
+        if constraints:
+            total = total + 2 * self._spread(pod.shape, constraints, stance, rows).scores(pod.shape.namespace)
+        return total
+
+    def _spread(self, shape: Shape, constraints: tuple[Spread, ...], stance: _Stance, rows: Ints) -> SoftSpread:
+        held = stance.spread
+        if held is None or not held.holds(constraints, rows):
+            of = partial(self._included, stance=stance)
+            held = stance.spread = SoftSpread(self.board, constraints, rows, of, strict=shape.own_spread)
+        return held
+
+
+def _take_stance(stance: _Stance, shape: Shape, board: Board, row: int) -> None:
+    info = board.infos[row]
+    if info is None:
+        stance.allowed[row] = False
+        return
+    node = info.node
+    stance.allowed[row] = check_static(shape, node) is None
+    stance.matched[row] = node_matches(shape, node)
+    stance.tolerated[row] = tolerates_node(shape, node)
+    excuses = [each for each in shape.tolerations if each.effect in ("", PREFER_NO_SCHEDULE)]
+    stance.soft_taints[row] = sum(
+        1
+        for taint in node.spec.taints
+        if taint.effect == PREFER_NO_SCHEDULE and not any(tolerates(each, taint) for each in excuses)
+    )
+    stance.preference[row] = sum(
+        each.weight for each in shape.node_preferences if each.weight and term_matches(each.preference, node)
+    )
+
+
+def _room(board: Board, shape: Shape, rows: Ints) -> Bools:
+    """Where what is left is enough."""
+    capacity = board.total.get("pods")
+    if capacity is None:
+        return np.zeros(len(rows), dtype=np.bool_)
+    room: Bools = board.pods[rows] + 1 <= capacity[rows]
+    for name, wanted in shape.requests.items():
+        if wanted <= 0 or not (name in _COUNTED or is_scalar(name)):
+            continue
+        room &= _column(board.total, name, rows) - _column(board.used, name, rows) >= wanted
+    return room
+
+
+def _column(columns: dict[str, Ints], name: str, rows: Ints) -> Ints:
+    column = columns.get(name)
+    return column[rows] if column is not None else np.zeros(len(rows), dtype=np.int64)
+
+
+def _least_allocated(board: Board, shape: Shape, rows: Ints) -> Ints:
+    score = np.zeros(len(rows), dtype=np.int64)
+    weights = np.zeros(len(rows), dtype=np.int64)
+    for name, scored in (("cpu", board.scored_cpu), ("memory", board.scored_memory)):
+        capacity = _column(board.total, name, rows)
+        requested = scored[rows] + shape.scored.get(name, 0)
+        known = capacity > 0
+        room = np.where(known & (requested <= capacity), (capacity - requested) * _MAX, 0)
+        score += room // np.maximum(capacity, 1)
+        weights += known
+    return score // np.maximum(weights, 1)
+
+
+def _balance(board: Board, shape: Shape, rows: Ints) -> Ints:
+    cpu, memory = shape.requests.get("cpu", 0), shape.requests.get("memory", 0)
+    if not cpu and not memory:
+        return np.zeros(len(rows), dtype=np.int64)
+    all_cpu, all_memory = _column(board.total, "cpu", rows), _column(board.total, "memory", rows)
+    used_cpu, used_memory = _column(board.used, "cpu", rows), _column(board.used, "memory", rows)
+
+    def evenness(of_cpu: Ints, of_memory: Ints) -> Ints:
+        fractions = (
+            np.minimum(of_cpu / np.maximum(all_cpu, 1), 1.0),
+            np.minimum(of_memory / np.maximum(all_memory, 1), 1.0),
+        )
+        even = ((1 - np.abs((fractions[0] - fractions[1]) / 2)) * _MAX).astype(np.int64)
+        return np.where((all_cpu > 0) & (all_memory > 0), even, _MAX)
+
+    after, before = evenness(used_cpu + cpu, used_memory + memory), evenness(used_cpu, used_memory)
+    return _MAX // 2 + (_MAX // 2 + after - before) // 2
+
+
+# The way to a decision: on the board where that is possible, node by node where it is not.
+#
+# Pods that are alike fail alike: as long as nothing changed in the cluster, a failure is worked out once a shape.
+
+#: From this many nodes on the board is faster than looking at one node after another.
+_WORTH_A_BOARD = 24
+_NOTHING = Outcome(None)
+_MOST_MEMORIES = 64
+
+
+class _Failure(msgspec.Struct):
+    generation: tuple[int, int, int]
+    decision: Decision
+    outcome: Outcome
+
+
+class Decider:
+    """Decides for one pod after another."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._fast = Fast(Board(cluster))
+        self._failures: dict[tuple[Shape, int, str | None], _Failure] = {}
+        self._memories: dict[Shape, Memory] = {}
+        self._start = 0
+
+    def decide(
+        self, pod: PodInfo, nominated: Nominated, budgets: Mapping[str, PodDisruptionBudget]
+    ) -> tuple[Decision, Outcome]:
+        """The decision and, where the pod fits nowhere, what preemption could do."""
+        alike = not nominated and not pod.shape.volumes and not pod.pod.status.nominated_node_name
+        key = (pod.shape, pod.priority, pod.pod.spec.preemption_policy)
+        moment = (self.cluster.generation, self.cluster.owners.generation, self.cluster.storage.generation)
+        known = self._failures.get(key) if alike else None
+        if known is not None and known.generation == moment:
+            return known.decision, known.outcome
+        if len(self.cluster.nodes) >= _WORTH_A_BOARD:
+            quick = self._fast.decide(pod, nominated)
+            if quick is not None:
+                return quick, _NOTHING
+        decision = schedule(pod, self.cluster, nominated, self._start, self._memory(pod.shape))
+        self._start += decision.feasible + len(decision.rejections)
+        if decision.node is not None:
+            return decision, _NOTHING
+        outcome = _NOTHING
+        if decision.total and decision.refused is None:
+            in_order = [budgets[name] for name in sorted(budgets)]
+            outcome = preempt(pod, self.cluster, decision, in_order, nominated)
+        if alike and outcome.victims is None:
+            self._remember(key, _Failure(moment, decision, outcome))
+        return decision, outcome
+
+    def _memory(self, shape: Shape) -> Memory:
+        found = self._memories.get(shape)
+        if found is None:
+            if len(self._memories) >= _MOST_MEMORIES:
+                self._memories.clear()
+            found = self._memories[shape] = Memory()
+        return found
+
+    def _remember(self, key: tuple[Shape, int, str | None], failure: _Failure) -> None:
+        if self._failures and next(iter(self._failures.values())).generation != failure.generation:
+            self._failures.clear()
+        self._failures[key] = failure

@@ -1,0 +1,101 @@
+"""What is wrong between objects: names that collide, classes that are missing, pools that overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from dovetail.model.kinds import NodePool
+from dovetail.model.kinds.convert import generation
+from dovetail.model.kinds.convert_v1beta1 import member
+from dovetail.model.lint.catalog import Shop
+from dovetail.model.lint.findings import Finding
+from dovetail.model.lint.subject import Subject
+from dovetail.model.requirements import Requirements
+
+_CLASSES = ("EC2NodeClass", "AWSNodeTemplate")
+_POOLS = ("NodePool", "Provisioner")
+
+
+def fleet(subjects: Sequence[Subject], shop: Shop | None) -> Iterator[Finding]:
+    yield from _collisions(subjects)
+    yield from _classes(subjects)
+    yield from _overlaps(subjects, shop)
+
+
+def _collisions(subjects: Sequence[Subject]) -> Iterator[Finding]:
+    for family, kind in ((_POOLS, "NodePool"), (_CLASSES, "EC2NodeClass")):
+        seen: dict[str, Subject] = {}
+        for subject in sorted(
+            (each for each in subjects if each.kind in family), key=lambda each: generation(each.obj) is not None
+        ):
+            first = seen.setdefault(subject.name, subject)
+            if first is subject or not subject.name:
+                continue
+            place = first.place(("metadata", "name"))
+            at = f"{first.document.file}:{place.line}"
+            text = f'{first.title} ({at}) is the same {kind} "{subject.name}" in v1'
+            if first.kind == subject.kind:
+                text = f"{first.title} stands at {at} too; the one applied last wins"
+            yield subject.finding("DV301", ("metadata", "name"), text, hint="rename one of them, or drop the older")
+
+
+def _reference(subject: Subject) -> tuple[tuple[str, ...], str] | None:
+    """Where a pool says its class, and which."""
+    if subject.kind == "Provisioner":
+        path: tuple[str, ...] = ("spec", "providerRef", "name")
+        return None if member(subject.obj, "spec").get("provider") else (path, str(subject.get(*path) or ""))
+    path = ("spec", "template", "spec", "nodeClassRef", "name")
+    return path, str(subject.get(*path) or "")
+
+
+def _classes(subjects: Sequence[Subject]) -> Iterator[Finding]:
+    classes = [each for each in subjects if each.kind in _CLASSES]
+    pools = [each for each in subjects if each.kind in _POOLS]
+    used = set()
+    for pool in pools:
+        reference = _reference(pool)
+        if reference is None or not reference[1]:
+            continue
+        path, name = reference
+        used.add(name)
+        if classes and name not in {each.name for each in classes}:
+            names = ", ".join(sorted(each.name for each in classes))
+            text = f'no node class "{name}" in these files'
+            yield pool.finding("DV302", path, text, hint=f"there is {names}")
+    for each in classes:
+        if pools and each.name not in used:
+            yield each.finding("DV304", ("metadata", "name"), "no pool of these files uses it")
+
+
+def _overlaps(subjects: Sequence[Subject], shop: Shop | None) -> Iterator[Finding]:
+    pools = [(each, pool) for each in subjects if (pool := each.pool()) is not None and not pool.static]
+    for (_, first), (subject, second) in combinations(pools, 2):
+        if first.name == second.name or (first.spec.weight or 0) != (second.spec.weight or 0):
+            continue
+        if _told_apart(first, second) or not _share_types(first, second, shop):
+            continue
+        text = f'takes the same pods as NodePool "{first.name}": same taints, same weight, machines in common'
+        yield subject.finding("DV303", ("metadata", "name"), text, hint="give one of them a weight, or a taint")
+
+
+def _told_apart(first: NodePool, second: NodePool) -> bool:
+    """Pools are told apart by taints, or by labels and requirements that exclude one another."""
+    taints = [
+        {(each.key, each.value, each.effect) for each in pool.spec.template.spec.taints} for pool in (first, second)
+    ]
+    if taints[0] != taints[1]:
+        return True
+    return not _asked(first).intersects(_asked(second))
+
+
+def _asked(pool: NodePool) -> Requirements:
+    labels = {key: value for key, value in pool.spec.template.metadata.labels.items() if "provisioner-name" not in key}
+    terms = Requirements.of_entries(pool.spec.template.spec.requirements)
+    return terms.merge(Requirements.of_labels(labels))
+
+
+def _share_types(first: NodePool, second: NodePool, shop: Shop | None) -> bool:
+    if shop is None:
+        return True
+    return bool(shop.meeting(_asked(first).merge(_asked(second))))

@@ -1,0 +1,56 @@
+"""A node class that is well-formed and still will not do what was wanted: settings that its family does not heed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dovetail.model import duration
+from dovetail.model.kinds import EC2NodeClass
+from dovetail.model.kinds.admission import Path
+from dovetail.model.kinds.devices import POD_DEVICES
+from dovetail.model.kinds.kubelet import Kubelet
+from dovetail.model.lint.findings import Finding
+from dovetail.model.lint.subject import Subject
+
+_KUBELET: Path = ("spec", "kubelet")
+
+
+def classes(subject: Subject) -> Iterator[Finding]:
+    """What is wrong with a class as a whole."""
+    node_class = subject.node_class()
+    if node_class is None:
+        return
+    yield from _devices(subject, node_class)
+    if node_class.spec.kubelet is not None:
+        yield from _periods(subject, node_class.spec.kubelet)
+        yield from _unheeded(subject, node_class.spec.kubelet, node_class.family)
+
+
+def _devices(subject: Subject, node_class: EC2NodeClass) -> Iterator[Finding]:
+    """Disks of which none is the one that pods write to: it stays as small as the image has it."""
+    named = [each.device_name for each in node_class.spec.block_device_mappings]
+    device = POD_DEVICES.get(node_class.family)
+    rooted = any(each.root_volume for each in node_class.spec.block_device_mappings)
+    if not named or device is None or device in named or rooted:
+        return
+    text = f"none of these disks is the one that pods of {node_class.family} write to, {device}"
+    hint = f"add one with deviceName: {device}, or mark yours rootVolume: true"
+    yield subject.finding("DV208", ("spec", "blockDeviceMappings"), text, hint=hint, key=True)
+
+
+def _periods(subject: Subject, kubelet: Kubelet) -> Iterator[Finding]:
+    for signal, text in (kubelet.eviction_soft_grace_period or {}).items():
+        try:
+            duration.parse(text)
+        except duration.DurationError:
+            path = (*_KUBELET, "evictionSoftGracePeriod", signal)
+            yield subject.finding("DV107", path, f'"{text}" is no duration', hint="such as 90s or 1m30s")
+
+
+def _unheeded(subject: Subject, kubelet: Kubelet, family: str) -> Iterator[Finding]:
+    if family == "Bottlerocket" and kubelet.pods_per_core:
+        text = "Bottlerocket does not heed podsPerCore"
+        yield subject.finding("DV208", (*_KUBELET, "podsPerCore"), text, hint="say maxPods", key=True)
+    if family not in ("AL2023", "Custom") and len(kubelet.cluster_dns or ()) > 1:
+        text = f"{family} takes the first of these addresses only"
+        yield subject.finding("DV208", (*_KUBELET, "clusterDNS"), text, hint="keep one", key=True)

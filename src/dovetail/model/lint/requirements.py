@@ -1,0 +1,193 @@
+"""Requirements that cannot mean what they say: values no machine has, keys misspelt, contradictions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from dovetail.model import labels
+from dovetail.model.kinds.common import Term
+from dovetail.model.lint.catalog import Shop
+from dovetail.model.lint.findings import Finding
+from dovetail.model.lint.subject import Subject
+from dovetail.model.requirements import Requirement, Requirements, requirement
+from dovetail.model.spelling import listed, nearest
+
+_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
+_CATEGORY = re.compile(r"[a-z]{1,4}")
+_FAMILY = re.compile(r"[a-z]+[0-9]+[a-z0-9-]*")
+_SIZE = re.compile(r"(nano|micro|small|medium|large|[0-9]*xlarge|metal(-[0-9]+xl)?)")
+_CATEGORY_KEY = f"{labels.AWS_GROUP}/instance-category"
+_FAMILY_KEY = f"{labels.AWS_GROUP}/instance-family"
+_SIZE_KEY = f"{labels.AWS_GROUP}/instance-size"
+
+
+def wishes(subject: Subject, shop: Shop | None) -> Iterator[Finding]:
+    """What is wrong with the requirements, one by one and together."""
+    terms = subject.terms
+    own = set(_labels(subject))
+    found: list[Finding] = []
+    for index, term in terms:
+        found.extend(_key(subject, index, term, own))
+        found.extend(_values(subject, index, term, shop))
+    found.extend(_contradictions(subject, terms))
+    yield from found
+    broken = any(each.code in ("DV104", "DV105", "DV108") for each in found)
+    if shop is not None and not broken and subject.kind in ("NodePool", "Provisioner", "NodeClaim"):
+        yield from _together(subject, terms, shop)
+
+
+def _labels(subject: Subject) -> dict[str, str]:
+    path = ("spec", "labels") if subject.kind == "Provisioner" else ("spec", "template", "metadata", "labels")
+    found = subject.get(*path)
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _key(subject: Subject, index: int, term: Term, own: set[str]) -> Iterator[Finding]:
+    path, key = (*subject.terms_at, index, "key"), term.key
+    if key in labels.ALIASES and key.split("/")[0].endswith("beta.kubernetes.io"):
+        modern = labels.ALIASES[key]
+        yield subject.finding(
+            "DV205", path, f"{key} is an old name", hint=f"write {modern}", edit=subject.rewrite(path, modern)
+        )
+    elif key not in labels.WELL_KNOWN and key not in labels.ALIASES and key not in own:
+        meant = nearest(key, labels.WELL_KNOWN, cutoff=0.86)
+        if labels.restricted(key) is not None:
+            if subject.kind in ("Provisioner", "Machine"):  # later generations say so in their schema
+                yield subject.finding(
+                    "DV107",
+                    path,
+                    f"{key} is not a label to ask for",
+                    hint=f"did you mean  {meant} ?" if meant else "labels of that domain are not yours to ask for",
+                    edit=subject.rewrite(path, meant) if meant else None,
+                )
+        elif meant is not None:
+            yield subject.finding(
+                "DV109",
+                path,
+                f"{key} is no label that machines have",
+                hint=f"did you mean  {meant} ?",
+                edit=subject.rewrite(path, meant),
+            )
+
+
+def _values(subject: Subject, index: int, term: Term, shop: Shop | None) -> Iterator[Finding]:
+    key, path = labels.normalise(term.key), (*subject.terms_at, index)
+    if term.operator not in ("In", "NotIn", "Gt", "Lt", "Gte", "Lte") or not term.values:
+        return
+    if key == labels.INSTANCE_TYPE and term.operator in ("In", "NotIn"):
+        yield from _types(subject, index, term, shop)
+        return
+    known = shop.values.get(key) if shop is not None else None
+    if known is None and key == labels.CAPACITY_TYPE:
+        known = frozenset(labels.CAPACITY_TYPES)
+    if not known:
+        return
+    where = f" in {shop.region}" if shop is not None else ""
+    if term.operator not in ("In", "NotIn"):
+        asked = requirement(key, term.operator, term.values)
+        if not any(asked.has(value) for value in known):
+            text = f"{key} {term.operator} {' '.join(term.values)}: no machine{where} has such a value"
+            yield subject.finding("DV105", (*path, "values"), text, hint=f"values are {_span(known)}")
+        return
+    for at, value in enumerate(term.values):
+        if value not in known:
+            meant = nearest(value, known, cutoff=0.55)
+            some = term.operator == "NotIn" or any(other in known for other in term.values)
+            hint = f"did you mean  {meant} ?" if meant else f"values are {_span(known)}"
+            edit = subject.rewrite((*path, "values", at), meant) if meant else None
+            text = f'"{value}" is no value of {key}{where}'
+            yield subject.finding("DV110" if some else "DV105", (*path, "values", at), text, hint=hint, edit=edit)
+
+
+def _span(values: frozenset[str]) -> str:
+    if all(value.isdigit() for value in values):
+        numbers = sorted(map(int, values))
+        return f"{numbers[0]} to {numbers[-1]}"
+    return listed(sorted(values), 10)
+
+
+def _types(subject: Subject, index: int, term: Term, shop: Shop | None) -> Iterator[Finding]:
+    path = (*subject.terms_at, index)
+    names = {each.name for each in shop.types} if shop is not None else None
+    bad = (
+        [value for value in term.values if value not in names]
+        if names
+        else [value for value in term.values if not _TYPE.fullmatch(value)]
+    )
+    if not bad:
+        return
+    where = f" in {shop.region}" if shop is not None else ""
+    key = _meant_key(term.values)
+    if key is not None and len(bad) == len(term.values):
+        yield subject.finding(
+            "DV104",
+            (*path, "values"),
+            f'"{bad[0]}" is not an instance type{where}',
+            hint=f"did you mean  key: {key} ?",
+            edit=subject.rewrite((*path, "key"), key),
+        )
+        return
+    for at, value in enumerate(term.values):
+        if value in bad:
+            meant = nearest(value, names, cutoff=0.8) if names else None
+            code = "DV104" if len(bad) == len(term.values) and term.operator == "In" else "DV110"
+            yield subject.finding(
+                code,
+                (*path, "values", at),
+                f'"{value}" is not an instance type{where}',
+                hint=f"did you mean  {meant} ?" if meant else "such as m5.large",
+                edit=subject.rewrite((*path, "values", at), meant) if meant and _one_off(value, meant) else None,
+            )
+
+
+def _one_off(value: str, meant: str) -> bool:
+    """Near enough to change without asking: the same letters but for case and separators."""
+    return re.sub(r"[^a-z0-9]", "", value.lower()) == re.sub(r"[^a-z0-9]", "", meant)
+
+
+def _meant_key(values: Sequence[str]) -> str | None:
+    for pattern, key in ((_SIZE, _SIZE_KEY), (_CATEGORY, _CATEGORY_KEY), (_FAMILY, _FAMILY_KEY)):
+        if all(pattern.fullmatch(value) for value in values):
+            return key
+    return None
+
+
+def _contradictions(subject: Subject, terms: Sequence[tuple[int, Term]]) -> Iterator[Finding]:
+    """Requirements of one key, or a label and a requirement, that leave no value."""
+    left: dict[str, tuple[Requirement, str]] = {
+        each.key: (each, "the template's label") for each in Requirements.of_labels(_labels(subject)).values()
+    }
+    for index, term in terms:
+        new = requirement(term.key, term.operator, term.values)
+        known = left.get(new.key)
+        if known is None:
+            left[new.key] = (new, f"requirement {index}")
+            continue
+        both = new.intersection(known[0])
+        if both.operator == "DoesNotExist" and (new.operator, known[0].operator) != ("DoesNotExist",) * 2:
+            text = f"{new} contradicts {known[1]}, {known[0]}: no machine meets both"
+            yield subject.finding("DV108", (*subject.terms_at, index), text, hint="keep one of them")
+            return
+        left[new.key] = (both, known[1])
+
+
+def _together(subject: Subject, terms: Sequence[tuple[int, Term]], shop: Shop) -> Iterator[Finding]:
+    """Follow the requirements down to the one that leaves no instance type."""
+    asked = Requirements()
+    types = list(shop.types)
+    for index, term in terms:
+        asked = asked.add(requirement(term.key, term.operator, term.values))
+        fewer = shop.meeting(asked, types)
+        if not fewer:
+            text = f"no instance type in {shop.region} is left: {len(types)} before {term.key} {term.operator} "
+            text += f"[{' '.join(term.values)}], none after"
+            near = listed([each.name for each in types[:200]], 3)
+            yield subject.finding("DV201", (*subject.terms_at, index), text, hint=f"before it there were {near}")
+            return
+        types = fewer
+    capacity = asked.of(labels.CAPACITY_TYPE)
+    spot = capacity.operator == "In" and capacity.values == {labels.SPOT}
+    if spot and len(types) < 5 and subject.kind != "NodeClaim":
+        text = f"spot machines of {listed([each.name for each in types])} only"
+        yield subject.finding("DV207", subject.terms_at, text, hint="allow more instance types or on-demand", key=True)

@@ -1,0 +1,362 @@
+"""What `dovetail plan` reads: manifests as people keep them, or a cluster's objects, by kind.
+
+What is wrong is said with object, field and value; what is not looked at is noted and left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import count
+from math import inf
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.cli.errors import Problem
+from dovetail.cli.manifests import texts
+from dovetail.model.formats import told
+from dovetail.model.kinds.admission import check
+from dovetail.model.kinds.convert import ConversionError, expand
+from dovetail.model.kinds.crds import struct_of
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.kinds.overlay import NodeOverlay
+from dovetail.model.meta import without_nulls
+from dovetail.model.nodes import Namespace, Node, PriorityClass
+from dovetail.model.pods import Pod
+from dovetail.model.quantity import QuantityError, parse
+from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from dovetail.model.workloads import DaemonSet, Deployment, Job, PodDisruptionBudget, ReplicaSet, StatefulSet
+from dovetail.offline.pod_validation import objections
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+_OURS = frozenset(
+    {
+        "NodePool",
+        "Provisioner",
+        "NodeClaim",
+        "Machine",
+        "EC2NodeClass",
+        "AWSNodeTemplate",
+        "NodeOverlay",
+        "KWOKNodeClass",
+    }
+)
+_KINDS: dict[str, type[Any]] = {
+    "Pod": Pod,
+    "Node": Node,
+    "NodePool": NodePool,
+    "NodeClaim": NodeClaim,
+    "NodeOverlay": NodeOverlay,
+    "Deployment": Deployment,
+    "ReplicaSet": ReplicaSet,
+    "StatefulSet": StatefulSet,
+    "Job": Job,
+    "DaemonSet": DaemonSet,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
+    "PersistentVolume": PersistentVolume,
+    "StorageClass": StorageClass,
+    "CSINode": CSINode,
+    "PriorityClass": PriorityClass,
+    "Namespace": Namespace,
+    "PodDisruptionBudget": PodDisruptionBudget,
+}
+#: What lives in no namespace; anything else that names none lives in the default one.
+_CLUSTERED = frozenset(
+    {
+        "Node",
+        "NodePool",
+        "NodeClaim",
+        "NodeOverlay",
+        "PersistentVolume",
+        "StorageClass",
+        "CSINode",
+        "PriorityClass",
+        "Namespace",
+    }
+)
+_SILENT = frozenset({"KWOKNodeClass"})
+_POOL, _CLASS = "NodePool is in karpenter.sh/v1", "EC2NodeClass is in karpenter.k8s.aws/v1"
+#: What people write by hand and a plan depends on, and where it is.
+_CHECKED = {"NodePool": _POOL, "Provisioner": _POOL, "EC2NodeClass": _CLASS, "AWSNodeTemplate": _CLASS}
+#: Where amounts stand that planning reads, beside those of containers.
+_AMOUNTS = {
+    "NodePool": ("spec.limits",),
+    "Node": ("status.capacity", "status.allocatable"),
+    "NodeClaim": ("spec.resources.requests", "status.capacity", "status.allocatable"),
+}
+#: Where pods are described.
+_PODS = {"Pod": "spec"} | dict.fromkeys(
+    ("Deployment", "ReplicaSet", "StatefulSet", "Job", "DaemonSet"), "spec.template.spec"
+)
+#: How many of them there are to be.
+_COUNTS = ("replicas", "parallelism", "completions")
+#: More values than this, with every alias written out, nobody has written: a list of 100,000 pods has a tenth of them.
+_MOST_WRITTEN = 100_000_000
+#: msgspec's names of what it expected.
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "object": "a mapping",
+    "array": "a list",
+    "datetime": "a time",
+}
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "int": int,
+    "float": (int, float),
+    "str": str,
+    "bool": bool,
+    "object": dict,
+    "array": list,
+}
+_EXPECTED = re.compile(r"Expected `(\w+)")
+
+
+class Objects:
+    """The objects of the input by kind."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[str, dict[tuple[str, str], Any]] = {}
+        self.node_classes: dict[str, Json] = {}
+        """EC2NodeClasses by name."""
+        self.refused: list[str] = []
+        """What the API server would not take of pools, and planning can do with."""
+        self.doubtful: dict[str, list[str]] = {}
+        """What it would not take of pods: what is wrong, and where."""
+        self.ignored: dict[str, int] = {}
+        self.twice: list[str] = []
+        """What came more than once: the last counts, as when manifests are applied one after the other."""
+        self.budgeted: set[str] = set()
+        """NodePools that say how many of their machines may go at once."""
+        self.counted: set[str] = set()
+        """PodDisruptionBudgets that say how many pods may go now."""
+
+    def add(self, source: object) -> None:
+        if not isinstance(source, dict):
+            raise Problem(f"{_shown(source)} is not an object; every document is a mapping with apiVersion and kind")
+        kind = source.get("kind")
+        if not isinstance(kind, str):
+            raise Problem(f"an object ({_name(source)}) has no kind; every document needs apiVersion and kind")
+        if kind.endswith("List") and "items" in source:
+            items = source["items"] or []
+            if not isinstance(items, list):
+                raise Problem(f"{kind}: items: {_shown(items)} is not a list")
+            for each in items:
+                typed = kind != "List" and isinstance(each, dict)
+                self.add({"kind": kind.removesuffix("List"), **each} if typed else each)
+            return
+        if kind in _CHECKED and "apiVersion" in source:
+            self.refused += _check(source)
+        for each in _current(kind, source):
+            self._add_one(each)
+
+    def _add_one(self, source: Json) -> None:
+        kind = source["kind"]
+        if kind not in _KINDS:
+            if kind == "EC2NodeClass":
+                self.node_classes[_name(source)] = source
+            elif kind not in _SILENT:
+                self.ignored[kind] = self.ignored.get(kind, 0) + 1
+            return
+        try:
+            found = msgspec.convert(without_nulls(source), _KINDS[kind], strict=False)
+        except msgspec.ValidationError as problem:
+            raise Problem(f"{_named(source)}: {_mistyped(str(problem), source)}") from problem
+        for where, amounts in _amounts(source):
+            _check_amounts(source, where, amounts)
+        _check_counts(source)
+        for each in objections(_named(source), _at(source, _PODS[kind]), _PODS[kind]) if kind in _PODS else ():
+            if not found.metadata.uid:  # what a server has stored it has not refused
+                self.doubtful.setdefault(each, []).append(_named(source))
+        self._keep(kind, found, source)
+
+    def _keep(self, kind: str, found: Any, source: Json) -> None:
+        same, name = self._by_kind.setdefault(kind, {}), found.metadata.name
+        namespace = found.metadata.namespace or "default"
+        prefix = _at(source, "metadata").get("generateName")
+        if not name and prefix:
+            name = next(each for index in count() if (namespace, each := f"{prefix}{index}") not in same)
+        if not name:
+            raise Problem(f"{kind} without a name; every object needs metadata.name")
+        if same.pop((namespace, name), None) is not None:
+            self.twice.append(_named(source))
+        home = "" if kind in _CLUSTERED else namespace
+        if kind == "NodePool" and "budgets" in _at(source, "spec.disruption"):
+            self.budgeted.add(name)
+        if kind == "PodDisruptionBudget" and "disruptionsAllowed" in _at(source, "status"):
+            self.counted.add(f"{home}/{name}")
+        same[namespace, name] = replace(found, metadata=replace(found.metadata, name=name, namespace=home))
+
+    def of(self, kind: type[T]) -> list[T]:
+        return list(self._by_kind.get(kind.__name__, {}).values())
+
+
+def _current(kind: str, source: Json) -> list[Json]:
+    """An object of ours in the newest generation, others as they are."""
+    if kind not in _OURS:
+        return [source]
+    try:
+        return list(expand(source))
+    except ConversionError as problem:
+        raise Problem(f"{_named(source)}: {problem}") from problem
+
+
+def _check(source: Json) -> list[str]:
+    """A pool or class that the API server would not take, or take for another, buys what nobody meant."""
+    if struct_of(source["apiVersion"], source["kind"]) is None:
+        raise Problem(
+            f"{_named(source)}: apiVersion: {_shown(source['apiVersion'])} has no {source['kind']}; "
+            f"{_CHECKED[source['kind']]}"
+        )
+    problems = check(source)
+    for problem in problems:
+        if problem.kind in ("type", "enum"):
+            raise Problem(f"{_named(source)}: {problem}; dovetail lint says more")
+    return [f"{_named(source)}: {problem}" for problem in problems if problem.kind == "rule"]
+
+
+def _name(source: Json) -> str:
+    metadata = source.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return str(name or ", ".join(map(str, list(source)[:3])))
+
+
+def _named(source: Json) -> str:
+    return f'{source.get("kind")} "{_name(source)}"'
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _mistyped(problem: str, source: Json) -> str:
+    """msgspec's words in ours, with the value."""
+    what, _, where = problem.partition(" - at ")
+    field = where.strip("`").removeprefix("$").removeprefix(".")
+    wanted = _EXPECTED.match(what)
+    value: Any = source
+    try:
+        for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
+            value = value[int(number) if number else name]
+        if field.endswith("[...]") and wanted:  # some value of a mapping
+            name, value = next(each for each in value.items() if not isinstance(each[1], _TYPES[wanted[1]]))
+            field = f"{field.removesuffix('[...]')}.{name}"
+    except (KeyError, IndexError, TypeError, AttributeError, StopIteration):
+        return f"{field}: {what}"
+    return f"{field}: {_shown(value)} is not {_WORDS[wanted[1]]}" if wanted else f"{field}: {what}"
+
+
+def _amounts(source: Json) -> Iterator[tuple[str, Json]]:
+    """Every mapping of amounts in an object, with the field it stands in."""
+    kind = source["kind"]
+    for where in _AMOUNTS.get(kind, ()):
+        yield where, _at(source, where)
+    pods = _PODS.get(kind)
+    if pods is None:
+        return
+    for where in (f"{pods}.overhead", f"{pods}.resources.requests", f"{pods}.resources.limits"):
+        yield where, _at(source, where)
+    for group in ("initContainers", "containers"):
+        for number, container in enumerate(_at(source, pods).get(group) or ()):
+            for field in ("resources.requests", "resources.limits"):
+                yield f"{pods}.{group}[{number}].{field}", _at(container, field)
+
+
+def _at(source: Json, where: str) -> Json:
+    place: Any = source
+    for key in where.split("."):
+        place = place.get(key) or {}
+    found: Json = place
+    return found
+
+
+def _check_amounts(source: Json, where: str, amounts: Json) -> None:
+    for name, amount in amounts.items():
+        if amount is None:
+            continue  # as if it were not there
+        try:
+            negative = parse(str(amount)).nano < 0
+        except QuantityError as problem:
+            text = f'{where}.{name}: "{amount}" is not a quantity (such as 500m or 2Gi)'
+            raise Problem(f"{_named(source)}: {text}") from problem
+        if negative and source["kind"] in _PODS:
+            raise Problem(f"{_named(source)}: {where}.{name}: {amount} is below zero; ask for 0 or more")
+
+
+def _check_counts(source: Json) -> None:
+    spec = _at(source, "spec") if source["kind"] in _PODS else {}
+    for field in _COUNTS:
+        if isinstance(spec.get(field), int) and spec[field] < 0:
+            raise Problem(f"{_named(source)}: spec.{field}: {spec[field]} is below zero; 0 means none")
+
+
+def read(paths: Iterable[str]) -> Objects:
+    """Every object in files, folders, or `-` for the standard input."""
+    objects = Objects()
+    for name, text in list(texts(paths)):
+        try:
+            for document in _documents(text):
+                for each in document if isinstance(document, list) else [document]:
+                    objects.add(each)
+        except Problem as problem:
+            raise Problem(f"{name}: {problem.message}") from problem
+        except RecursionError as problem:
+            raise Problem(f"{name}: nested too deeply to be a manifest") from problem
+    return objects
+
+
+def _documents(text: str) -> list[Any]:
+    import yaml
+
+    if text.lstrip().startswith(("{", "[")):
+        with suppress(json.JSONDecodeError):  # then it is YAML in its short form
+            return list(_in_a_row(text))
+    from dovetail.cli.strict_yaml import StrictLoader
+
+    try:
+        found = [each for each in yaml.load_all(text, Loader=StrictLoader) if each is not None]
+    except yaml.YAMLError as problem:
+        raise Problem(f"not YAML: {told(problem)}") from problem
+    if _written(found, {}) > _MOST_WRITTEN:
+        raise Problem("aliases make it endless, or nearly so; write out what they stand for")
+    return found
+
+
+def _written(value: Any, known: dict[int, float]) -> float:
+    """How many values there are once every alias is written out: no end of them where one is part of itself."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = inf
+        members = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_written(each, known) for each in members)
+    return known[id(value)]
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Problem(f'"{twice}" is given twice in one object; keep one of them')
+    return found
+
+
+def _in_a_row(text: str) -> Iterator[Any]:
+    """JSON documents one after the other, as several answers of kubectl come."""
+    decoder, at = json.JSONDecoder(object_pairs_hook=_mapping), 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        document, at = decoder.raw_decode(text, at)
+        yield document

@@ -1,0 +1,56 @@
+"""The region that `dovetail plan` buys in when no catalogue is given, and what a NodeClass makes of its types."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.cli.errors import Problem
+from dovetail.cloud.aws import catalog
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.kinds.kubelet import with_kubelet
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.labels import REGION, ZONE
+from dovetail.model.nodes import Node
+from dovetail.offline.objects import Objects
+
+_DEFAULT = "ap-northeast-2"
+_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_OF_ZONE = re.compile(r"([a-z]+(?:-[a-z]+)+-\d)[a-z]")
+#: The class of machines whose own is not in the input.
+_USUAL: Mapping[str, Any] = {"spec": {"amiFamily": "AL2023"}}
+
+
+def region_of(asked: str | None, objects: Objects) -> str:
+    """The region asked for, else the one that the input is about, else the environment's."""
+    variable = next((name for name in _VARIABLES if os.environ.get(name)), "")
+    found = asked or _named(objects) or os.environ.get(variable) or _DEFAULT
+    try:
+        catalog.region(found)
+    except catalog.UnknownRegion as error:
+        raise Problem(f"{'--region' if asked else variable}: {error}") from error
+    return found
+
+
+def _named(objects: Objects) -> str | None:
+    """The region that most nodes are in, or whose zones NodePools name."""
+    zones = [
+        zone
+        for pool in objects.of(NodePool)
+        for need in pool.spec.template.spec.requirements
+        if need.key == ZONE
+        for zone in need.values
+    ]
+    named = [node.metadata.labels.get(REGION, "") for node in objects.of(Node)]
+    named += [found[1] for zone in zones if (found := _OF_ZONE.fullmatch(zone))]
+    known = Counter(each for each in named if each in catalog.regions())
+    return known.most_common(1)[0][0] if known else None
+
+
+def of_class(pool: NodePool, classes: Mapping[str, Mapping[str, Any]], region: str) -> tuple[InstanceType, ...]:
+    """The types of a region as machines of the pool's class show them."""
+    found = with_kubelet(classes.get(pool.spec.template.spec.node_class_ref.name, _USUAL), pool.metadata.annotations)
+    return catalog.load(region) if found is _USUAL else catalog.of_class(region, found)

@@ -1,0 +1,186 @@
+"""What `dovetail plan` plans for: the objects of the input, made into a snapshot.
+
+Workloads stand for their pods unless those are in the input as well.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from dovetail.cli.errors import Problem
+from dovetail.cloud.simulated import catalog_file as catalogue_file
+from dovetail.cluster import state_node as views
+from dovetail.cluster.nodepools import for_planner, labels, types_by_pool
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.kinds.overlay import NodeOverlay
+from dovetail.model.node_overlays import agreed, overlaid
+from dovetail.model.nodes import Namespace, Node, PriorityClass
+from dovetail.model.pod_defaults import stored
+from dovetail.model.pods import Pod
+from dovetail.model.quantity import QuantityError
+from dovetail.model.taints import DISRUPTED, same
+from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from dovetail.model.wellknown import NODEPOOL
+from dovetail.model.workload_pods import count, pods_of
+from dovetail.model.workloads import DaemonSet, Deployment, Job, PodDisruptionBudget, ReplicaSet, StatefulSet
+from dovetail.offline.objects import Objects
+from dovetail.offline.region import of_class
+from dovetail.offline.volume_claims import claims_of
+from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot
+
+
+def catalogue(path: str) -> tuple[InstanceType, ...]:
+    """A catalogue file: a JSON array of instance types."""
+    try:
+        return tuple(catalogue_file.read(Path(path)))
+    except catalogue_file.CatalogueError as problem:
+        raise Problem(str(problem)) from problem
+
+
+#: What is bought when no NodePool says otherwise: current general machines, on demand.
+DEFAULT_POOL = Pool(
+    name="default",
+    types=(),
+    requirements=(
+        PoolRequirement(key="karpenter.k8s.aws/instance-category", operator="In", values=("c", "m", "r")),
+        PoolRequirement(key="karpenter.k8s.aws/instance-generation", operator="Gt", values=("2",)),
+        PoolRequirement(key="kubernetes.io/arch", operator="In", values=("amd64",)),
+        PoolRequirement(key="kubernetes.io/os", operator="In", values=("linux",)),
+        PoolRequirement(key="karpenter.sh/capacity-type", operator="In", values=("on-demand",)),
+    ),
+)
+
+
+#: The priorities that every cluster has, by class.
+CRITICAL = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+#: More pods than any cluster runs; a slip of the hand asks for billions.
+MOST_PODS = 1_000_000
+
+
+def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str = "") -> Snapshot:
+    """The objects as a snapshot. `any_type`: without a NodePool, everything in the catalogue may be bought.
+
+    Types that are packaged for a `region` are as the NodeClass of each pool makes them.
+    """
+    try:
+        return _snapshot(objects, types, any_type, region)
+    except QuantityError as problem:
+        raise Problem(f"a quantity cannot be read: {problem}") from problem
+
+
+def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str) -> Snapshot:
+    pools = _pools(objects, types, any_type, region)
+    _check_crowd(objects)
+    made, claims = pods_of(objects.of)
+    pods = [*map(_stored, objects.of(Pod)), *made]
+    values = CRITICAL | {each.metadata.name: each.value for each in objects.of(PriorityClass)}
+    values[""] = next((each.value for each in objects.of(PriorityClass) if each.global_default), 0)
+    nodes = _nodes(objects, pods, {("", each.name): each for each in types} | types_by_pool(pools))
+    going = [pod for state in nodes if state.deleting for pod in state.pods if _replaced(pod)]
+    waiting = [pod for pod in pods if _waits(pod)]
+    return Snapshot(
+        pools=pools,
+        nodes=tuple(nodes),
+        pending=(*waiting, *going),
+        daemons=tuple(objects.of(DaemonSet)),
+        namespaces=_namespaces(objects, pods),
+        claims=claims_of((*claims, *objects.of(PersistentVolumeClaim)), pods),
+        volumes={each.metadata.name: each for each in objects.of(PersistentVolume)},
+        storage_classes={each.metadata.name: each for each in objects.of(StorageClass)},
+        budgets=tuple(objects.of(PodDisruptionBudget)),
+        priorities=values,
+    )
+
+
+def _check_crowd(objects: Objects) -> None:
+    asked = 0
+    made: list[Deployment | ReplicaSet | StatefulSet | Job] = []
+    for kind in (Deployment, ReplicaSet, StatefulSet, Job):
+        made += objects.of(kind)
+    for each in made:
+        pods = count(each)
+        asked += pods
+        if asked > MOST_PODS:
+            raise Problem(
+                f'{type(each).__name__} "{each.metadata.name}": with its {pods} pods there are {asked}; '
+                f"plans are for at most {MOST_PODS}"
+            )
+
+
+def _pools(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str) -> tuple[Pool, ...]:
+    """The pools with what they may buy, at the prices and capacities that overlays give them."""
+    overlays = objects.of(NodeOverlay)
+    if not objects.of(NodePool):
+        requirements = () if any_type else DEFAULT_POOL.requirements
+        return (replace(DEFAULT_POOL, types=overlaid(types, overlays), requirements=requirements),)
+    sold = {
+        pool.name: of_class(pool, objects.node_classes, region) if region else types for pool in objects.of(NodePool)
+    }
+    valid = agreed(overlays, [(labels(pool), sold[pool.name]) for pool in objects.of(NodePool)]) if overlays else ()
+    buying = [pool for pool in objects.of(NodePool) if not why_idle(pool)]
+    return tuple(for_planner(pool, overlaid(sold[pool.name], valid, labels(pool))) for pool in buying)
+
+
+def why_idle(pool: NodePool) -> str:
+    """Why a pool buys nothing for pods; empty if it does."""
+    if pool.metadata.deletion_timestamp is not None:
+        return "it is being deleted"
+    if pool.static:
+        return "it has replicas, and buys nothing for pods"
+    troubles = [each for each in pool.status.conditions if each.type == "Ready" and each.status == "False"]
+    return f"it is not ready ({troubles[0].message or troubles[0].reason})" if troubles else ""
+
+
+def _namespaces(objects: Objects, pods: list[Pod]) -> dict[str, dict[str, str]]:
+    """The labels of every namespace: those that pods live in are there, and each is labelled with its name."""
+    given = {each.metadata.name: each.metadata.labels for each in objects.of(Namespace)}
+    names = dict.fromkeys((*given, *(pod.metadata.namespace or "default" for pod in pods)))
+    return {name: {**given.get(name, {}), "kubernetes.io/metadata.name": name} for name in names}
+
+
+def _stored(pod: Pod) -> Pod:
+    spec = stored(pod.spec)
+    return pod if spec is pod.spec else replace(pod, spec=spec)
+
+
+def _waits(pod: Pod) -> bool:
+    return not (pod.spec.node_name or pod.finished or pod.spec.scheduling_gates or pod.terminating)
+
+
+def _replaced(pod: Pod) -> bool:
+    """Whether a pod of a machine that goes needs another place: the successor of one that leaves waits by itself.
+
+    Only a StatefulSet waits with the successor until the pod is gone.
+    """
+    kind = pod.metadata.controller.kind if pod.metadata.controller is not None else ""
+    return not pod.finished and kind not in ("DaemonSet", "Node") and (not pod.terminating or kind == "StatefulSet")
+
+
+def _nodes(objects: Objects, pods: list[Pod], types: views.Types) -> list[NodeState]:
+    on: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.spec.node_name and not pod.finished:
+            on.setdefault(pod.spec.node_name, []).append(pod)
+    csi = {each.metadata.name: each for each in objects.of(CSINode)}
+    claims = objects.of(NodeClaim)
+    by_node = {claim.status.node_name: claim for claim in claims if claim.status.node_name}
+    by_machine = {claim.status.provider_id: claim for claim in claims if claim.status.provider_id}
+    found, seen = [], set()
+    for node in objects.of(Node):
+        claim = by_node.get(node.metadata.name) or by_machine.get(node.spec.provider_id)
+        if claim is not None:
+            seen.add(claim.name)
+        going = node.metadata.deletion_timestamp is not None or any(same(t, DISRUPTED) for t in node.spec.taints)
+        going = going or (claim is not None and claim.metadata.deletion_timestamp is not None)
+        name = node.metadata.name
+        state = views.of_node(node, claim, on.get(name, ()), csi.get(name), types, deleting=going)
+        found.append(replace(state, pool=state.pool or node.metadata.labels.get(NODEPOOL)))
+    for claim in claims:
+        if claim.name not in seen:
+            going = claim.metadata.deletion_timestamp is not None
+            found.append(views.of_claim(claim, on.get(claim.name, ()), types, deleting=going))
+    return found

@@ -1,0 +1,77 @@
+"""What `dovetail plan` says about its input beside the plan: what was left out, and what was taken for granted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.pods import Pod
+from dovetail.model.volumes import PersistentVolumeClaim
+from dovetail.offline.objects import Objects
+from dovetail.offline.snapshot import why_idle
+from dovetail.planner.problem.pod_spec import claim_names
+from dovetail.planner.snapshot import Snapshot
+
+#: So many things that are wrong with pods are told one by one.
+MOST_DOUBTS = 10
+
+
+def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool) -> Iterator[str]:
+    """What a reader of the plan should know about the input."""
+    pools = objects.of(NodePool)
+    if region and not pools and snapshot.pending:
+        yield f"no NodePool in the input: on-demand c, m and r machines for linux/amd64 in {region} are taken"
+    for pool in pools:
+        name = pool.spec.template.spec.node_class_ref.name
+        if why := why_idle(pool):
+            yield f"NodePool {pool.name} is left out: {why}"
+        elif objects.node_classes and name not in objects.node_classes:
+            yield f"NodePool {pool.name}: EC2NodeClass {name} is not in the input; AL2023 machines are taken"
+    gated = sum(1 for pod in objects.of(Pod) if pod.spec.scheduling_gates and not pod.spec.node_name)
+    if gated:
+        yield f"{gated} pod{'s' * (gated != 1)} left out: held back by scheduling gates"
+    if objects.ignored:
+        yield f"{', '.join(f'{count} {kind}' for kind, count in sorted(objects.ignored.items()))} ignored"
+    for problem in objects.refused:
+        yield f"{problem}; the API server would refuse it, dovetail lint says more"
+    yield from _doubts(objects)
+    for name in objects.twice:
+        yield f"{name} is in the input more than once; the last counts"
+    if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
+        yield "volumes are claimed, and the input has no StorageClass: add those of the cluster"
+    yield from _crowded(snapshot)
+    named = {pod.spec.priority_class_name for pod in snapshot.pending if pod.spec.priority is None}
+    for name in sorted(named - snapshot.priorities.keys()):
+        yield f"PriorityClass {name} is not in the input: its pods are no more important than others"
+    if consolidating and not snapshot.nodes:
+        yield "no Node is in the input that could be given back"
+    if not consolidating and not snapshot.pending and not gated:
+        yield "no pod waits, and nothing in the input would make one"
+
+
+def _doubts(objects: Objects) -> Iterator[str]:
+    """What the API server would refuse of pods, each thing once."""
+    for problem, names in list(objects.doubtful.items())[:MOST_DOUBTS]:
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"{names[0]}{others}: {problem}; the API server would refuse it"
+    if len(objects.doubtful) > MOST_DOUBTS:
+        yield f"{len(objects.doubtful) - MOST_DOUBTS} more things that the API server would refuse"
+
+
+def _crowded(snapshot: Snapshot) -> Iterator[str]:
+    """Volumes that one machine can attach, and several pods are to use: kube-scheduler does not mind, the pods do."""
+    using = (pod for pod in snapshot.pending if pod.spec.volumes)
+    users = Counter(key for pod in using for key in {key for key, _ in claim_names(pod)})
+    found = [(key, count) for key, count in users.items() if count > 1 and _alone(snapshot.claims.get(key))]
+    for key, count in found[:MOST_DOUBTS]:
+        yield (
+            f"PersistentVolumeClaim {key} is for one machine at a time (ReadWriteOnce), and {count} pods use it: "
+            "those on another machine may not start"
+        )
+    if len(found) > MOST_DOUBTS:
+        yield f"{len(found) - MOST_DOUBTS} more claims of that kind"
+
+
+def _alone(claim: PersistentVolumeClaim | None) -> bool:
+    return claim is not None and claim.spec.access_modes == ("ReadWriteOnce",)

@@ -1,0 +1,48 @@
+"""Holdings: what a pool's machines have together, whatever order claims come, change and go in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+
+from dovetail.cluster.nodepool_usage import Holdings
+from dovetail.cluster.state import Mirror
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import Resource
+from dovetail.kube.store import Store
+from dovetail.model.kinds.nodeclaim import NodeClaim
+
+NOTHING = {"cpu": 0, "memory": 0, "pods": 0, "ephemeral-storage": 0, "nodes": 0}
+
+
+class _Watched:
+    def __init__(self, *claims: NodeClaim) -> None:
+        self.claims = SimpleNamespace(store=Store[NodeClaim]())
+        self.tell: Callable[[Change[Any]], None] = lambda change: None
+        for each in claims:
+            self.claims.store.put(each.name, each)
+
+    def listen(self, resource: Resource, listener: Callable[[Change[Any]], None]) -> None:
+        self.tell = listener
+
+
+def _claim(name: str, **capacity: str) -> NodeClaim:
+    metadata = {"name": name, "labels": {"karpenter.sh/nodepool": "default"}}
+    return msgspec.convert({"metadata": metadata, "status": {"capacity": capacity}}, NodeClaim)
+
+
+def test_machines_are_counted_as_they_come_change_and_go() -> None:
+    mirror = _Watched(_claim("a", cpu="4", memory="8Gi"))
+    found = Holdings(cast(Mirror, mirror))
+    assert found.of("default") == {**NOTHING, "nodes": 1, "cpu": 4000, "memory": 8 << 30}
+    mirror.tell(Change("added", "b", None, _claim("b")))
+    assert found.of("default")["nodes"] == 2, "a machine that is not sold yet counts"
+    mirror.tell(Change("modified", "b", _claim("b"), _claim("b", cpu="4", gpu="1")))
+    assert found.of("default") == {**NOTHING, "nodes": 2, "cpu": 8000, "memory": 8 << 30, "gpu": 1}
+    mirror.tell(Change("deleted", "b", _claim("b", cpu="96"), None))
+    assert found.of("default") == {**NOTHING, "nodes": 1, "cpu": 4000, "memory": 8 << 30}, "what was counted goes"
+    mirror.tell(Change("deleted", "a", _claim("a"), None))
+    assert found.of("default") == NOTHING == found.of("another")

@@ -1,0 +1,36 @@
+"""Promises: what keeps two plans from buying twice for one pod."""
+
+from __future__ import annotations
+
+from dovetail.cluster.nominations import Reservations, Target
+
+CLAIM, NODE = Target("claim", "c"), Target("node", "n")
+
+
+def test_a_pod_has_one_promise_the_latest() -> None:
+    kept = Reservations()
+    kept.promise("a", CLAIM)
+    kept.promise("a", NODE)
+    assert kept.of("a") == NODE
+    assert list(kept.on(CLAIM)) == []
+    assert list(kept.on(NODE)) == ["a"]
+
+
+def test_a_promise_without_an_end_stands_until_it_is_given_one() -> None:
+    kept = Reservations()
+    kept.promise("a", CLAIM)
+    kept.promise("b", NODE, until=5.0)
+    assert kept.expire(1000.0) == (("b", NODE),)
+    kept.limit(CLAIM, 2000.0)
+    assert kept.expire(1999.0) == ()
+    assert kept.expire(2000.0) == (("a", CLAIM),)
+    assert len(kept) == 0
+
+
+def test_all_promises_of_a_machine_end_with_it() -> None:
+    kept = Reservations()
+    for uid in "abc":
+        kept.promise(uid, CLAIM)
+    assert kept.release_all(CLAIM) == ("a", "b", "c")
+    assert kept.of("a") is None
+    assert kept.release("a") is None

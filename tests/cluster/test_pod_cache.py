@@ -1,0 +1,92 @@
+"""Slim pods: everything a decision reads, nothing else, and the same object while that is the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dovetail.cluster.pod_cache import Slimmer
+from dovetail.model.pod_resources import requests
+from dovetail.model.pods import Pod
+
+
+def _pod(name: str = "a", version: str = "1", **status: Any) -> Pod:
+    return msgspec.convert(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": f"uid-{name}",
+                "resourceVersion": version,
+                "labels": {"app": "web"},
+                "annotations": {"karpenter.sh/do-not-disrupt": "true", "kubectl.kubernetes.io/last-applied": "x" * 999},
+            },
+            "spec": {
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "pause",
+                        "command": ["sleep", "9999"],
+                        "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}},
+                        "volumeMounts": [{"name": "kube-api-access-x7h2k", "mountPath": "/var/run"}],
+                    }
+                ],
+                "tolerations": [{"key": "k", "operator": "Exists"}],
+                "volumes": [
+                    {"name": "kube-api-access-x7h2k", "projected": {}},
+                    {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+                ],
+            },
+            "status": {"phase": "Pending", **status},
+        },
+        Pod,
+    )
+
+
+def test_what_decisions_read_is_kept() -> None:
+    full = _pod()
+    slim = Slimmer().keep(full, None)
+    assert requests(slim) == requests(full)
+    assert slim.metadata.labels == {"app": "web"}
+    assert dict(slim.metadata.annotations) == {"karpenter.sh/do-not-disrupt": "true"}
+    assert [volume.name for volume in slim.spec.volumes] == ["data"]
+    assert slim.spec.containers[0].command == ()
+
+
+def test_pods_of_one_template_share_their_parts() -> None:
+    slimmer = Slimmer()
+    one, other = slimmer.keep(_pod("a"), None), slimmer.keep(_pod("b"), None)
+    assert one.spec.containers is other.spec.containers
+    assert one.spec.tolerations is other.spec.tolerations
+    assert one.metadata.labels is other.metadata.labels
+
+
+def test_a_status_that_nobody_reads_leaves_the_pod_the_same_object() -> None:
+    slimmer = Slimmer()
+    old = slimmer.keep(_pod(), None)
+    assert slimmer.keep(_pod(version="2", qosClass="Burstable", podIP="10.0.0.1"), old) is old
+    assert slimmer.keep(_pod(version="3", phase="Running"), old) is not old
+
+
+def test_a_resize_in_place_is_kept() -> None:
+    containers = [{"name": "c", "allocatedResources": {"cpu": "500m"}, "resources": {"requests": {"cpu": "500m"}}}]
+    full = _pod(containerStatuses=containers)
+    assert requests(Slimmer().keep(full, None)) == requests(full)
+
+
+def test_what_is_kept_of_a_pod_does_not_depend_on_who_came_before_it() -> None:
+    full = [_pod("a"), _pod("b", phase="Running"), _pod("c"), _pod("d", phase="Running", podIP="10.0.0.9")]
+    for index in (1, 2):
+        container = msgspec.structs.replace(full[index].spec.containers[0], image=f"image-{index}")
+        spec = msgspec.structs.replace(full[index].spec, containers=(container,))
+        full[index] = msgspec.structs.replace(full[index], spec=spec)
+    slimmer = Slimmer()
+    kept = [slimmer.keep(pod, None) for pod in (*full, *reversed(full))]
+    assert kept == [Slimmer().keep(pod, None) for pod in (*full, *reversed(full))]
+
+
+def test_pods_of_the_same_fate_share_their_status() -> None:
+    slimmer = Slimmer()
+    one, other = (slimmer.keep(_pod(name, phase="Running", podIP=f"10.0.0.{name}"), None) for name in ("1", "2"))
+    assert one.status is other.status

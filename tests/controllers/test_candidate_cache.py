@@ -1,0 +1,176 @@
+"""The census: after whatever happened it says of every machine what a look at all of them would say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+
+from dovetail.chance import Chance
+from dovetail.clock import EPOCH, Clock, run_virtual
+from dovetail.cluster.nominations import Target
+from dovetail.cluster.state import Mirror
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.candidate_cache import Census, Field
+from dovetail.kube.client import Kube
+from dovetail.kube.inprocess import InProcess
+from dovetail.kube.transport import Request, Response
+from dovetail.model.instance_type import InstanceType, Offering
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
+from dovetail.model.wellknown import DO_NOT_DISRUPT, INSTANCE_TYPE, NODEPOOL, ZONE
+from dovetail.model.workloads import PodDisruptionBudget
+from dovetail.planner.snapshot import Pool
+
+STAMP = "%Y-%m-%dT%H:%M:%SZ"
+MACHINES, PODS = range(4), range(8)
+
+
+class _Silent:
+    async def handle(self, request: Request) -> Response:
+        return Response(status=404)
+
+
+def _pools(price: float) -> tuple[Pool, ...]:
+    offering = Offering(zone="a", capacity_type="on-demand", price=price)
+    kind = InstanceType(name="m", capacity={}, overhead={}, labels={}, offerings=(offering,))
+    return (Pool(name="default", types=(kind,)),)
+
+
+class World:
+    """A mirror that is told things, a census of it, and everything that may happen to either."""
+
+    def __init__(self, chance: Chance) -> None:
+        self.clock = Clock(asyncio.get_running_loop(), EPOCH)
+        self.mirror = Mirror(Kube(InProcess(_Silent()), self.clock, chance=Chance(1)), self.clock)
+        self.context = cast(
+            Context,
+            SimpleNamespace(mirror=self.mirror, clock=self.clock, settings=SimpleNamespace(gate=lambda name: False)),
+        )
+        self.chance, self.version, self.pools = chance, 1, _pools(1.0)
+        self.census = Census(self.context)
+
+    def meta(self, name: str, **more: Any) -> dict[str, Any]:
+        self.version += 1
+        return {"name": name, "uid": f"uid-{name}", "resourceVersion": str(self.version), **more}
+
+    def happens(self) -> None:
+        kinds: tuple[Callable[[], None], ...] = (
+            self.node,
+            self.claim,
+            self.pod,
+            self.pod,
+            self.pod,
+            self.budget,
+            self.mark,
+            self.promise,
+            self.sell,
+        )
+        self.chance.choice(kinds)()
+
+    def node(self) -> None:
+        name = f"n{self.chance.choice(MACHINES)}"
+        if self.chance.random() < 0.2:
+            self.mirror.nodes._remove(name)
+            return
+        labels = {NODEPOOL: "default", INSTANCE_TYPE: "m", ZONE: "a", "karpenter.sh/capacity-type": "on-demand"}
+        notes = {DO_NOT_DISRUPT: "true"} if self.chance.random() < 0.2 else {}
+        body = {
+            "metadata": self.meta(name, labels=labels, annotations=notes),
+            "spec": {"providerID": f"cloud:///{name}"},
+        }
+        self.mirror.nodes._put(name, msgspec.convert(body, Node))
+
+    def claim(self) -> None:
+        number = self.chance.choice(MACHINES)
+        if self.chance.random() < 0.2:
+            self.mirror.claims._remove(f"c{number}")
+            return
+        true = [kind for kind in ("Initialized", "Consolidatable", "Rebooting") if self.chance.random() < 0.7]
+        conditions = [{"type": kind, "status": "True", "lastTransitionTime": EPOCH.strftime(STAMP)} for kind in true]
+        status = {"providerID": f"cloud:///n{number}", "conditions": conditions}
+        body = {"metadata": self.meta(f"c{number}", labels={NODEPOOL: "default"}), "status": status}
+        self.mirror.claims._put(f"c{number}", msgspec.convert(body, NodeClaim))
+
+    def pod(self) -> None:
+        name, node = f"p{self.chance.choice(PODS)}", self.chance.choice(("", "n0", "n1", "n2", "n3"))
+        if self.chance.random() < 0.2:
+            self.mirror.pods._remove(f"default/{name}")
+            return
+        notes = {DO_NOT_DISRUPT: self.chance.choice(("true", "2m"))} if self.chance.random() < 0.3 else {}
+        labels = {"app": self.chance.choice(("web", "db"))}
+        body = {
+            "metadata": self.meta(name, namespace="default", labels=labels, annotations=notes),
+            "spec": {"nodeName": node},
+            "status": {"startTime": self.clock.now().strftime(STAMP)},
+        }
+        self.mirror.pods._put(f"default/{name}", msgspec.convert(body, Pod))
+
+    def budget(self) -> None:
+        app = self.chance.choice(("web", "db"))
+        if self.chance.random() < 0.3:
+            self.mirror.budgets._remove(f"default/{app}")
+            return
+        body = {
+            "metadata": self.meta(app, namespace="default"),
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": app}}},
+            "status": {"disruptionsAllowed": self.chance.choice((0, 1, 2))},
+        }
+        self.mirror.budgets._put(f"default/{app}", msgspec.convert(body, PodDisruptionBudget))
+
+    def mark(self) -> None:
+        self.mirror.mark([f"cloud:///n{self.chance.choice(MACHINES)}"], going=self.chance.random() < 0.5)
+
+    def promise(self) -> None:
+        pods, number = list(self.mirror.unbound()), self.chance.choice(MACHINES)
+        target = Target("node", f"n{number}") if self.chance.random() < 0.5 else Target("claim", f"c{number}")
+        for pod in pods[:1]:
+            self.mirror.promise(pod, target, self.clock.monotonic() + 30.0)
+
+    def sell(self) -> None:
+        if self.chance.random() < 0.3:
+            self.pools = _pools(self.chance.random())
+
+
+def _plain(field: Field) -> tuple[object, ...]:
+    return (sorted(field.candidates, key=lambda each: each.node), field.quiet, field.blocked, field.until)
+
+
+def test_what_is_remembered_is_what_a_look_at_everything_would_say() -> None:
+    async def story(seed: int) -> set[str]:
+        world = World(Chance(seed))
+        seen: set[str] = set()
+        for _ in range(250):
+            world.happens()
+            if world.chance.random() < 0.5:
+                await asyncio.sleep(world.chance.choice((1.0, 10.0, 60.0)))
+                field = world.census.field(world.pools)
+                assert _plain(field) == _plain(Census(world.context).field(world.pools))
+                seen |= {each.code for why in field.blocked.values() for each in why}
+                seen |= {"candidate"} if field.candidates else set()
+                seen |= {"until"} if field.until else set()
+        return seen
+
+    seen: set[str] = set()
+    for seed in range(6):
+        seen |= run_virtual(story(seed))
+    told = {"PDB", "DO_NOT_DISRUPT_POD", "DO_NOT_DISRUPT_NODE", "DELETING", "NOMINATED", "REBOOTING", "NOT_INITIALIZED"}
+    assert seen >= {*told, "candidate", "until"}  # the stories are worth their name
+
+
+def test_a_machine_nothing_happened_to_is_the_same_object_again() -> None:
+    async def story() -> None:
+        world = World(Chance(3))
+        for _ in range(200):
+            world.happens()
+        before = {each.node: each for each in world.census.field(world.pools).candidates}
+        await asyncio.sleep(timedelta(hours=1).total_seconds())
+        for each in world.census.field(world.pools).candidates:
+            assert before.get(each.node, each) is each
+
+    run_virtual(story())

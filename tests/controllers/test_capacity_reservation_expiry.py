@@ -1,0 +1,52 @@
+"""Machines that outlive their reservation: what their claims say is true at once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import structlog
+
+from dovetail.clock import run_virtual
+from dovetail.cluster.indexes import STAGE, of_claim
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim.capacity_reservation import Reserved
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import NODECLAIMS, NODES, Resource
+from dovetail.kube.store import Store
+from dovetail.model.kinds.nodeclaim import NodeClaim
+
+KIND = "karpenter.sh/capacity-type"
+
+
+class _Kube:
+    """A server that knows no nodes."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, Any] = {}
+
+    async def patch(self, resource: Resource, name: str, body: dict[str, Any]) -> None:
+        if resource is NODES:
+            raise NotFound(404, "NotFound", f'nodes "{name}" not found')
+        assert resource is NODECLAIMS
+        self.labels[name] = body["metadata"]["labels"]
+
+
+class _Cloud:
+    async def machines(self) -> tuple[Any, ...]:
+        return (SimpleNamespace(provider_id="cloud:///i-1", capacity_type="on-demand"),)
+
+
+def test_a_claim_says_that_its_machine_is_on_demand_even_while_its_node_is_missing() -> None:
+    async def main() -> None:
+        store: Store[NodeClaim] = Store({STAGE: of_claim})
+        metadata = {"name": "c", "labels": {KIND: "reserved"}}
+        status = {"providerID": "cloud:///i-1", "nodeName": "gone"}
+        store.put("c", msgspec.convert({"metadata": metadata, "status": status}, NodeClaim))
+        kube, mirror = _Kube(), SimpleNamespace(claims=SimpleNamespace(store=store))
+        context = SimpleNamespace(kube=kube, mirror=mirror, cloud=_Cloud(), log=structlog.get_logger())
+        await Reserved(cast(Context, context)).look()
+        assert kube.labels["c"][KIND] == "on-demand"
+
+    run_virtual(main())

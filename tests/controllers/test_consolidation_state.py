@@ -1,0 +1,137 @@
+"""When the fleet is looked at: for what could let a machine go, and not for what could not."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+
+from dovetail.clock import EPOCH, Clock, run_virtual
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.consolidation import Proposal
+from dovetail.controllers.disruption.consolidation_state import DEARER, SEARCHED_FOR, SETTLED_FOR, Occasions, Refusals
+from dovetail.controllers.disruption.controller import Wish
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS, PDBS, PODS, Resource
+from dovetail.kube.store import Store
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.pods import Pod
+from dovetail.model.wellknown import DO_NOT_DISRUPT
+from dovetail.model.workloads import PodDisruptionBudget
+from dovetail.planner.plan import Cost, Plan
+from dovetail.planner.snapshot import Pool
+
+
+class Watched:
+    """What occasions see of a mirror."""
+
+    def __init__(self) -> None:
+        self.claims = SimpleNamespace(store=Store[NodeClaim]())
+        self.pools = SimpleNamespace(store=Store[NodePool]())
+        self.told: dict[str, Callable[[Change[Any]], None]] = {}
+
+    def listen(self, resource: Resource, listener: Callable[[Change[Any]], None]) -> None:
+        self.told[resource.name] = listener
+
+    def change(self, resource: Resource, old: Any, new: Any) -> None:
+        kind = "added" if old is None else "deleted" if new is None else "modified"
+        self.told[resource.name](Change(cast(Any, kind), "x", old, new))
+
+
+def occasions() -> tuple[Occasions, Watched]:
+    mirror = Watched()
+    clock = Clock(asyncio.get_running_loop(), EPOCH)
+    return Occasions(cast(Context, SimpleNamespace(mirror=mirror, clock=clock))), mirror
+
+
+def pod(node: str = "n", **metadata: Any) -> Pod:
+    return msgspec.convert({"metadata": {"name": "p", **metadata}, "spec": {"nodeName": node}}, Pod)
+
+
+def claim(quiet: bool = False, expires: str = "Never") -> NodeClaim:
+    conditions = [{"type": "Consolidatable", "status": "True"}] if quiet else []
+    created = EPOCH.strftime("%Y-%m-%dT%H:%M:%SZ")
+    body = {"metadata": {"name": "c", "creationTimestamp": created}, "spec": {"expireAfter": expires}}
+    return msgspec.convert({**body, "status": {"conditions": conditions}}, NodeClaim)
+
+
+def budget(allowed: int) -> PodDisruptionBudget:
+    return msgspec.convert({"metadata": {"name": "b"}, "status": {"disruptionsAllowed": allowed}}, PodDisruptionBudget)
+
+
+def test_who_comes_gives_no_occasion_and_who_leaves_does() -> None:
+    async def main() -> None:
+        found, mirror = occasions()
+        mirror.change(PODS, None, pod(""))
+        mirror.change(PODS, pod(""), pod("n"))
+        mirror.change(PDBS, budget(3), budget(2))
+        mirror.change(PDBS, budget(2), budget(0))
+        mirror.change(NODECLAIMS, None, claim())
+        mirror.change(NODECLAIMS, claim(quiet=True), claim())
+        assert found.count == 0 and not found.woken.is_set()
+        mirror.change(PODS, pod("n"), pod("n", deletionTimestamp="2026-01-01T00:00:00Z"))
+        mirror.change(PDBS, budget(0), budget(1))
+        mirror.change(PODS, pod(annotations={DO_NOT_DISRUPT: "true"}), pod())
+        assert found.count == 3 and not found.woken.is_set()
+        mirror.change(NODECLAIMS, claim(), claim(quiet=True))
+        assert found.count == 4 and found.woken.is_set()
+
+    run_virtual(main())
+
+
+def test_a_wish_holds_while_all_that_it_was_made_from_is_there() -> None:
+    one, other = object(), object()
+    proposal = Proposal(candidates=(), plan=Plan(placements={}, machines=(), cost=Cost(per_hour=0.0)), saving=1.0)
+    wish = Wish(proposal, 0.0, ((one,), (other,)))
+    assert wish.still(((one,), (other,)))
+    assert not wish.still(((one, other), ()))
+    assert not wish.still(((one,), (object(),)))
+
+
+def test_a_settled_fleet_is_looked_at_again_in_time() -> None:
+    async def main() -> None:
+        found, mirror = occasions()
+        assert not found.none
+        found.passed(found.count, settled=True, again=math.inf)
+        assert found.none and found.left() == SETTLED_FOR
+        mirror.change(NODECLAIMS, None, claim(expires="5m"))
+        assert 299.0 < found.left() < 301.0
+        await asyncio.sleep(found.left() + 0.01)
+        assert not found.none
+        found.passed(found.count, settled=False, again=math.inf)
+        assert not found.none
+        found.passed(found.count, settled=True, again=found.instant(EPOCH + timedelta(minutes=6)))
+        assert 50.0 < found.left() < 61.0
+
+    run_virtual(main())
+
+
+def test_other_offers_are_an_occasion_and_the_same_are_not() -> None:
+    async def main() -> None:
+        found, _ = occasions()
+        pools = [Pool(name="a", types=()), Pool(name="b", types=())]
+        found.sold(pools)
+        before = found.count
+        found.sold(list(pools))
+        assert found.count == before
+        found.sold(pools[:1])
+        assert found.count == before + 1
+
+    run_virtual(main())
+
+
+def test_sets_that_were_looked_for_in_vain_are_left_until_the_fleet_is_dearer() -> None:
+    """What was not found in motion may be found at rest, and not the other way round."""
+    refusals = Refusals()
+    assert refusals.vain(0.0, restless=True) == -math.inf
+    refusals.searched(0.04, 0.0, restless=True)
+    assert refusals.vain(1.0, restless=True) == 0.04 + DEARER and refusals.vain(1.0, restless=False) == -math.inf
+    refusals.searched(0.03, 10.0, restless=False)
+    assert refusals.vain(11.0, restless=False) == 0.03 + DEARER
+    assert refusals.vain(10.0 + SEARCHED_FOR, restless=True) == -math.inf

@@ -1,0 +1,183 @@
+"""Decisions are kept, across restarts, for as long as they must be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dovetail.chance import Chance
+from dovetail.clock import EPOCH, Clock, run_virtual
+from dovetail.controllers.history.decisions import Bought, Decision, Ledger, Refusal, Store
+from dovetail.controllers.history.store import ConfigMaps, File
+from dovetail.kube import resources as kinds
+
+Tell = Callable[..., None]
+
+
+def _decision(ledger: Ledger, **fields: Any) -> Decision:
+    return Decision(id=ledger.new_id(), kind="provision", time=ledger.now(), summary="one machine", **fields)
+
+
+async def _outlives(store: Callable[[], Store]) -> None:
+    clock = Clock(asyncio.get_running_loop(), EPOCH)
+    first = Ledger(clock, Chance(1), store())
+    await first.restore()
+    old = _decision(first, pods=("default/a",))
+    first.record(old)
+    await first.save()
+    await asyncio.sleep(6 * 86400)
+    young = _decision(first, cost=0.1, bound=0.09, gap=0.1)
+    first.record(young)
+    await first.save()
+
+    second = Ledger(clock, Chance(2), store())
+    await second.restore()
+    assert second.decisions() == (old, young)
+    assert second.about("default/a") == (old,)
+    await asyncio.sleep(2 * 86400)
+    await second.forget()
+    assert second.decisions() == (young,)
+    third = Ledger(clock, Chance(3), store())
+    await third.restore()
+    assert third.decisions() == (young,)
+
+
+def test_a_file_outlives_the_process(tmp_path: Path) -> None:
+    run_virtual(_outlives(lambda: File(tmp_path / "deep" / "history.jsonl")))
+
+
+def test_config_maps_outlive_the_process(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.close()  # nothing but the server lives through these days
+        await _outlives(lambda: ConfigMaps(world.kube, "kube-system"))
+
+    tell(story)
+
+
+def test_a_day_of_decisions_and_a_giant_one_fit_into_config_maps(tell: Tell) -> None:
+    """A ConfigMap holds 1 MiB: what piled up while the server refused us must not be refused for ever."""
+
+    async def story(world: Any) -> None:
+        await world.close()
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        ledger = Ledger(clock, Chance(1), ConfigMaps(world.kube, "kube-system"))
+        funnel = {"default": {"steps": [{"clause": "c" * 100, "left": 0}] * 20}}
+        refusals = tuple(
+            Refusal(pods=(f"default/p{n}",), count=1, code="NO_TYPE_FITS", message=f"m{n}", pools=funnel)
+            for n in range(600)
+        )
+        ledger.record(_decision(ledger, refusals=refusals))
+        for n in range(3000):
+            ledger.record(_decision(ledger, pods=tuple(f"default/a-pod-with-a-long-name-{n}-{m}" for m in range(10))))
+        await ledger.save()
+        maps = (await world.kube.list(kinds.CONFIGMAPS, "kube-system")).items
+        assert max(len((each.get("data") or {}).get("decisions", "")) for each in maps) < 2**20
+        again = Ledger(clock, Chance(2), ConfigMaps(world.kube, "kube-system"))
+        await again.restore()
+        assert [each.id for each in again.decisions()] == [each.id for each in ledger.decisions()]
+        assert again.about("default/p599")[0].refusals[599].message == "m599"
+
+    tell(story)
+
+
+def test_a_line_cut_short_by_a_crash_loses_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+
+    async def main() -> None:
+        ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(path))
+        ledger.record(_decision(ledger))
+        ledger.record(_decision(ledger))
+        await ledger.save()
+        path.write_bytes(path.read_bytes()[:-20])
+        again = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(path))
+        await again.restore()
+        assert len(again.decisions()) == 1
+
+    run_virtual(main())
+
+
+def test_a_decision_is_found_by_pod_claim_pool_and_refusal() -> None:
+    async def main() -> None:
+        ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1))
+        machine = Bought(
+            claim="c-1", pool="default", instance_type="m", zone="a", capacity_type="spot", price=0.1, pods=1
+        )
+        ledger.record(_decision(ledger, machines=(machine,), pods=("default/a",)))
+        refusal = Refusal(pods=("default/b",), count=1, code="NO_TYPE_FITS", message="too big")
+        ledger.record(_decision(ledger, refusals=(refusal,)))
+        for subject in ("c-1", "default", "default/a"):
+            assert ledger.about(subject) == ledger.decisions()[:1]
+        assert ledger.about("default/b") == ledger.decisions()[1:]
+
+    run_virtual(main())
+
+
+def test_what_was_decided_is_in_the_cluster_after_a_while(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        await world.served(1)
+        await asyncio.sleep(10)
+        maps = await world.kube.list(kinds.CONFIGMAPS, "kube-system", labels="dovetail.sh/history=true")
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        assert claim["metadata"]["annotations"]["dovetail.sh/decision"] in maps.items[0]["data"]["decisions"]
+
+    tell(story)
+
+
+def test_a_machine_that_stays_for_the_same_reason_is_told_once_in_a_while() -> None:
+    async def main() -> None:
+        ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1))
+
+        def keep(node: str, reason: str = "NOT_CHEAPER") -> None:
+            ledger.record(
+                Decision(
+                    id=ledger.new_id(),
+                    time=ledger.now(),
+                    kind="keep",
+                    subject=node,
+                    reason=reason,
+                    summary="stays",
+                    before=0.1,
+                )
+            )
+
+        for _ in range(4 * 24):
+            keep("a")
+            keep("b")
+            await asyncio.sleep(900)
+        assert len(ledger.decisions()) == 2 * 4, "once in six hours each"
+        keep("a", "NEAR_BEST")
+        keep("a", "NOT_CHEAPER")
+        assert [each.reason for each in ledger.about("a")[-2:]] == ["NEAR_BEST", "NOT_CHEAPER"]
+
+    run_virtual(main())
+
+
+def test_a_decision_can_be_read_a_moment_after_it_was_made(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(1)
+
+        async def bought() -> bool:
+            return bool(await world.list(kinds.NODECLAIMS))
+
+        await world.until(bought, step=0.05)
+        await asyncio.sleep(0.1)
+        kept = await ConfigMaps(world.kube, "kube-system").load()
+        assert [each.kind for each in kept] == ["provision"]
+
+    tell(story)
+
+
+def test_two_who_save_at_once_write_everything_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(tmp_path / "history.jsonl"))
+        made = _decision(ledger)
+        ledger.record(made)
+        await asyncio.gather(ledger.save(), ledger.save())
+        assert await File(tmp_path / "history.jsonl").load() == [made]
+
+    run_virtual(main())

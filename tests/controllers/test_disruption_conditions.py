@@ -1,0 +1,49 @@
+"""Which news of a pool have its machines looked at again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+
+from dovetail.chance import Chance
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim.disruption_conditions import Marks
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODEPOOLS, Resource
+from dovetail.model.kinds.nodepool import NodePool
+
+
+def _pool(**parts: Any) -> NodePool:
+    parts = {"metadata": {"name": "default"}, **parts}
+    return msgspec.convert(parts, NodePool)
+
+
+def _looked_at(old: NodePool | None, new: NodePool | None) -> bool:
+    """Whether the machines of a pool are looked at after it changed."""
+    asked: list[str] = []
+
+    def claims_of(pool: str) -> list[Any]:
+        asked.append(pool)
+        return []
+
+    heard: dict[Resource, Any] = {}
+    mirror = SimpleNamespace(listen=heard.__setitem__, claims_of=claims_of)
+    context = cast(Context, SimpleNamespace(mirror=mirror, log=None, chance=Chance(1)))
+    Marks(context)
+    heard[NODEPOOLS](Change("modified", "default", old, new))
+    return asked == ["default"]
+
+
+def test_machines_are_looked_at_when_their_pool_comes_or_asks_for_something_else() -> None:
+    sooner = _pool(spec={"disruption": {"consolidateAfter": "5m"}})
+    hashed = _pool(metadata={"name": "default", "annotations": {"karpenter.sh/nodepool-hash": "2"}})
+    assert _looked_at(None, _pool())
+    assert _looked_at(_pool(), sooner)
+    assert _looked_at(_pool(), hashed)
+
+
+def test_machines_are_not_looked_at_because_their_pool_counts_them_or_goes() -> None:
+    assert not _looked_at(_pool(), _pool(status={"resources": {"nodes": "7"}}))
+    assert not _looked_at(_pool(), None)

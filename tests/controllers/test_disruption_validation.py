@@ -1,0 +1,206 @@
+"""A disruption is carried out only as long as what it was decided for still holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dovetail.cloud.simulated.config import Market
+from dovetail.cluster.nominations import Target
+from dovetail.controllers.disruption import controller, validation
+from dovetail.controllers.disruption.candidates import candidate
+from dovetail.controllers.disruption.types import Command, Reason
+from dovetail.kube import resources as kinds
+from tests.controllers.test_termination_and_disruption import ALL, NODE_CLASS, Tell, nodes, running
+
+STILL = {"consolidateAfter": "Never", "budgets": ALL}
+SLOW = Market(boot=(60.0, 60.0))
+DO_NOT = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
+
+
+def _team(name: str) -> dict[str, Any]:
+    return {"spec": {"template": {"metadata": {"labels": {"team": name}}}}}
+
+
+async def _replacing(world: Any) -> bool:
+    """Whether the replacement is on its way and the old machine still stands."""
+    return len(await world.list(kinds.NODECLAIMS)) == 2 and len(await world.list(kinds.NODES)) == 1
+
+
+async def _as_before(world: Any) -> bool:
+    """Whether one machine stands, open to everybody, and nobody is on its way."""
+    found, claims = await world.list(kinds.NODES), await world.list(kinds.NODECLAIMS)
+    reasons = [(await world.conditions(each)).get("DisruptionReason") for each in claims]
+    return len(found) == 1 and reasons == [None] and not found[0]["spec"].get("taints")
+
+
+async def _drifting(world: Any, **pool: Any) -> str:
+    """A machine whose replacement is being bought; its name."""
+    await running(world, 1, disruption=STILL, metadata={"labels": {"team": "all"}}, **pool)
+    (name,) = await nodes(world)
+    await world.kube.patch(kinds.NODEPOOLS, "default", _team("shop"))
+    await world.until(lambda: _replacing(world), within=60)
+    return name
+
+
+def _told(world: Any) -> list[str]:
+    return [each.summary for each in world.autoscaler.ledger.decisions() if each.kind == "undo"]
+
+
+def test_a_machine_stays_whose_pool_is_put_back_as_it_was(tell: Tell) -> None:
+    """Otherwise the good machine would go, and the one bought for the mistake would have to be replaced again."""
+
+    async def story(world: Any) -> None:
+        name = await _drifting(world)
+        await world.kube.patch(kinds.NODEPOOLS, "default", _team("all"))
+        await world.until(lambda: _as_before(world), within=30)
+        await asyncio.sleep(300)
+        assert await nodes(world) == [name] and len(world.cloud.standing()) == 1
+        (undone,) = _told(world)
+        assert undone.startswith(f"given up, {name}: it is no longer drifted: drift replace")
+        assert undone.endswith("and replacing with 1 nodes (NodePoolDrifted)")
+        assert not world.said("failed terminating nodes while executing a disruption command")
+
+    tell(story, market=SLOW)
+
+
+def test_a_pod_that_forbids_it_meanwhile_calls_its_machine_back(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        name = await _drifting(world)
+        await world.kube.patch(kinds.PODS, "p0", DO_NOT, "default")
+        await world.until(lambda: _as_before(world), within=30)
+        await asyncio.sleep(60)
+        assert await nodes(world) == [name]
+        assert 'pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/p0)' in _told(world)[0]
+
+    tell(story, market=SLOW)
+
+
+def test_with_a_grace_period_no_pod_calls_a_drifted_machine_back(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        name = await _drifting(world, template={"terminationGracePeriod": "60s"})
+        await world.kube.patch(kinds.PODS, "p0", DO_NOT, "default")
+
+        async def left() -> bool:
+            return name not in await nodes(world)
+
+        await world.until(left, within=300)
+        assert not _told(world)
+
+    tell(story, market=SLOW)
+
+
+def test_a_new_process_goes_on_with_a_drift_that_the_cloud_still_tells_of(tell: Tell) -> None:
+    """The mark is the first time that it was said; it does not have to be earned again."""
+
+    async def story(world: Any) -> None:
+        await world.kube.create(kinds.EC2NODECLASSES, NODE_CLASS)
+        await running(world, 1, disruption=STILL)
+        (name,) = await nodes(world)
+        old = world.cloud.standing()[0].provider_id
+
+        async def drift(claim: Any, machine: Any, node_class: Any) -> str | None:
+            return "SecurityGroupDrift" if machine.provider_id == old else None
+
+        world.cloud.drift = drift
+        await world.until(lambda: _replacing(world), within=900)
+        await world.stop()
+        world.start()
+
+        async def left() -> bool:
+            return name not in await nodes(world)
+
+        await world.until(left, within=120)
+        assert not _told(world) and len(world.cloud.standing()) == 1
+
+    tell(story, market=SLOW)
+
+
+def _command(world: Any, reason: Reason) -> Command:
+    """A command about all machines as they are now."""
+    context = world.autoscaler.context
+    there = [(context.mirror.node_for(each), each) for each in context.mirror.claims.store.all()]
+    chosen = tuple(candidate(context, node, claim, {}) for node, claim in there)
+    return Command(id="d-1", reason=reason, candidates=chosen)
+
+
+def test_what_is_said_against_machines_that_were_chosen_a_moment_ago(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await running(world, 2, cpu="1500m")
+        context, underused = world.autoscaler.context, _command(world, Reason.UNDERUTILIZED)
+        first, second = sorted(each.node for each in underused.candidates)
+        assert validation.before(context, underused) == (underused.candidates, "")
+        drifted, empty = _command(world, Reason.DRIFTED), _command(world, Reason.EMPTY)
+        assert validation.before(context, drifted).why == "; ".join(
+            f"{each.node}: it is no longer drifted" for each in drifted.candidates
+        )
+        assert not validation.before(context, empty).candidates
+
+        pod = context.mirror.pods_on(first)[0]
+        await world.kube.delete(kinds.PODS, pod.metadata.name, "default", grace=0)
+        await asyncio.sleep(1)
+        assert [each.node for each in validation.before(context, empty).candidates] == [first], "the other stays"
+        assert validation.before(context, underused).candidates, "who left needs no place"
+
+        body = {"metadata": {"name": "late"}, "spec": {"nodeName": first, "containers": [{"name": "c", "image": "p"}]}}
+        await world.kube.create(kinds.PODS, body, "default")
+        await asyncio.sleep(1)
+        assert validation.before(context, underused) == ((), f"{first}: a pod came that was not planned for")
+        assert validation.under_way(context, underused).candidates, "nobody is planned for once the machine is closed"
+        assert not validation.under_way(context, empty).candidates
+
+        context.mirror.promise(pod, Target("node", second))
+        assert f"{second}: node is nominated for a pending pod" in validation.closed(context, underused).why
+        await world.kube.patch(kinds.NODEPOOLS, "default", {"spec": {"disruption": {"consolidateAfter": "Never"}}})
+        await asyncio.sleep(1)
+        assert "its pool no longer asks for consolidation" in validation.under_way(context, underused).why
+
+    tell(story, only=("m.large",))
+
+
+def test_a_budget_that_closed_meanwhile_holds_what_it_no_longer_allows(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await running(world, 2, cpu="1500m")
+        context, underused = world.autoscaler.context, _command(world, Reason.UNDERUTILIZED)
+        budgets = {"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}}
+        await world.kube.patch(kinds.NODEPOOLS, "default", budgets)
+        await asyncio.sleep(1)
+        found = validation.before(context, underused)
+        assert not found.candidates and found.why.endswith("its pool's budget allows no more")
+        assert validation.closed(context, underused).candidates, "by then the command itself uses the budget up"
+
+    tell(story, only=("m.large",))
+
+
+def test_a_consolidation_that_is_forbidden_while_the_planner_thinks_is_called_off(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: Any) -> None:
+        thoughts = 0
+
+        async def slowly(think: Callable[[], Any]) -> Any:
+            nonlocal thoughts
+            thoughts, answer = thoughts + 1, think()
+            for name in await nodes(world):
+                await world.kube.patch(kinds.NODES, name, {"metadata": {"labels": {"seen": f"{thoughts}-times"}}})
+                if thoughts > 1:
+                    await world.kube.patch(kinds.NODES, name, DO_NOT)
+            await asyncio.sleep(1)
+            return answer
+
+        monkeypatch.setattr(controller, "beside", slowly)
+        await running(world, 4, cpu="900m")
+        before, one_of_each = await nodes(world), {node: pod for pod, node in (await world.bound()).items()}
+        for name in one_of_each.values():
+            await world.kube.delete(kinds.PODS, name, "default", grace=0)
+        await asyncio.sleep(120)
+        assert thoughts == 2 and await nodes(world) == before
+        (line,) = world.said("disruption no longer holds")
+        assert "disruption is blocked through" in line["error"] and not world.said("tainted node")
+        said = [each["message"] for each in await world.list(kinds.CORE_EVENTS)]
+        assert any(each.startswith("Consolidation rejected") for each in said)
+
+    tell(story, only=("m.large",))

@@ -1,0 +1,186 @@
+"""What is told of machines that are on their way out or about to be, and of pods that have moved or come back."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.cloud.simulated.config import Market
+from dovetail.controllers import explain
+from dovetail.controllers.history.decisions import Decision, Refusal
+from dovetail.kube import resources as kinds
+from dovetail.model.nodes import Lease
+from tests.controllers.test_explain import QUICK, Tell, _guarded, ask
+
+
+def test_a_machine_that_is_drained_tells_who_holds_it_and_for_how_long(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        node = await _guarded(world)
+        await world.kube.delete(kinds.NODES, node)
+        await asyncio.sleep(10)
+        answer = ask(world, "node", node)
+        assert answer.line.startswith("is being drained: 2 pod(s) left; pod default/p0: pdb prevents pod evictions")
+        assert answer.line.endswith("and 1 more reason(s)")
+        assert answer.details[-1] == "it has no terminationGracePeriod: it waits for as long as they hold it"
+        (claim,) = [each for each in await world.list(kinds.NODECLAIMS) if each["status"].get("nodeName") == node]
+        date = {"karpenter.sh/nodeclaim-termination-timestamp": "2026-01-01T03:00:00Z"}
+        await world.kube.patch(kinds.NODECLAIMS, claim["metadata"]["name"], {"metadata": {"annotations": date}})
+        await asyncio.sleep(1)
+        end, room = ask(world, "node", node).details[-1].split("; ")
+        assert end == "all its pods will be deleted by 2026-01-01T03:00:00Z"
+        assert room == "room for those that hold it is bought 5 minutes before"
+
+    tell(story)
+
+
+def test_a_blocked_machine_tells_all_its_blockers_in_its_event_and_when_it_is_looked_at_again(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        node = await _guarded(world)
+        told = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "DisruptionBlocked"]
+        both = [each["message"] for each in told if each["involvedObject"]["name"] == node]
+        assert any("(Pod=default/p0" in text and "(Pod=default/q0" in text for text in both)
+        looks = [line for line in ask(world, "node", node).details if line.startswith("next look")]
+        assert looks[0].startswith("next look as soon as what blocks it is gone, the first of it at 2026-01-01T01:")
+
+    tell(story)
+
+
+def test_a_drifted_machine_tells_that_its_budget_is_shut(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption={**QUICK, "budgets": [{"nodes": "0", "reasons": ["Drifted"]}]})
+        await world.served(1)
+        await asyncio.sleep(10)
+        label = {"spec": {"template": {"metadata": {"labels": {"team": "shop"}}}}}
+        await world.kube.patch(kinds.NODEPOOLS, "default", label)
+        await asyncio.sleep(10)
+        assert ask(world, "node", (await world.bound())["p0"]).line == (
+            "has drifted (NodePoolDrifted) and waits: budget Drifted: 0 of 1 may go now (nodes: 0)"
+        )
+
+    tell(story)
+
+
+def test_a_pod_under_a_budget_that_asks_not_to_be_disturbed_tells_both_and_that_its_machine_drifted(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        node = await _guarded(world)
+        note = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
+        await world.kube.patch(kinds.PODS, "p0", note, "default")
+        label = {"spec": {"template": {"metadata": {"labels": {"team": "shop"}}}}}
+        await world.kube.patch(kinds.NODEPOOLS, "default", label)
+        await asyncio.sleep(10)
+        answer = ask(world, "node", node)
+        codes = [each["code"] for each in answer.facts["blockers"] if each["pod"] == "default/p0"]
+        assert codes == ["DO_NOT_DISRUPT_POD", "PDB"]
+        assert any(each.startswith("drifted: NodePoolDrifted since 2026-01-01T00:") for each in answer.details)
+
+    tell(story)
+
+
+def test_that_no_budget_was_left_is_told_only_while_none_is(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=QUICK)
+        await world.served(1)
+        await asyncio.sleep(90)
+        node, ledger = (await world.bound())["p0"], world.autoscaler.ledger
+        ledger.record(
+            Decision(id="d-1", kind="keep", time=ledger.now(), summary="no budget", reason="BUDGET", subject=node)
+        )
+        assert "BUDGET" not in ask(world, "node", node).line
+
+    tell(story)
+
+
+def test_a_running_pod_tells_why_its_machine_was_bought_and_what_was_cheaper(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=QUICK)
+        await world.served(1, cpu="2500m")
+        (decision,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "provision"]
+        answer = ask(world, "pod", "default/p0")
+        assert any(decision.id in line for line in answer.details) and answer.facts["decisions"] == [decision.id]
+        assert answer.deep and all(line.startswith("cheaper, but ") for line in answer.deep)
+
+    tell(story)
+
+
+def test_a_pod_is_not_told_what_an_earlier_one_of_its_name_was_refused_for(tell: Tell) -> None:
+    """A StatefulSet gives its names again and again."""
+
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        old = Refusal(pods=("default/p0",), count=1, code="NO_NODEPOOL", message="there was none")
+        ledger = world.autoscaler.ledger
+        ledger.record(Decision(id="d-1", kind="refuse", time=ledger.now(), summary="1 pod", refusals=(old,)))
+        await asyncio.sleep(5)
+        await world.pods(1)
+        await asyncio.sleep(0.2)
+        assert "there was none" not in ask(world, "pod", "default/p0").line
+
+    tell(story)
+
+
+def test_a_claim_tells_of_its_node_or_why_there_is_none(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=QUICK)
+        world.start()
+        await world.pods(1)
+
+        async def launched() -> bool:
+            claims = await world.list(kinds.NODECLAIMS)
+            return bool(claims) and bool(claims[0].get("status", {}).get("providerID"))
+
+        await world.until(launched)
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        name = claim["metadata"]["name"]
+        assert ask(world, "claim", name).line.startswith("has no node yet: Registered=Unknown: Node not registered")
+        await world.until(world.all_bound)
+        assert ask(world, "claim", name).subject == f"node/{(await world.bound())['p0']}"
+
+    tell(story, market=Market(boot=(30.0, 40.0)))
+
+
+def test_a_machine_that_is_gone_tells_what_was_decided_last(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=QUICK)
+        await world.served(1)
+        await asyncio.sleep(30)
+        node, (claim,) = (await world.bound())["p0"], await world.list(kinds.NODECLAIMS)
+        await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
+        await asyncio.sleep(120)
+        for kind, name in (("node", node), ("claim", claim["metadata"]["name"])):
+            line = ask(world, kind, name).line
+            assert re.match(r"is gone; last was d-\w+ at .*: consolidation delete, terminating", line)
+        with pytest.raises(explain.Unknown, match="node/other is not in the cluster"):
+            ask(world, "node", "other")
+
+    tell(story)
+
+
+def test_a_budget_that_a_schedule_shuts_tells_when_it_opens(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        shut = [{"nodes": "0", "schedule": "TZ=Asia/Seoul 0 9 * * *", "duration": "2h"}]
+        await world.pool(disruption={"consolidateAfter": "30s", "budgets": shut})
+        await world.served(1)
+        await asyncio.sleep(10)
+        window = "schedule TZ=Asia/Seoul 0 9 * * * for 2h, opens 2026-01-01T02:00:00Z"
+        told = f"budget Drifted: 0 of 1 may go now (nodes: 0, {window})"
+        assert told in ask(world, "nodepool", "default").details
+
+    tell(story)
+
+
+def test_that_nobody_acts_is_said_where_a_lease_has_not_been_renewed() -> None:
+    def lease(name: str, at: str) -> Lease:
+        meta = {"name": name, "namespace": "kube-system"}
+        return msgspec.convert({"metadata": meta, "spec": {"renewTime": f"2026-01-01T{at}.000000Z"}}, Lease)
+
+    now = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+    old, older = lease("ours", "11:30:00"), lease("theirs", "09:00:00")
+    assert explain.silence([], now) == explain.silence([older, lease("alive", "11:59:30")], now) == ""
+    told = "nobody acts: the autoscaler's lease kube-system/ours was last renewed at 2026-01-01T11:30:00Z, see its log"
+    assert explain.silence([older, old], now) == told

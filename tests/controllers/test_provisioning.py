@@ -1,0 +1,124 @@
+"""From a pending pod to a machine it runs on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.kube import resources as kinds
+
+Tell = Callable[..., None]
+
+
+def test_a_pending_pod_gets_a_machine_and_is_bound(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        await world.served(3)
+        assert len(set((await world.bound()).values())) == 1
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        await asyncio.sleep(5)
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        found = await world.conditions(claim)
+        assert {kind: found[kind] for kind in ("Launched", "Registered", "Initialized", "Ready")} == {
+            "Launched": "True/Launched",
+            "Registered": "True/Registered",
+            "Initialized": "True/Initialized",
+            "Ready": "True/Ready",
+        }
+        (node,) = await world.list(kinds.NODES)
+        assert not node["spec"].get("taints")
+        assert node["metadata"]["labels"]["karpenter.sh/initialized"] == "true"
+        assert "karpenter.sh/termination" in node["metadata"]["finalizers"]
+        phases = {pod["status"]["phase"] for pod in await world.list(kinds.PODS)}
+        assert phases == {"Running"}
+
+    tell(story)
+
+
+def test_a_burst_is_one_wave_and_the_price_is_the_plans(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        await world.served(60, cpu="900m")
+        (planned,) = world.said("computed new nodeclaim(s) to fit pod(s)")
+        claims = await world.list(kinds.NODECLAIMS)
+        assert len(claims) == planned["nodeclaims"]
+        paid = sum(world.cloud.price(m.instance_type, m.zone, m.capacity_type) for m in world.cloud.standing())
+        assert abs(paid - planned["cost"]) < 0.01 * planned["cost"]
+
+    tell(story)
+
+
+def test_the_log_has_the_lines_people_grep_for(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        await world.served(1)
+        await asyncio.sleep(5)
+        for message in (
+            "found provisionable pod(s)",
+            "computed new nodeclaim(s) to fit pod(s)",
+            "created nodeclaim",
+            "launched nodeclaim",
+            "registered nodeclaim",
+            "initialized nodeclaim",
+        ):
+            assert len(world.said(message)) == 1, message
+        (launched,) = world.said("launched nodeclaim")
+        assert launched["instance-type"] == "m.large"
+        assert launched["level"] == "INFO"
+        decision = launched["decision"]
+        nominated = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "Nominated"]
+        assert nominated[0]["message"].startswith("Pod should schedule on: nodeclaim/default-")
+        assert nominated[0]["metadata"]["annotations"]["dovetail.sh/decision"] == decision
+        assert f'decision="{decision}"' in world.autoscaler.metrics.text().decode()
+        assert any(each.id == decision for each in world.autoscaler.ledger.decisions())
+
+    tell(story)
+
+
+def test_a_pool_that_admits_no_type_is_told_so(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        nothing = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["none.such"]}]
+        await world.pool(requirements=nothing)
+        world.start()
+        await world.pods(1)
+        await asyncio.sleep(30)
+        events = await world.list(kinds.CORE_EVENTS)
+        (told,) = [each for each in events if each["reason"] == "NoCompatibleInstanceTypes"]
+        assert told["involvedObject"]["kind"] == "NodePool"
+        assert told["message"] == "NodePool requirements filtered out all compatible available instance types"
+        assert world.said("skipping, nodepool requirements filtered out all instance types")
+
+    tell(story)
+
+
+def test_the_batch_closes_when_no_new_pods_arrive(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await asyncio.sleep(2)
+        await world.pods(5)
+        began = world.clock.monotonic()
+
+        async def bought() -> bool:
+            return bool(await world.list(kinds.NODECLAIMS))
+
+        await world.until(bought, step=0.05)
+        assert world.clock.monotonic() - began < 1.5
+
+    tell(story)
+
+
+def test_the_pools_status_counts_its_machines(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        await world.served(3)
+        await asyncio.sleep(3)
+        (pool,) = await world.list(kinds.NODEPOOLS)
+        assert pool["status"]["nodes"] == 1
+        assert pool["status"]["resources"]["cpu"] == "2"
+        ready = next(each for each in pool["status"]["conditions"] if each["type"] == "Ready")
+        assert ready["status"] == "True"
+        assert pool["metadata"]["annotations"]["karpenter.sh/nodepool-hash-version"] == "v3"
+
+    tell(story)

@@ -1,0 +1,223 @@
+"""Moves follow the plan: who comes back takes the place of one that went, and a fleet is thinned out as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+from dovetail.clock import EPOCH, Clock, run_virtual
+from dovetail.cloud.simulated.config import Market
+from dovetail.cluster.nominations import Target
+from dovetail.cluster.replacement_nominations import Coming, Place
+from dovetail.controllers.disruption import removal_sets
+from dovetail.controllers.disruption.removal_sets import Room
+from dovetail.controllers.disruption.types import Candidate
+from dovetail.kube import resources as kinds
+from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
+from dovetail.model.instance_type import InstanceType, Offering
+from dovetail.model.meta import ObjectMeta
+from dovetail.model.pods import Container, Pod, PodSpec, ResourceRequirements
+from dovetail.planner.cache import Memory
+from dovetail.planner.snapshot import NodeState
+
+GIB = 2**30
+MARKET = Market(boot=(1.0, 2.0), ready=(1.0, 2.0))
+POOL = {
+    "metadata": {"name": "default"},
+    "spec": {
+        "template": {
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                "expireAfter": "Never",
+                "requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}],
+            }
+        },
+        "disruption": {"consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]},
+    },
+}
+
+
+def test_a_successor_takes_a_place_of_its_own_workload_once_and_in_time() -> None:
+    coming, (first, second) = Coming(), (Target("node", "n1"), Target("claim", "n2"))
+    coming.expect("web", Place(first, "old-1", until=10.0))
+    coming.expect("web", Place(second, "old-2", until=30.0))
+    coming.expect("web", Place(second, "old-2", until=40.0))
+    assert coming.take("other", 0.0) is None and coming.awaited([first], 0.0)
+    assert coming.take("web", 20.0) == Place(second, "old-2", 30.0)
+    assert coming.take("web", 20.0) is None and not coming.awaited([second], 20.0)
+
+
+def machine(name: str, cpu: int, memory: int, price: float, *pods: tuple[str, str]) -> tuple[Candidate, NodeState]:
+    there = tuple(
+        Pod(
+            metadata=ObjectMeta(name=f"{name}-{n}", namespace="default", uid=f"{name}-{n}"),
+            spec=PodSpec(
+                containers=(
+                    Container(name="c", resources=ResourceRequirements(requests={"cpu": wanted, "memory": size})),
+                )
+            ),
+        )
+        for n, (wanted, size) in enumerate(pods)
+    )
+    node = NodeState(
+        name=name, labels={}, allocatable={"cpu": cpu, "memory": memory, "pods": 50}, price=price, pods=there
+    )
+    candidate = Candidate(
+        node=name,
+        claim=name,
+        provider_id=name,
+        pool="default",
+        instance_type="m",
+        zone="a",
+        capacity_type="on-demand",
+        price=price,
+        cost=1.0 + len(there),
+        pods=tuple(each.metadata.key for each in there),
+    )
+    return candidate, node
+
+
+def going(*machines: tuple[Candidate, NodeState], allowed: int = 9, charge: float = 0.1) -> list[set[str]]:
+    nodes = [node for _, node in machines]
+    pods = {node.name: list(node.pods) for node in nodes}
+    there, candidates = Room(nodes, Memory()), [each for each, _ in machines]
+    sets = removal_sets.removals(candidates, pods, there, {"default": allowed}, charge)
+    return [{each.node for each in one} for one in sets]
+
+
+def test_what_stays_is_short_of_nothing_though_another_choice_would_move_fewer() -> None:
+    """`cores` has CPU to spare and `gib` memory; the pods that are left need memory."""
+    cores = machine("cores", 8000, 8 * GIB, 1.0, ("100m", "3Gi"), ("100m", "3Gi"))
+    gib = machine("gib", 2000, 32 * GIB, 1.0, ("100m", "3Gi"))
+    assert going(cores, gib) == [{"cores"}]
+
+
+def test_no_set_is_larger_than_the_budget() -> None:
+    fleet = [machine(f"n{i}", 4000, 8 * GIB, 1.0, ("100m", "128Mi")) for i in range(6)]
+    assert all(len(each) == 2 for each in going(*fleet, allowed=2))
+
+
+def test_a_machine_that_costs_less_than_its_moves_stays() -> None:
+    fleet = [machine(f"n{i}", 4000, 8 * GIB, 1.0, *[("100m", "128Mi")] * 8) for i in range(2)]
+    assert going(*fleet, charge=0.1) == [{"n0"}] or going(*fleet, charge=0.1) == [{"n1"}]
+    assert going(*fleet, charge=0.2) == []
+
+
+def kind(cpu: int) -> InstanceType:
+    offering = Offering(zone="a", capacity_type="on-demand", price=0.05 * cpu)
+    labels = {"kubernetes.io/arch": ("amd64",), "kubernetes.io/os": ("linux",)}
+    capacity = {"cpu": 1000 * cpu, "memory": 4 * cpu * GIB, "pods": 110}
+    return InstanceType(name=f"m.{cpu}", capacity=capacity, overhead={"cpu": 100}, labels=labels, offerings=(offering,))
+
+
+def deployment(name: str, cpu: str, memory: str, replicas: int) -> dict[str, Any]:
+    container = {"name": "c", "image": "pause", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
+    }
+
+
+SIZES = (("small", "250m", "512Mi"), ("wide", "1", "2Gi"), ("tall", "500m", "5Gi"))
+
+
+@asynccontextmanager
+async def fleet(replicas: int, market: Market = MARKET) -> AsyncIterator[tuple[Lab, Autoscaled, list[str]]]:
+    """A lab whose pods have their machines, and the evictions from then on."""
+    parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=True)
+    scaler = Autoscaled(Asked(types=tuple(map(kind, (2, 4, 8))), market=market))
+    evicted: list[str] = []
+
+    async def door(request: Any) -> None:
+        if request.path.endswith("/eviction"):
+            evicted.append(request.path)
+
+    async with Lab.embedded(7, parts, clock=Clock(asyncio.get_running_loop(), EPOCH)) as lab:
+        lab.add(scaler.run)
+        await asyncio.sleep(3.0)
+        lab.server.doors.append(door)  # type: ignore[union-attr]
+        await lab.kube.create(kinds.NODEPOOLS, POOL)
+        for name, cpu, memory in SIZES:
+            await lab.kube.create(kinds.DEPLOYMENTS, deployment(name, cpu, memory, replicas), "default")
+        await asyncio.sleep(60.0)
+        yield lab, scaler, evicted
+
+
+async def settled(lab: Lab, pods: int) -> None:
+    """Everybody runs, and every machine is open to all."""
+    found = (await lab.kube.list(kinds.PODS)).items
+    assert len(found) == pods and all(each["status"].get("phase") == "Running" for each in found)
+    assert not any(each["spec"].get("taints") for each in (await lab.kube.list(kinds.NODES)).items)
+
+
+async def scaled_down() -> tuple[list[int], int, int]:
+    """(machines bought before and by the scale-down, evictions, machines left)."""
+    async with fleet(replicas=40) as (lab, scaler, evicted):
+        bought = [scaler.totals["machines bought"]]
+        for name, _, _ in SIZES:
+            await lab.kube.patch(kinds.DEPLOYMENTS, name, {"spec": {"replicas": 14}}, "default")
+        await asyncio.sleep(300.0)
+        bought.append(scaler.totals["machines bought"] - bought[0])
+        await settled(lab, 42)
+        assert scaler.cloud is not None
+        return bought, len(evicted), len(scaler.cloud.standing())
+
+
+async def replaced() -> tuple[int, int]:
+    """Machines bought at first, and for the successors when all of these are deleted and drained little by little."""
+    async with fleet(replicas=20, market=Market()) as (lab, scaler, _):
+        before = scaler.totals["machines bought"]
+        for name, _, _ in SIZES:
+            spec = {"maxUnavailable": 3, "selector": {"matchLabels": {"app": name}}}
+            await lab.kube.create(kinds.PDBS, {"metadata": {"name": name}, "spec": spec}, "default")
+        await asyncio.sleep(1.0)
+        for claim in (await lab.kube.list(kinds.NODECLAIMS)).items:
+            await lab.kube.delete(kinds.NODECLAIMS, claim["metadata"]["name"])
+        await asyncio.sleep(90.0)
+        await settled(lab, 60)
+        return before, scaler.totals["machines bought"] - before
+
+
+def test_machines_that_are_deleted_are_replaced_by_as_many_as_were_planned() -> None:
+    before, after = run_virtual(replaced())
+    assert after == before
+
+
+async def drifted() -> list[float]:
+    """How many seconds each replacement of a drifted machine takes from joining to being ready for its pods."""
+    async with fleet(replicas=10) as (lab, _, _):
+        before = {claim["metadata"]["name"] for claim in (await lab.kube.list(kinds.NODECLAIMS)).items}
+        labels = {"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}}
+        await lab.kube.patch(kinds.NODEPOOLS, "default", labels)
+        await asyncio.sleep(300.0)
+        await settled(lab, 30)
+        claims = (await lab.kube.list(kinds.NODECLAIMS)).items
+        return [
+            _since(claim, "Initialized") - _since(claim, "Registered")
+            for claim in claims
+            if claim["metadata"]["name"] not in before
+        ]
+
+
+def _since(claim: dict[str, Any], kind: str) -> float:
+    (found,) = (each for each in claim["status"]["conditions"] if each["type"] == kind)
+    return datetime.fromisoformat(found["lastTransitionTime"]).timestamp()
+
+
+def test_a_replacement_waits_for_nobody_who_only_leaves_when_it_is_ready() -> None:
+    took = run_virtual(drifted())
+    assert took
+    assert max(took) < 10.0
+
+
+def test_a_scale_down_moves_few_and_buys_nothing_for_those_who_come_back() -> None:
+    (before, after), evicted, left = run_virtual(scaled_down())
+    assert left < before / 2
+    assert after == 0
+    assert evicted <= 25

@@ -1,0 +1,103 @@
+"""Room for those who leave a machine is bought when they will need it: not too late, not for hours, and once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dovetail.cloud.simulated.config import Market
+from dovetail.cluster.nominations import Target
+from dovetail.kube import resources as kinds
+from tests.controllers.test_termination_and_disruption import ALL, QUICK, Tell, nodes, running
+
+STILL = {"consolidateAfter": "Never", "budgets": ALL}
+SLOW = Market(boot=(60.0, 60.0))
+DO_NOT = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
+
+
+async def _guarded(world: Any, allowed: int, healthy: int) -> None:
+    """A budget over both pods, as its controller would report it."""
+    await world.kube.create(
+        kinds.PDBS,
+        {"metadata": {"name": "b"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "p"}}}},
+        "default",
+    )
+    status = {
+        "disruptionsAllowed": allowed,
+        "currentHealthy": healthy,
+        "desiredHealthy": 2,
+        "expectedPods": 2,
+        "observedGeneration": 1,
+    }
+    await world.kube.patch(kinds.PDBS, "b", {"status": status}, "default", subresource="status")
+
+
+async def _delete_machine(world: Any) -> str:
+    (name,), (claim,) = await nodes(world), await world.list(kinds.NODECLAIMS)
+    await world.kube.delete(kinds.NODECLAIMS, claim["metadata"]["name"])
+    return name
+
+
+def test_what_follows_a_protected_pod_is_there_shortly_before_the_pod_is_made_to_leave(tell: Tell) -> None:
+    """A machine expires whose pods nobody may disrupt: no second one for its half hour of grace, and no gap after."""
+
+    async def story(world: Any) -> None:
+        template = {"expireAfter": "600s", "terminationGracePeriod": "1800s"}
+        await running(world, 1, disruption=QUICK, template=template)
+        await world.kube.patch(kinds.PODS, "p0", DO_NOT, "default")
+        (old,) = await nodes(world)
+        await asyncio.sleep(600 + 1800 - 400)
+        assert len(world.cloud.standing()) == 1, "the pod may stay for a while: nobody needs another machine yet"
+        await asyncio.sleep(250)
+        assert (await world.bound())["p0"] == old and len(await nodes(world)) == 2
+
+        async def cut() -> bool:
+            return "p0" not in await world.bound()
+
+        await world.until(cut, within=200)
+        await world.pods(1, prefix="successor")
+        await asyncio.sleep(5)
+        (successor,) = [pod for pod in world.autoscaler.mirror.pods.store.all() if pod.metadata.name == "successor0"]
+        (new,) = set(await nodes(world)) - {old}
+        promised = world.autoscaler.mirror.reservations.of(successor.metadata.uid)
+        assert promised == Target("node", new) and world.cloud.sold == 2
+
+    tell(story, market=SLOW)
+
+
+def test_nothing_is_bought_for_pods_whose_budget_will_not_open(tell: Tell) -> None:
+    """Everybody is well and nobody may go: that lasts, and a machine for their successors would stand empty."""
+
+    async def story(world: Any) -> None:
+        await running(world, 2)
+        await _guarded(world, allowed=0, healthy=2)
+        await _delete_machine(world)
+        await asyncio.sleep(1800)
+        assert world.cloud.sold == 1 and len(await world.bound()) == 2
+
+    tell(story, market=SLOW)
+
+
+def test_what_was_bought_for_a_drain_that_waits_is_kept_and_not_bought_again(tell: Tell) -> None:
+    """Empty or not, it is given back by nobody while those it was bought for are still to come."""
+
+    async def story(world: Any) -> None:
+        await running(world, 2)
+        await _guarded(world, allowed=0, healthy=1)
+        old = await _delete_machine(world)
+        await asyncio.sleep(1800)
+        assert world.cloud.sold == 2 and len(world.cloud.standing()) == 2
+        await world.kube.delete(kinds.PDBS, "b", "default")
+
+        async def left() -> bool:
+            return old not in await nodes(world)
+
+        await world.until(left, within=60)
+        await world.until(lambda: _none(world), within=120)
+        assert world.cloud.sold == 2, "and once nobody is awaited any more it goes like any other"
+
+    tell(story, market=SLOW)
+
+
+async def _none(world: Any) -> bool:
+    return not await nodes(world)

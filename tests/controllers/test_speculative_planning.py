@@ -1,0 +1,91 @@
+"""A plan made while the batch was open is used if it answers the question that is asked in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from dovetail.controllers.provisioning.planning import Planning, alike
+from dovetail.kube import resources as kinds
+from dovetail.model.volumes import PersistentVolume
+from dovetail.model.workloads import DaemonSet, DaemonSetSpec, DaemonSetStatus
+from dovetail.planner.snapshot import Snapshot
+
+Tell = Callable[..., None]
+
+
+async def _question(world: Any) -> Snapshot:
+    """What would be asked now, with nobody there to act on it."""
+    context = world.autoscaler.context
+    await asyncio.sleep(0.5)
+    snapshot: Snapshot = context.cutter.cut(await context.offers.all(), context.mirror.unbound())
+    return snapshot
+
+
+async def _waiting(world: Any, pods: int) -> None:
+    await world.pool(limits={"cpu": "0"})  # nothing is bought while we look
+    world.start()
+    await world.pods(pods)
+
+
+def test_what_others_say_of_a_pod_changes_nothing_and_another_pod_does(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await _waiting(world, 3)
+        first = await _question(world)
+        status = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Other"}]}}
+        await world.kube.patch(kinds.PODS, "p1", status, "default", subresource="status")
+        second = await _question(world)
+        assert second.pending != first.pending and alike(first, second)
+        await world.pods(1, prefix="late")
+        assert not alike(first, await _question(world))
+
+    tell(story)
+
+
+def test_a_question_is_another_when_anything_a_plan_to_buy_looks_at_changed(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await _waiting(world, 1)
+        asked = await _question(world)
+        daemon = DaemonSet(spec=DaemonSetSpec(min_ready_seconds=1))
+        for changed in (
+            {"unavailable": frozenset({("m.large", "a", "spot")})},
+            {"daemons": (daemon,)},
+            {"namespaces": {"default": {"team": "a"}}},
+            {"volumes": {"v": PersistentVolume()}},
+            {"priorities": {"high": 1}},
+        ):
+            assert not alike(asked, msgspec.structs.replace(asked, **changed)), changed
+        told = msgspec.structs.replace(daemon, status=DaemonSetStatus(number_ready=1))
+        ready = [msgspec.structs.replace(asked, daemons=(each,)) for each in (daemon, told)]
+        assert alike(*ready)
+
+    tell(story)
+
+
+def test_a_plan_made_ahead_is_used_for_the_same_pods_and_for_no_others(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await _waiting(world, 3)
+        planning = Planning(world.autoscaler.context)
+        planning.think_ahead(await _question(world))
+        ahead = planning._ahead
+        assert ahead is not None
+        plan = await planning.provision(await _question(world))
+        assert plan is ahead.answer.result()[0]
+        planning.think_ahead(await _question(world))
+        await world.pods(1, prefix="late")
+        plan = await planning.provision(await _question(world))
+        assert plan is not None and "default/late0" in plan.placements
+
+    tell(story, plan_deadline=0.1)
+
+
+def test_with_time_to_think_a_burst_is_still_one_wave_and_every_pod_runs(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        await world.served(20, cpu="900m")
+        assert len(world.said("computed new nodeclaim(s) to fit pod(s)")) == 1
+
+    tell(story, plan_deadline=0.1)

@@ -1,0 +1,295 @@
+"""The process is killed after every write of a disruption: nothing leaks, no machine too many, no pod lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.controllers.nodeclaim.binding import fitting
+from dovetail.controllers.nodeclaim.garbage_collection import PERIOD
+from dovetail.controllers.settings import Settings
+from dovetail.kube import resources as kinds
+from dovetail.kube.errors import AlreadyExists, Conflict, NotFound
+from dovetail.model.meta import stamp
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
+
+Tell = Callable[..., None]
+GATES = {**Settings().feature_gates, "NodeRepair": True}
+ALL = [{"nodes": "100%"}]
+QUICK = {"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": ALL}
+STILL = {"consolidateAfter": "Never", "budgets": ALL}
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """`pods` are what the workload wants at the end; `begin` is what starts the disruption."""
+
+    name: str
+    pool: dict[str, Any]
+    before: int
+    after: int
+    cpu: str
+    begin: Callable[[Any], Awaitable[None]]
+    done: Callable[[Any, frozenset[str]], Awaitable[bool]]
+    machines: int
+
+
+class Workload:
+    """Keeps its pods, like a ReplicaSet: whoever is missing comes back under the same name."""
+
+    def __init__(self, world: Any, size: int, cpu: str) -> None:
+        self._world = world
+        self.size = size
+        self._cpu = cpu
+
+    async def run(self) -> None:
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w", "uid": "w", "controller": True}
+        requests = {"cpu": self._cpu, "memory": "256Mi"}
+        while True:
+            pods = (await self._world.kube.list(kinds.PODS, type=Pod)).items
+            there = {pod.metadata.name for pod in pods}
+            for name in (f"w{number}" for number in range(self.size)):
+                if name not in there:
+                    body = {
+                        "metadata": {"name": name, "labels": {"app": "w"}, "ownerReferences": [owner]},
+                        "spec": {
+                            "terminationGracePeriodSeconds": 1,
+                            "containers": [{"name": "c", "image": "pause", "resources": {"requests": requests}}],
+                        },
+                    }
+                    try:
+                        await self._world.kube.create(kinds.PODS, body, "default")
+                    except AlreadyExists:
+                        continue
+            if any(not pod.spec.node_name for pod in pods):
+                await self._schedule(pods)
+            await asyncio.sleep(2.0)
+
+    async def _schedule(self, pods: Sequence[Pod]) -> None:
+        """Put who waits on an open machine with room, as the scheduler does."""
+        kube = self._world.kube
+        for node in (await kube.list(kinds.NODES, type=Node)).items:
+            if node.spec.taints or not node.ready:
+                continue
+            there = [pod for pod in pods if pod.spec.node_name == node.metadata.name]
+            for pod in fitting(node, there, (each for each in pods if not each.spec.node_name)):
+                with suppress(Conflict, NotFound):
+                    await kube.bind(pod.metadata.name, "default", node.metadata.name)
+            pods = (await kube.list(kinds.PODS, type=Pod)).items
+
+    async def shrink(self, size: int) -> None:
+        gone = [f"w{number}" for number in range(size, self.size)]
+        self.size = size
+        for name in gone:
+            await self._world.kube.delete(kinds.PODS, name, "default", grace=0)
+
+
+async def nodes(world: Any) -> frozenset[str]:
+    return frozenset(each["metadata"]["name"] for each in await world.list(kinds.NODES))
+
+
+async def drift(world: Any) -> None:
+    label = {"spec": {"template": {"metadata": {"labels": {"team": "shop"}}}}}
+    await world.kube.patch(kinds.NODEPOOLS, "default", label)
+
+
+async def nothing(world: Any) -> None:
+    return None
+
+
+async def delete_node(world: Any) -> None:
+    for name in await nodes(world):
+        await world.kube.delete(kinds.NODES, name)
+
+
+async def interrupt(world: Any) -> None:
+    world.cloud.interrupt([each.provider_id for each in world.cloud.standing()])
+
+
+async def sicken(world: Any, kind: str, status: str = "True") -> None:
+    now = stamp(world.clock.now())
+    condition = {"type": kind, "status": status, "reason": "Test", "message": "", "lastTransitionTime": now}
+    for name in await nodes(world):
+        body = {"status": {"conditions": [condition]}}
+        await world.kube.patch(kinds.NODES, name, body, subresource="status", kind="strategic")
+
+
+async def fall_ill(world: Any) -> None:
+    await sicken(world, "KWOKUnhealthy")
+
+
+async def ask_for_reboot(world: Any) -> None:
+    await sicken(world, "KWOKRebootRequired")
+
+
+async def rebooted(world: Any, old: frozenset[str]) -> bool:
+    """Back under another boot, and well again."""
+    claims = [await world.conditions(each) for each in await world.list(kinds.NODECLAIMS)]
+    if any(each.get("Rebooting") == "False/RebootSucceeded" for each in claims):
+        await sicken(world, "KWOKRebootRequired", "False")
+        return await nodes(world) == old
+    return False
+
+
+async def replaced(world: Any, old: frozenset[str]) -> bool:
+    now = await nodes(world)
+    return bool(now) and not now & old
+
+
+async def fewer(world: Any, old: frozenset[str]) -> bool:
+    return len(await nodes(world)) < len(old)
+
+
+async def empty(world: Any, old: frozenset[str]) -> bool:
+    return not await nodes(world)
+
+
+STORIES = (
+    Story(
+        name="drift", pool={"disruption": STILL}, before=2, after=2, cpu="500m", begin=drift, done=replaced, machines=1
+    ),
+    Story(
+        name="consolidation",
+        pool={"disruption": QUICK},
+        before=3,
+        after=1,
+        cpu="1500m",
+        begin=nothing,
+        done=fewer,
+        machines=1,
+    ),
+    Story(
+        name="emptiness",
+        pool={"disruption": QUICK},
+        before=2,
+        after=0,
+        cpu="500m",
+        begin=nothing,
+        done=empty,
+        machines=0,
+    ),
+    Story(
+        name="expiry",
+        pool={"disruption": STILL, "template": {"expireAfter": "120s"}},
+        before=2,
+        after=2,
+        cpu="500m",
+        begin=nothing,
+        done=replaced,
+        machines=1,
+    ),
+)
+BY_OTHERS = (
+    Story(
+        name="node deleted",
+        pool={"disruption": STILL},
+        before=2,
+        after=2,
+        cpu="500m",
+        begin=delete_node,
+        done=replaced,
+        machines=1,
+    ),
+    Story(
+        name="interruption",
+        pool={"disruption": STILL},
+        before=2,
+        after=2,
+        cpu="500m",
+        begin=interrupt,
+        done=replaced,
+        machines=1,
+    ),
+    Story(
+        name="repair",
+        pool={"disruption": STILL},
+        before=2,
+        after=2,
+        cpu="500m",
+        begin=fall_ill,
+        done=replaced,
+        machines=1,
+    ),
+    Story(
+        name="reboot",
+        pool={"disruption": STILL},
+        before=2,
+        after=2,
+        cpu="500m",
+        begin=ask_for_reboot,
+        done=rebooted,
+        machines=1,
+    ),
+)
+
+
+async def _play(world: Any, story: Story, kill: int | None) -> int:
+    """Up, then the disruption with a new life that may be killed, then rest. The writes that it took."""
+    await world.pool(**story.pool)
+    load = Workload(world, story.before, story.cpu)
+    keeper = asyncio.ensure_future(load.run())
+    try:
+        world.start()
+        await asyncio.sleep(2.5)
+        await world.until(world.all_bound, within=300, step=2)
+        await asyncio.sleep(10)
+        await world.stop()
+        old = await nodes(world)
+        await load.shrink(story.after)
+        await story.begin(world)
+        world.start(die_after=kill)
+        if kill is not None and await world.died(within=400):
+            await asyncio.sleep(3)
+            world.start()
+        await world.until(lambda: story.done(world, old), within=900, step=3)
+        writes: int = world.transport.writes
+        if story.name == "expiry":  # one turn only: the next life of the machine would expire as well
+            never = {"spec": {"template": {"spec": {"expireAfter": "Never"}}}}
+            await world.kube.patch(kinds.NODEPOOLS, "default", never)
+        await _rested(world, story, kill)
+        return writes
+    finally:
+        keeper.cancel()
+
+
+async def _rested(world: Any, story: Story, kill: int | None) -> None:
+    await asyncio.sleep(PERIOD + 80)
+    said = f"{story.name}, killed after write {kill}"
+    bound = await world.bound()
+    assert len(bound) == story.after and all(bound.values()), f"{said}: {bound}"
+    machines = world.cloud.standing()
+    claims = await world.list(kinds.NODECLAIMS)
+    assert {m.provider_id for m in machines} == {c["status"]["providerID"] for c in claims}, said
+    assert len(machines) == story.machines, f"{said}: {len(machines)} machines"
+    if story.done is rebooted and kill is None:
+        assert world.cloud.sold == 1, "its pods waited for it"
+    for node in await world.list(kinds.NODES):
+        assert not node["spec"].get("taints"), f"{said}: {node['spec']['taints']}"
+    for claim in claims:
+        assert "DisruptionReason" not in await world.conditions(claim), said
+
+
+def _slow(story: Story) -> Any:
+    return pytest.param(story, marks=pytest.mark.slow)
+
+
+@pytest.mark.timeout(900)  # dozens of lives: seconds of work, minutes on a machine that others use too
+@pytest.mark.parametrize("story", [*STORIES, *map(_slow, BY_OTHERS)], ids=lambda story: story.name)
+def test_killed_after_any_write_the_disruption_ends_as_it_should(tell: Tell, story: Story) -> None:
+    writes: list[int] = []
+
+    async def undisturbed(world: Any) -> None:
+        writes.append(await _play(world, story, None))
+
+    tell(undisturbed, feature_gates=GATES)
+    for number in range(1, writes[0] + 1):
+
+        async def killed(world: Any, number: int = number) -> None:
+            await _play(world, story, number)
+
+        tell(killed, feature_gates=GATES)

@@ -1,0 +1,109 @@
+"""Whatever ends a machine is told: on its node and its claim, in the log, and in the ledger under one id."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from dovetail.kube import resources as kinds
+from tests.controllers.conftest import Refusing
+from tests.controllers.test_termination_and_disruption import QUICK, Tell, gone, nodes, running
+
+DECISION = "dovetail.sh/decision"
+
+
+async def told(world: Any, reason: str) -> dict[str, dict[str, Any]]:
+    """Events of a reason by the kind of object they are about."""
+    found = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == reason]
+    return {each["involvedObject"]["kind"]: each for each in found}
+
+
+def test_an_interruption_is_told_on_node_and_claim_and_found_in_the_history(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await running(world, 1)
+        (name,), (claim,) = await nodes(world), await world.list(kinds.NODECLAIMS)
+        world.cloud.interrupt([world.cloud.standing()[0].provider_id.rsplit("/", 1)[-1]] * 2)
+        await world.until(lambda: _gone(world, name), within=60)
+        assert (await told(world, "SpotInterrupted")).keys() == {"Node", "NodeClaim"}
+        ending = await told(world, "TerminatingOnInterruption")
+        assert ending["Node"]["message"] == "Interruption triggered termination for the Node"
+        (line,) = world.said("initiating delete from interruption message")
+        (decision,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "end"]
+        assert decision.id == line["decision"] == ending["NodeClaim"]["metadata"]["annotations"][DECISION]
+        assert decision.reason == "spot_interrupted" and decision.removed == (name,)
+        numbers = world.autoscaler.metrics.text().decode()
+        assert 'karpenter_interruption_received_messages_total{message_type="spot_interrupted"} 1.0' in numbers
+        (pods,) = re.findall(r"karpenter_pods_disruption_initiated_total\{.*spot_interrupted.*\} (.*)", numbers)
+        assert float(pods) == 1.0
+        for asked in (name, claim["metadata"]["name"], "default"):
+            assert decision in world.autoscaler.ledger.about(asked)
+
+    tell(story)
+
+
+def test_that_a_machine_ends_which_we_end_ourselves_is_no_news(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await running(world, 1)
+        (name,), (claim,) = await nodes(world), await world.list(kinds.NODECLAIMS)
+        await world.kube.delete(kinds.NODECLAIMS, claim["metadata"]["name"])
+        world.cloud.interrupt([claim["status"]["providerID"]], "instance-terminated")
+        await world.until(lambda: _gone(world, name), within=60)
+        assert not await told(world, "InstanceTerminating")
+
+    tell(story)
+
+
+async def _gone(world: Any, name: str) -> bool:
+    return name not in await nodes(world)
+
+
+def test_a_pool_knows_the_machines_it_gave_back(tell: Tell) -> None:
+    """A deletion buys nothing, but it is about its pool and its claim all the same."""
+
+    async def story(world: Any) -> None:
+        await running(world, 1)
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
+        await world.until(lambda: gone(world), within=120)
+        (decision,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "disrupt"]
+        assert decision in world.autoscaler.ledger.about("default")
+        assert decision in world.autoscaler.ledger.about(claim["metadata"]["name"])
+        events = await told(world, "DisruptionTerminating")
+        assert {each["metadata"]["annotations"][DECISION] for each in events.values()} == {decision.id}
+
+    tell(story)
+
+
+def test_a_date_for_the_end_is_told_on_the_node_and_on_the_pods_it_cuts_short(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await running(world, 1, template={"terminationGracePeriod": "60s"}, disruption=QUICK)
+        budget = {"metadata": {"name": "b"}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "p"}}}}
+        await world.kube.create(kinds.PDBS, budget, "default")
+        (name,) = await nodes(world)
+        await world.kube.delete(kinds.NODES, name)
+        await world.until(lambda: gone(world), within=200)
+        assert (await told(world, "TerminationGracePeriodExpiring")).keys() == {"Node", "NodeClaim"}
+        cut = (await told(world, "Disrupted"))["Pod"]
+        assert cut["type"] == "Normal" and "terminationTime 20" in cut["message"]
+
+    tell(story)
+
+
+def test_a_pod_that_may_not_be_evicted_is_named_and_holds_nobody_else(tell: Tell) -> None:
+    """A webhook, or rights that were taken away: the drain goes on with the others and says for whom it waits."""
+
+    async def story(world: Any) -> None:
+        await running(world, 3)
+        rights = world.transport._inner = Refusing(world.transport._inner, "/p1/eviction")
+        rights.refused = True
+        (name,) = await nodes(world)
+        await world.kube.delete(kinds.NODES, name)
+        await asyncio.sleep(30)
+        assert set(await world.bound()) == {"p1"}
+        message = (await told(world, "FailedDraining"))["Node"]["message"]
+        assert message.startswith("Failed to drain node, evicting pod default/p1: ") and "is forbidden" in message
+        rights.refused = False
+        await world.until(lambda: gone(world), within=60)
+
+    tell(story)

@@ -1,0 +1,34 @@
+"""Plays the stories around a real control plane and keeps what it saw: `python tests/lab/workloads/record.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from stories import RECORDED, STORIES, play
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock, run_scaled
+from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.metrics_apiservice import extended
+from dovetail.lab.real_control_plane import RealControlPlane
+
+
+async def record(story: str) -> None:
+    clock = Clock(asyncio.get_running_loop())
+    async with RealControlPlane(scheduler=True, controllers=True) as plane:
+        transport = plane.transport()
+        lab = Lab(transport, clock, Chance(1), Parts(controllers=False, scheduler=False))
+        try:
+            async with lab, extended(lab.kube, lab.metrics):
+                seen = await play(lab, story)
+        finally:
+            await transport.close()
+    RECORDED.mkdir(parents=True, exist_ok=True)
+    (RECORDED / f"{story}.json").write_text(json.dumps(seen, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or STORIES:
+        run_scaled(record(name))

@@ -1,0 +1,204 @@
+"""The fast lane of large simulations: shorter, and nobody can tell by the pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.kube.decode import decode
+from dovetail.kube.errors import Conflict
+from dovetail.kube.events import EventRecorder, Reference
+from dovetail.kube.feed import News
+from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PODS
+from dovetail.lab.cluster import Parts
+from dovetail.lab.controllers.views import PodView
+from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.lab.kubelet.views import KubeletPod
+from dovetail.model.pods import Pod
+from tests.lab.workloads.manifests import deployment, job
+
+Run = Callable[..., None]
+LEAN = Parts(quiet=True, faults=False, pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5))
+FULL = Parts(faults=False, pace=Pace(heartbeat_seconds=None))
+
+
+def _shape(pod: dict[str, Any]) -> Any:
+    """What does not vary between two pods of one template."""
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    conditions = [(each["type"], each["status"]) for each in pod["status"]["conditions"]]
+    labels = {key: value for key, value in pod["metadata"]["labels"].items() if "topology" not in key}
+    return spec, conditions, labels, pod["status"]["phase"], pod["metadata"]["ownerReferences"][0]["kind"]
+
+
+def test_copied_pods_are_like_the_one_the_server_made(lab_run: Run) -> None:
+    shapes: list[Any] = []
+
+    async def body(living: Any) -> None:
+        await living.kube.create(DEPLOYMENTS, deployment(replicas=6))
+        await living.available("web", 6)
+        shapes.extend(_shape(pod) for pod in await living.pods("web"))
+
+    lab_run(body, parts=LEAN)
+    lab_run(body)
+    assert len(shapes) == 12
+    assert all(shape == shapes[0] for shape in shapes)
+
+
+def test_scaling_down_and_deleting_leaves_nothing(lab_run: Run) -> None:
+    async def body(living: Any) -> None:
+        await living.kube.create(DEPLOYMENTS, deployment(replicas=8))
+        await living.available("web", 8)
+        await living.kube.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 3}}, "default")
+        await asyncio.sleep(60)
+        assert len(await living.pods("web")) == 3
+        await living.kube.delete(DEPLOYMENTS, "web", "default", propagation="Background")
+        await asyncio.sleep(60)
+        assert await living.pods("web") == []
+
+    lab_run(body, parts=LEAN)
+
+
+def test_a_namespace_that_goes_takes_no_copies_any_more(lab_run: Run) -> None:
+    async def body(living: Any) -> None:
+        await living.kube.create(NAMESPACES, {"metadata": {"name": "x"}})
+        item = deployment(replicas=4)
+        item["metadata"]["namespace"] = "x"
+        await living.kube.create(DEPLOYMENTS, item)
+        await asyncio.sleep(20)
+        await living.kube.delete(NAMESPACES, "x")
+        await asyncio.sleep(60)
+        assert (await living.kube.list(PODS, "x")).items == []
+
+    lab_run(body, parts=LEAN)
+
+
+def test_who_finds_no_place_is_told_the_same(lab_run: Run) -> None:
+    found: list[Any] = []
+
+    async def body(living: Any) -> None:
+        item = deployment(replicas=1)
+        item["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "500"}}
+        await living.kube.create(DEPLOYMENTS, item)
+        await asyncio.sleep(30)
+        (pod,) = await living.pods("web")
+        events = (await living.kube.list(CORE_EVENTS, "default", fields="reason=FailedScheduling")).items
+        (event,) = [each for each in events if each["involvedObject"]["name"] == pod["metadata"]["name"]]
+        unlike = {"metadata", "involvedObject"}
+        found.append((pod["status"], {key: value for key, value in event.items() if key not in unlike}))
+
+    lab_run(body, parts=LEAN)
+    lab_run(body, parts=msgspec.structs.replace(LEAN, faults=True))
+    assert found[0] == found[1]
+
+
+def test_an_event_with_notes_is_kept_as_the_server_would_keep_it(lab_run: Run) -> None:
+    found: list[Any] = []
+
+    async def body(living: Any) -> None:
+        recorder = EventRecorder(living.kube, "test")
+        about = Reference("Node", "n", uid="u")
+        assert recorder.record(about, "Normal", "Told", "once", {"dovetail.sh/decision": "d-1"})
+        task = asyncio.ensure_future(recorder.run())
+        await recorder.flush()
+        task.cancel()
+        (event,) = (await living.kube.list(CORE_EVENTS, "default", fields="reason=Told")).items
+        notes = event["metadata"].pop("annotations")
+        unlike = {"metadata", "firstTimestamp", "lastTimestamp"}
+        found.append((notes, {key: value for key, value in event.items() if key not in unlike}))
+
+    lab_run(body, parts=LEAN)
+    lab_run(body)
+    assert found[0] == found[1]
+
+
+def test_a_patched_machine_is_as_the_server_would_leave_it(lab_run: Run) -> None:
+    found: list[Any] = []
+
+    async def body(living: Any) -> None:
+        (node, *_) = (await living.kube.list(NODES)).items
+        name, version = node["metadata"]["name"], node["metadata"]["resourceVersion"]
+        taint = {"key": "a", "effect": "NoSchedule"}
+        change = {"metadata": {"resourceVersion": version, "labels": {"a": "b"}}, "spec": {"taints": [taint]}}
+        first = await living.kube.patch(NODES, name, change)
+        with pytest.raises(Conflict):
+            await living.kube.patch(NODES, name, change)
+        again = await living.kube.patch(NODES, name, {"metadata": {"labels": {"a": "b"}}})
+        assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+        gone = await living.kube.patch(NODES, name, {"metadata": {"labels": {"a": None}}, "spec": {"taints": None}})
+        unlike = {"uid", "resourceVersion", "creationTimestamp", "managedFields"}
+        for each in (first, gone):
+            metadata = {key: value for key, value in each["metadata"].items() if key not in unlike}
+            found.append((metadata, each["spec"]))
+
+    lab_run(body, parts=LEAN)
+    lab_run(body)
+    assert found[:2] == found[2:]
+
+
+async def _life(living: Any) -> None:
+    """Pods that run, roll, are too large, end, and go."""
+    await living.kube.create(DEPLOYMENTS, deployment(replicas=6))
+    large = deployment(name="large", replicas=2)
+    large["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "500"}}
+    await living.kube.create(DEPLOYMENTS, large)
+    await living.kube.create(JOBS, job("work", ["sleep", "5"], completions=3, parallelism=2))
+    await living.available("web", 6)
+    image = {"containers": [{"name": "web", "image": "nginx:1.26"}]}
+    body = {"spec": {"replicas": 4, "template": {"spec": image}}}
+    await living.kube.patch(DEPLOYMENTS, "web", body, "default", kind="strategic")
+    await living.available("web", 4)
+    await living.kube.delete(DEPLOYMENTS, "large", "default", propagation="Background")
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("parts", [LEAN, FULL], ids=["low", "high"])
+def test_who_hears_only_what_is_new_sees_what_a_reader_would(lab_run: Run, parts: Parts) -> None:
+    """A view that was never decoded equals the one that is decoded from the object's bytes."""
+    mirrors: dict[type[Any], dict[str, Any]] = {PodView: {}, KubeletPod: {}, Pod: {}}
+    heard: list[str] = []
+
+    def told(news: News) -> None:
+        heard.append(news.key)
+        for kind, mirror in mirrors.items():
+            mirror[news.key] = news.view(kind, mirror.get(news.key))
+            assert mirror[news.key] == decode(news.raw, kind)
+
+    async def body(living: Any) -> None:
+        living.lab.transport.feed("", "pods", told)
+        await _life(living)
+
+    lab_run(body, parts=parts)
+    assert len(heard) > 60
+
+
+def test_pods_in_full_detail_end_up_the_same_by_either_way(lab_run: Run) -> None:
+    found: list[Any] = []
+
+    async def body(living: Any) -> None:
+        await _life(living)
+        pods = await living.pods("web")
+        shown = sorted((pod["spec"]["nodeName"], *_as_kept(pod)) for pod in pods)
+        found.append(shown)
+
+    lab_run(body, parts=FULL)
+    lab_run(body, parts=msgspec.structs.replace(FULL, faults=True))
+    assert len(found[0]) == 4
+    assert found[0] == found[1]
+
+
+def _as_kept(pod: dict[str, Any]) -> tuple[str, str]:
+    """A pod but for what is its own: names, addresses and the instants of its life."""
+    status = dict(pod["status"])
+    for own in ("podIP", "podIPs", "startTime"):
+        status.pop(own)
+    conditions = [{k: v for k, v in each.items() if k != "lastTransitionTime"} for each in status.pop("conditions")]
+    own = ("state", "containerID")
+    containers = [{k: v for k, v in each.items() if k not in own} for each in status.pop("containerStatuses")]
+    metadata = {k: v for k, v in pod["metadata"].items() if k in ("labels", "generateName", "namespace", "generation")}
+    spec = {k: v for k, v in pod["spec"].items() if k not in ("nodeName", "volumes", "containers")}
+    texts = [msgspec.json.encode(part, order="deterministic").decode() for part in (metadata, spec, status)]
+    return "".join(texts), msgspec.json.encode([conditions, containers], order="deterministic").decode()

@@ -1,0 +1,44 @@
+"""What a scenario names is looked up before it is played: file, field, value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dovetail.lab.scenario.schema import ScenarioError, read
+from dovetail.lab.scenario.validation import check
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("cluster: {pools: [{count: 2, type: m5.huge}]}", "cluster.pools[0].type: no machine type 'm5.huge'; did you"),
+        ("steps: [{at: 1m, join: {count: 1, type: x}}]", "steps[0].join.type: no machine type 'x'"),
+        ("manifests: [none.yaml]", "manifests[0]: .*none.yaml: No such file"),
+        ("manifests: [bad.yaml]", "manifests[0]: .*bad.yaml: not YAML: line 1, column 4: "),
+        ("steps: [{at: 1m, apply: none.yaml}]", "steps[0].apply: .*none.yaml: No such file"),
+        ("autoscaler: {region: mars}", "autoscaler.region: region 'mars' is not in the packaged catalogue"),
+        ("autoscaler: {families: [m5, q9]}", "autoscaler.families: 'q9' is not there"),
+        ("autoscaler: {reserved: {q9.large: 1}}", "autoscaler.reserved: 'q9.large' is not there"),
+        ("autoscaler: {gates: [Nope]}", "autoscaler.gates: 'Nope' is not there; NodeRepair, "),
+        ("autoscaler: {market: {boot: 3}}", "autoscaler.market: boot: Expected `array`, got `int`; there are boot, "),
+        (
+            "autoscaler: {}\nsteps: [{at: 1m, market: {bot: 3}}]",
+            "steps[0].market: a market: Object contains unknown field `bot`",
+        ),
+    ],
+)
+def test_what_is_not_there_is_told_with_its_field(text: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "day.yaml"
+    file.write_text(f"duration: 10m\n{text}")
+    (tmp_path / "bad.yaml").write_text("a: ]")
+    with pytest.raises(ScenarioError, match=r"day\.yaml: " + told.replace("[", r"\[")):
+        check(read(file), tmp_path, str(file))
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_scenarios_of_this_repository_name_only_what_is_there(file: Path) -> None:
+    check(read(file), FOLDER, str(file))
