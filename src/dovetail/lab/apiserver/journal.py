@@ -207,6 +207,7 @@ class Journal:
             os.ftruncate(log, 0)
             try:
                 self._size = _write_whole(log, MAGIC, 0)
+                self._sync_folder()
             except OSError:
                 os.close(log)
                 raise
@@ -338,12 +339,16 @@ class Journal:
             os.fsync(out.fileno())
             size = out.tell()
         fresh.replace(self.folder / SNAPSHOT)
+        self._sync_folder()
+        return size
+
+    def _sync_folder(self) -> None:
+        """A file's name is on disk only once its folder is."""
         folder = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
-        return size
 
     def close(self) -> None:
         self.store.journal = None

@@ -58,7 +58,8 @@ def packed(table: str, key: str, rv: int, raw: bytes | None) -> bytes:
 
 def contents(data: bytes) -> Contents:
     """Read a file. Records behind damage are read too, so that they can be counted and recovered."""
-    if data.startswith(MAGIC):
+    ours = data.startswith(MAGIC)
+    if ours:
         position = len(MAGIC)
     elif MAGIC.startswith(data):
         return Contents([], 0)
@@ -82,7 +83,7 @@ def contents(data: bytes) -> Contents:
                 end = position
             continue
         resumed = _next_record(data, position + 1)
-        if entries and resumed == len(data) and _is_torn(data, position):
+        if (ours or entries) and resumed == len(data) and _is_torn(data, position):
             torn = len(data) - position
             break
         damage.append(Damage(position, _reason(data, position), 0))
