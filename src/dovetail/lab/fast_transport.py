@@ -20,6 +20,7 @@ from dovetail.kube.transport import Request, Response
 from dovetail.lab import fast_node_patches
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
 from dovetail.lab.apiserver.store import Event, Record
+from dovetail.lab.apiserver.webhooks.matching import any_configured
 from dovetail.lab.controllers.interning import share_labels
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.server import LabServer
@@ -122,7 +123,7 @@ class FastLane:
             case "PATCH", [namespace, "pods", name, "status"]:
                 strategic = "strategic" in request.headers.get("content-type", "")
                 return _DONE if strategic and self.report(namespace, name, _decode(request.body)) else None
-            case "DELETE", [namespace, "pods", name]:
+            case "DELETE", [namespace, "pods", name] if not any_configured(self._store):
                 for door in self._server.doors:
                     await door(request)
                 return self._delete(f"{namespace}/{name}", _decode(request.body) if request.body else {})
@@ -206,7 +207,7 @@ class FastLane:
     def _copy(self, namespace: str, body: bytes) -> Record | None:
         """A pod like the one that was made from these bytes before."""
         mold = self._molds.get((namespace, body))
-        if mold is None or self._store.table("/resourcequotas").records:
+        if mold is None or self._store.table("/resourcequotas").records or any_configured(self._store):
             return None
         metadata = mold.obj["metadata"]
         taken = self._store.table(PODS).records

@@ -18,6 +18,7 @@ from dovetail.lab.apiserver.request import Call
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import Passing, Record
+from dovetail.lab.apiserver.webhooks import admission
 
 # Owner references in a request: named twice, they are kept once, and the client hears of it.
 
@@ -153,10 +154,15 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
         raise status_errors.internal("resourceVersion should not be set on objects to be created")
     ctx.name = name = metadata.get("name", "")
     if not name and metadata.get("generateName"):
-        name = metadata["generateName"][:GENERATED_PREFIX] + call.server.chance.suffix()
+        if "suffix" not in call.drawn:
+            call.drawn["suffix"] = call.server.chance.suffix()
+        name = metadata["generateName"][:GENERATED_PREFIX] + call.drawn["suffix"]
     fill_metadata(obj, resource, ctx)
+    metadata["uid"] = call.drawn.setdefault("uid", metadata["uid"])
     try:
         strategy.admit(obj, None, ctx)
+        obj = admission.mutate(call, obj, None, ctx) or obj
+        metadata = obj["metadata"]
         if name:
             ctx.name = metadata["name"] = name  # admission knows an object that is yet to be named by its prefix
         strategy.prepare_create(obj, ctx)
@@ -165,6 +171,7 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
             raise status_errors.invalid(resource.storage[0], resource.kind, metadata.get("name", ""), errors)
         for text in strategy.warnings(obj, None, ctx):
             call.warn(text)
+        admission.validate(call, obj, None, ctx)
         strategy.review(obj, None, ctx)
     except Refusal as refusal:
         raise refused(refusal) from refusal
@@ -236,6 +243,7 @@ def act(call: Call, body: Json, options: WriteOptions) -> Response:
     assert door is not None and door.act is not None
     record = call.server.store.get(call.table, call.key)
     ctx = call.context("CREATE", dry_run=options.dry_run, manager=call.manager(options.manager))
+    admission.validate(call, body, None, ctx)
     try:
         reply = door.act(None if record is None else record.obj, body, ctx)
     except Refusal as refusal:
@@ -316,12 +324,14 @@ def update_object(
     keep_metadata(obj, old)
     try:
         strategy.admit(obj, old, ctx)
+        obj = admission.mutate(call, obj, old, ctx) or obj
         strategy.prepare_update(obj, old, ctx)
         errors = strategy.validate_update(obj, old, ctx)
         if errors:
             raise status_errors.invalid(resource.storage[0], resource.kind, obj["metadata"].get("name", ""), errors)
         for text in strategy.warnings(obj, old, ctx):
             call.warn(text)
+        admission.validate(call, obj, old, ctx)
         strategy.review(obj, old, ctx)
     except Refusal as refusal:
         raise refused(refusal) from refusal

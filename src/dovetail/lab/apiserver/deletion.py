@@ -18,6 +18,7 @@ from dovetail.lab.apiserver.kinds.types import meta_schema
 from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
 from dovetail.lab.apiserver.request import Call, table_of
 from dovetail.lab.apiserver.store import Record
+from dovetail.lab.apiserver.webhooks import admission
 
 if TYPE_CHECKING:
     from dovetail.lab.apiserver.server import ApiServer
@@ -101,6 +102,9 @@ def delete(call: Call) -> Response:
     wanted = call.wanted()
     options = read_options(call)
     ctx = call.context("DELETE", dry_run=bool(options.get("dryRun")), options=options)
+    record = call.server.store.get(call.table, call.key)
+    if record is not None:
+        admission.validate(call, None, record.obj, ctx)
     outcome = delete_object(call.server, call.resource, call.namespace, call.name, options, ctx)
     if outcome.body.get("kind") == "Status":
         return responses.value(outcome.body, 200, wanted)

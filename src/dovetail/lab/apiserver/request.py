@@ -9,6 +9,7 @@ from dovetail.lab.apiserver import negotiation
 from dovetail.lab.apiserver.decode import Expected
 from dovetail.lab.apiserver.registry import Context, ResourceType, Schema, Subresource
 from dovetail.lab.apiserver.routes import Route
+from dovetail.lab.apiserver.webhooks.admission import Answers
 
 if TYPE_CHECKING:
     from dovetail.lab.apiserver.server import ApiServer
@@ -19,7 +20,20 @@ Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 class Call:
     """The request, its resource, who asks, and the warnings collected on the way."""
 
-    __slots__ = ("door", "groups", "request", "resource", "route", "server", "subresource", "user", "verb", "warnings")
+    __slots__ = (
+        "answers",
+        "door",
+        "drawn",
+        "groups",
+        "request",
+        "resource",
+        "route",
+        "server",
+        "subresource",
+        "user",
+        "verb",
+        "warnings",
+    )
 
     def __init__(
         self,
@@ -41,6 +55,9 @@ class Call:
         self.subresource = route.subresource
         self.door: Subresource | None = resource.subresources.get(route.subresource) if route.subresource else None
         self.warnings: list[str] = []
+        #: What was drawn at random for this request: a write that runs again after a webhook's answer draws the same.
+        self.drawn: dict[str, str] = {}
+        self.answers = Answers()
 
     @property
     def namespace(self) -> str:

@@ -35,6 +35,7 @@ from dovetail.lab.apiserver.request import Call
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status_errors import PlainError, StatusError
 from dovetail.lab.apiserver.store import Store, WriteRefused
+from dovetail.lab.apiserver.webhooks import admission
 
 # Streams into a container: exec, attach, port-forward, proxy. The lab's containers run no programs to speak to.
 #
@@ -94,6 +95,10 @@ class ApiServer:
         self.health = Health()
         #: A server without kubelets has no logs to show; whoever has kubelets puts theirs here.
         self.logs: LogSource = lambda pod, container, options: None
+        #: Services whose programs run in this process, by namespace and name: webhooks are called there.
+        self.local_services: dict[tuple[str, str], admission.LocalService] = {}
+        #: Annotations that webhooks left for the audit log, newest last: method, path, annotations.
+        self.audit: deque[tuple[str, str, dict[str, str]]] = deque(maxlen=1000)
         self._deferred: deque[Callable[[], None]] = deque()
         #: Waits until what was written is safe: the log on disk, where there is one.
         self.settled: Callable[[], asyncio.Future[None] | None] = lambda: None
@@ -215,7 +220,20 @@ class ApiServer:
             "patch": patch.patch,
             "delete": deletion.delete,
         }
-        return actions[verb](call)
+        return await self._admitted(call, actions[verb])
+
+    async def _admitted(self, call: Call, action: Callable[[Call], Response]) -> Response:
+        """Run a write; where it needs the answers of webhooks, get them and run it again."""
+        while True:
+            try:
+                response = action(call)
+                break
+            except admission.Outstanding as outstanding:
+                call.warnings.clear()
+                await call.answers.ask(self, outstanding.questions)
+        if call.answers.audit:
+            self.audit.append((call.request.method, call.request.path, dict(call.answers.audit)))
+        return response
 
     async def _dispatch_door(self, call: Call) -> Response:
         door = call.door
@@ -231,13 +249,13 @@ class ApiServer:
         if call.route.tail:
             raise status_errors.no_resource()
         if verb == "create":
-            return create_update.create(call)
+            return await self._admitted(call, create_update.create)
         if verb == "get":
             return self._get_door(call)
         if verb == "update":
-            return create_update.update(call) if door.merge is None else subresource_views.put(call)
+            return await self._admitted(call, create_update.update if door.merge is None else subresource_views.put)
         if verb == "patch":
-            return patch.patch(call)
+            return await self._admitted(call, patch.patch)
         raise status_errors.method_not_allowed()
 
     def _get_door(self, call: Call) -> Response:
