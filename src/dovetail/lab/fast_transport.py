@@ -252,6 +252,8 @@ class FastLane:
         if body.get("metadata", {}).get("uid") != pod["metadata"]["uid"]:
             return False
         old = pod.get("status") or {}
+        if any("$patch" in item for item in given.get("conditions") or ()):
+            return False
         if "$setElementOrder/conditions" in given:
             status = _as_kubelet(old, given, self._said(given["conditions"]))
         elif given.keys() <= _SCHEDULERS:

@@ -240,7 +240,7 @@ class AdmissionController:
 
 def configuration(settings: AdmissionSettings, bundle: str) -> dict[str, Any]:
     """The MutatingWebhookConfiguration by which the API server calls us."""
-    client: dict[str, Any] = {"caBundle": bundle}
+    client: dict[str, Any] = {"caBundle": bundle} if bundle else {}
     if settings.url is not None:
         client["url"] = settings.url
     else:

@@ -23,6 +23,7 @@ from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.timestamps import stamp as to_text
 from dovetail.lab.event_recorder import Involved, Recorder
 from dovetail.lab.instances import Machine
+from dovetail.lab.kubelet import resizing
 from dovetail.lab.kubelet.config_refs import Configs
 from dovetail.lab.kubelet.container import Notes
 from dovetail.lab.kubelet.container_model import MEMORY
@@ -218,8 +219,31 @@ class Fleet:
         run.pod = new
         if changed and join(run, new, self._clock.monotonic(), self._configs.unset):
             self._schedule(run)
+        if changed and (run.resize is not None or resizing.is_wanted(run)):
+            self._resize(run)
         if (changed or gates) and not self.pace.lean:
             self._mark(run.key)
+
+    def _resize(self, run: PodRun) -> None:
+        """See what can become of the resources that the spec asks for now."""
+        seat = self.seats.get(run.node)
+        if seat is None or run.over or run.stopping is not None:
+            return
+        neighbours = [self.runs[key] for key in seat.pods if key in self.runs]
+        allocatable, now = seat.machine.allocatable, self._clock.monotonic()
+        run.resize = resizing.decide(run, allocatable, neighbours, now)
+        self._schedule(run)
+        self._mark(run.key)
+
+    def _carry_on(self, run: PodRun, now: float) -> None:
+        """A resize is due: end it, or try it again."""
+        assert run.resize is not None
+        if run.resize.stage == "InProgress":
+            resizing.carry_out(run, now)
+            run.resize = None
+            self._mark(run.key)
+        else:
+            self._resize(run)
 
     def _stop(self, run: PodRun, pod: KubeletPod) -> None:
         grace = pod.metadata.deletion_grace_period_seconds
@@ -253,6 +277,10 @@ class Fleet:
         seat = self.seats.get(run.node)
         if seat is not None:
             seat.pods.pop(run.key, None)
+            for key in seat.pods:
+                other = self.runs.get(key)
+                if other is not None and other.resize is not None and other.resize.stage == "Deferred":
+                    self._resize(other)
 
     def _mark(self, key: str) -> None:
         self._dirty[key] = None
@@ -312,6 +340,8 @@ class Fleet:
             return
         if run.blocked is not None and now >= run.mount_due:
             self._mount(run, now)
+        if run.resize is not None and now >= run.resize.due:
+            self._carry_on(run, now)
         notes: Notes = []
         changed = run.advance(now, seat.images, notes)
         seat.images.update([each.image.reference for each in run.everything if each.has_run])
@@ -352,6 +382,8 @@ class Fleet:
         seat = self.seats[run.node]
         status = status_of(run, seat.machine.ip, now, lambda at: self.stamp(seat, at))
         body: dict[str, Any] = {"metadata": {"uid": run.uid}, "status": status | _IN_ORDER}
+        if run.resize is not None or run.resize_reported:
+            body["status"] = _with_resize(run, status)
         meta = run.pod.metadata
         await self._kube.patch(
             PODS, meta.name, body, meta.namespace, kind="strategic", subresource="status", type=_Nothing
@@ -368,6 +400,18 @@ class Fleet:
                 about = about.at(field)
             record = self._recorder.normal if type_ == "Normal" else self._recorder.warning
             record(about, reason, message, run.node)
+
+
+def _with_resize(run: PodRun, status: dict[str, Any]) -> dict[str, Any]:
+    """The status with the condition of a resize in its order, and without the one that holds no longer."""
+    kinds = [item["type"] for item in status["conditions"]]
+    order = {"$setElementOrder/conditions": [{"type": kind} for kind in kinds]}
+    reported = next((kind for kind in kinds if kind.startswith("PodResize")), "")
+    former, run.resize_reported = run.resize_reported, reported
+    if former and former != reported:
+        removed = {"type": former, "$patch": "delete"}
+        return {**status, **order, "conditions": [*status["conditions"], removed]}
+    return {**status, **order}
 
 
 class _Nothing(msgspec.Struct):

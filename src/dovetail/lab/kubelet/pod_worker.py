@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from typing import Literal
 
 import msgspec
 
@@ -22,6 +23,14 @@ SANDBOX_SECONDS = 0.3
 #: Seconds until a mount that failed is tried again: first, and at most.
 FIRST_MOUNT_RETRY, LONGEST_MOUNT_RETRY = 0.5, 122.0
 _TOO_LONG = "Pod was active on the node longer than the specified deadline"
+
+
+class Resize(msgspec.Struct):
+    """A resize that is not done. `stage` is the reason of the pending condition, or InProgress."""
+
+    stage: Literal["Deferred", "Infeasible", "InProgress"]
+    message: str
+    due: float
 
 
 class PodRun(msgspec.Struct):
@@ -45,6 +54,9 @@ class PodRun(msgspec.Struct):
     failed: tuple[str, str] | None = None
     gone: bool = False
     transitions: dict[str, tuple[str, float]] = {}
+    resize: Resize | None = None
+    #: The resize condition that the API server last heard of, if any.
+    resize_reported: str = ""
 
     @property
     def label(self) -> str:
@@ -99,6 +111,8 @@ class PodRun(msgspec.Struct):
         moments = [run.due for run in self.everything]
         if self.pod.spec.active_deadline_seconds is not None:
             moments.append(self.accepted + self.pod.spec.active_deadline_seconds)
+        if self.resize is not None:
+            moments.append(self.resize.due)
         return min(moments)
 
     def advance(self, now: float, images: Collection[str], notes: Notes) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from dovetail.lab.kubelet import resizing
 from dovetail.lab.kubelet.container import ContainerRun, Ended
 from dovetail.lab.kubelet.images import canonical_name, digest
 from dovetail.lab.kubelet.pod_worker import PodRun
@@ -54,6 +55,8 @@ def conditions(run: PodRun, phase: str, now: float, stamp: Stamp) -> list[dict[s
     items.append(("Ready", *_gated(run, ready)))
     items.append(("ContainersReady", *ready))
     items.append(("PodScheduled", "True", "", ""))
+    if run.resize is not None:
+        items += resizing.conditions(run.resize)
     return _written(tuple([(*item, stamp(_since(run, item, now))) for item in items]), run.pod.metadata.generation)
 
 

@@ -51,6 +51,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
     liveness_probe: Probe | None = None
     startup_probe: Probe | None = None
     resources: dict[str, Any] = {}
+    resize_policy: tuple[dict[str, str], ...] = ()
     lifecycle: dict[str, Any] = {}
     env: tuple[Variable, ...] = ()
     env_from: tuple[ValueSource, ...] = ()
