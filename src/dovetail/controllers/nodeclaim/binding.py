@@ -12,7 +12,7 @@ to hear, and longer while it is visibly behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +20,7 @@ from dovetail.cluster.nominations import Target
 from dovetail.cluster.replacement_nominations import COME
 from dovetail.cluster.replacement_nominations import Place as Room
 from dovetail.controllers import daemon_pods, logs
+from dovetail.controllers.binding_check import BindingCheck
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim import initialization
 from dovetail.controllers.nodeclaim.registration import manifest
@@ -59,6 +60,9 @@ class Placement:
         self._context = context
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._placed: dict[str, float] = {}
+        self._check = BindingCheck(context.mirror, context.clock)
+        #: Pods whose binding did not hold at the last look, by node.
+        self._refused: dict[str, frozenset[str]] = {}
         #: Since when nodes could have had the pods of their DaemonSets.
         self._ready: dict[str, float] = {}
         self._schedulers = frozenset(filter(None, context.settings.place_schedulers.replace(" ", "").split(",")))
@@ -87,6 +91,7 @@ class Placement:
         if change.new is None:
             self._placed.pop(change.key, None)
             self._ready.pop(change.key, None)
+            self._refused.pop(change.key, None)
             self._waves.pop(change.key, None)
         elif change.new.metadata.labels.get(wellknown.REGISTERED) == "true":
             self._worker.add(change.key)
@@ -154,6 +159,7 @@ class Placement:
         if not initialization.placing(node):
             self._placed.pop(name, None)
             self._ready.pop(name, None)
+            self._refused.pop(name, None)
             return None
         wanting = initialization.wanting(node, claim)
         if wanting is not None and wanting.reason != "ResourceNotRegistered":
@@ -212,7 +218,8 @@ class Placement:
             return 0.5
         if since < COME and any(map(self._leaving, self._promised(claim, node))):
             return 0.5
-        return 0.5 if since < MOST and self._behind() else 0.0
+        waits = self._behind() or bool(self._refused.get(node.metadata.name))
+        return 0.5 if since < MOST and waits else 0.0
 
     def _leaving(self, pod: Pod) -> bool:
         """Whether a pod is being drained away and succeeded; nobody is where a drain waits for this very machine."""
@@ -236,7 +243,13 @@ class Placement:
         pods = [pod for pod in waiting if pod.metadata.uid not in self._bound]
         there = self._context.mirror.pods_on(node.metadata.name)
         ready = fitting(node, there, (pod for pod in pods if self._bindable(pod)))
+        rejected = self._check.rejections(ready, node)
+        self._refuse(node, [pod for pod in ready if pod.metadata.uid in rejected], rejected)
+        ready = [pod for pod in ready if pod.metadata.uid not in rejected]
         outcomes = await asyncio.gather(*(self._bind_one(pod, node) for pod in ready))
+        for pod, done in zip(ready, outcomes, strict=True):
+            if not done:
+                self._check.withdraw(pod)
         bound = sum(outcomes)
         self._context.metrics.pods_placed.labels("bound").inc(bound)
         self._context.metrics.pods_placed.labels("left").inc(len(pods) - bound)
@@ -244,6 +257,21 @@ class Placement:
             before = self._waves.get(node.metadata.name, (0, 0))
             self._waves[node.metadata.name] = (before[0] + len(pods), before[1] + bound)
         return bound
+
+    def _refuse(self, node: Node, pods: Sequence[Pod], why: Mapping[str, str]) -> None:
+        """Note pods whose planned binding does not hold now; they are looked at again while the node is closed."""
+        name = node.metadata.name
+        known = self._refused.get(name, frozenset())
+        self._refused[name] = frozenset(pod.metadata.uid for pod in pods)
+        for pod in pods:
+            if pod.metadata.uid not in known:
+                self._context.log.info(
+                    "planned binding does not hold",
+                    controller="placement",
+                    Node=logs.ref(name),
+                    Pod=logs.ref(pod.metadata.name, pod.metadata.namespace),
+                    reason=why[pod.metadata.uid],
+                )
 
     def _promised(self, claim: NodeClaim, node: Node) -> Iterator[Pod]:
         mirror = self._context.mirror

@@ -1,0 +1,149 @@
+"""Whether a planned binding still holds: the scheduler's own rules, asked right before a pod is bound.
+
+A plan is seconds old when its node joins. Meanwhile pods have come and gone, and a binding made past the scheduler
+must not break an affinity, a spread or a volume's limits. Most pods ask for none of these; then nothing is counted.
+The view of the cluster that the rules need is made when it is first asked for, kept up to date by the watches, and
+dropped when it has not been asked for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.cluster.state import Mirror
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NAMESPACES, NODES, PODS
+from dovetail.model import wellknown
+from dovetail.model.fit.cluster import Cluster
+from dovetail.model.fit.fit import Fit
+from dovetail.model.fit.podinfo import pod_info, shape_of
+from dovetail.model.fit.storage import Storage
+from dovetail.model.nodes import Namespace, Node
+from dovetail.model.pods import Pod
+from dovetail.model.taints import UNSCHEDULABLE
+
+#: The view is dropped when no binding has been checked for so many seconds.
+VIEW_KEPT_FOR_S = 120.0
+
+
+class BindingCheck:
+    """Answers for the pods of one node at a time; what it lets pass counts for the next."""
+
+    def __init__(self, mirror: Mirror, clock: Clock) -> None:
+        self._mirror = mirror
+        self._clock = clock
+        self._cluster: Cluster | None = None
+        self._asked = 0.0
+        #: Placed pods that keep others away: while there are any, every binding is checked.
+        self._repelling = {pod.metadata.uid for pod in mirror.pods.store.all() if _repels(pod)}
+        mirror.listen(PODS, self._pod_changed)
+        mirror.listen(NODES, self._node_changed)
+        mirror.listen(NAMESPACES, self._namespace_changed)
+
+    def rejections(self, pods: Sequence[Pod], node: Node) -> dict[str, str]:
+        """Why pods may not be bound to a node now, by uid. Those that may count as bound from now on."""
+        if not self._repelling and not any(map(_asks_about_others, pods)):
+            return {}
+        cluster = self._view()
+        if any(shape_of(pod).volumes for pod in pods):
+            cluster.storage = self._storage(cluster)
+        info = cluster.nodes.get(node.metadata.name)
+        if info is None:
+            return dict.fromkeys((pod.metadata.uid for pod in pods), "the node is gone")
+        rejected: dict[str, str] = {}
+        fits: dict[int, Fit] = {}
+        for pod in pods:
+            asked = pod_info(pod)
+            fit = None if asked.shape.volumes else fits.get(id(asked.shape))
+            if fit is None:
+                fit = fits[id(asked.shape)] = Fit(asked, cluster)
+            found = fit.rejection or fit.check(info)
+            if found is not None:
+                rejected[pod.metadata.uid] = f"{found.plugin}: {', '.join(found.reasons)}"
+                continue
+            cluster.place(asked, node.metadata.name)
+            for other in fits.values():
+                other.move(asked, info, 1)
+        return rejected
+
+    def withdraw(self, pod: Pod) -> None:
+        """A pod that was let pass was not bound after all."""
+        if self._cluster is not None:
+            self._cluster.remove(pod_info(pod).key)
+
+    def _view(self) -> Cluster:
+        self._asked = self._clock.monotonic()
+        if self._cluster is None:
+            mirror = self._mirror
+            nodes = map(_open, mirror.nodes.store.all())
+            self._cluster = Cluster.of(nodes, mirror.pods.store.all(), mirror.namespaces.store.all(), self._storage())
+        return self._cluster
+
+    def _storage(self, cluster: Cluster | None = None) -> Storage:
+        mirror = self._mirror
+        storage = Storage(
+            mirror.volume_claims.store.all(),
+            mirror.volumes.store.all(),
+            mirror.storage_classes.store.all(),
+            mirror.csi_nodes.store.all(),
+            mirror.attachments.store.all(),
+        )
+        if cluster is not None:
+            storage.used = cluster.storage.used
+        return storage
+
+    def _kept(self) -> Cluster | None:
+        if self._cluster is not None and self._clock.monotonic() - self._asked > VIEW_KEPT_FOR_S:
+            self._cluster = None
+        return self._cluster
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod = change.new
+        if pod is not None and _repels(pod):
+            self._repelling.add(pod.metadata.uid)
+        else:
+            self._repelling.discard(change.object.metadata.uid)
+        cluster = self._kept()
+        if cluster is None:
+            return
+        if pod is None or pod.finished:
+            cluster.remove(pod_info(change.object).key)
+        elif pod.spec.node_name:
+            cluster.place(pod_info(pod), pod.spec.node_name)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        cluster = self._kept()
+        if cluster is not None and change.new is not None:
+            cluster.set_node(_open(change.new))
+        elif cluster is not None:
+            cluster.remove_node(change.key)
+
+    def _namespace_changed(self, change: Change[Namespace]) -> None:
+        cluster = self._kept()
+        if cluster is not None:
+            cluster.set_namespace(change.key, change.new.metadata.labels if change.new is not None else None)
+
+
+def _asks_about_others(pod: Pod) -> bool:
+    """Whether it matters to a pod what else is in the cluster."""
+    shape = shape_of(pod)
+    return bool(shape.affinity or shape.anti_affinity or shape.spread or shape.volumes)
+
+
+def _repels(pod: Pod) -> bool:
+    """Whether a pod is somewhere and keeps others away from there."""
+    affinity: Any = pod.spec.affinity
+    anti = affinity.pod_anti_affinity if affinity is not None else None
+    return bool(anti is not None and anti.required) and bool(pod.spec.node_name) and not pod.finished
+
+
+def _open(node: Node) -> Node:
+    """A node as it will be once it is filled: without our taint and the cordon that goes with it."""
+    if not any(taint.key == wellknown.PLACING for taint in node.spec.taints):
+        return node
+    taints = tuple(taint for taint in node.spec.taints if taint.key not in (wellknown.PLACING, UNSCHEDULABLE))
+    return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=taints, unschedulable=False))

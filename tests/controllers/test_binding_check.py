@@ -1,0 +1,132 @@
+"""A planned binding is made only if it still holds: pods that came meanwhile count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.cloud.simulated.config import Market
+from dovetail.controllers.binding_check import VIEW_KEPT_FOR_S
+from dovetail.kube import resources as kinds
+
+Tell = Callable[..., None]
+STILL = {"consolidateAfter": "Never"}
+ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+
+
+def away_from(app: str, key: str) -> dict[str, Any]:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+async def _arrive(world: Any, name: str, app: str, node: str, **spec: Any) -> None:
+    """A pod that another scheduler has bound."""
+    body = {
+        "metadata": {"name": name, "labels": {"app": app}},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "pause"}], **spec},
+    }
+    await world.kube.create(kinds.PODS, body, "default")
+
+
+async def _joined(world: Any) -> bool:
+    return bool(await world.list(kinds.NODES))
+
+
+def _story(arriving: Callable[[Any, str], Any], holds: bool, **spec: Any) -> Callable[[Any], Any]:
+    """A pod is planned; before its node is Ready another comes to that node."""
+
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        world.start()
+        await world.pods(1, prefix="p", **spec)
+        await world.until(lambda: _joined(world), within=60)
+        (node,) = await world.list(kinds.NODES)
+        await arriving(world, node["metadata"]["name"])
+        await asyncio.sleep(60)
+        assert bool((await world.bound())["p0"]) is holds
+        refusals = world.said("planned binding does not hold")
+        assert [line["Pod"]["name"] for line in refusals[:1]] == ([] if holds else ["p0"])
+
+    return story
+
+
+def test_a_pod_is_not_bound_beside_one_that_it_must_stay_away_from(tell: Tell) -> None:
+    async def arriving(world: Any, node: str) -> None:
+        await _arrive(world, "other", "noisy", node)
+
+    story = _story(arriving, False, affinity=away_from("noisy", HOSTNAME))
+    tell(story, market=Market(ready=(10, 10)), only=("m.large",))
+
+
+def test_a_pod_is_not_bound_beside_one_that_keeps_it_away(tell: Tell) -> None:
+    async def arriving(world: Any, node: str) -> None:
+        await _arrive(world, "other", "noisy", node, affinity=away_from("p", HOSTNAME))
+
+    tell(_story(arriving, False), market=Market(ready=(10, 10)), only=("m.large",))
+
+
+def test_a_pod_is_bound_beside_others_that_it_does_not_mind(tell: Tell) -> None:
+    async def arriving(world: Any, node: str) -> None:
+        await _arrive(world, "other", "calm", node)
+
+    story = _story(arriving, True, affinity=away_from("noisy", HOSTNAME))
+    tell(story, market=Market(ready=(10, 10)), only=("m.large",))
+
+
+def test_a_pod_is_not_bound_where_its_spread_no_longer_holds(tell: Tell) -> None:
+    spread = {
+        "topologyKey": HOSTNAME,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "p"}},
+    }
+
+    async def arriving(world: Any, node: str) -> None:
+        await world.kube.create(kinds.NODES, {"metadata": {"name": "empty", "labels": {HOSTNAME: "empty"}}})
+        await _arrive(world, "twin", "p", node)
+
+    story = _story(arriving, False, topologySpreadConstraints=[spread])
+    tell(story, market=Market(ready=(10, 10)), only=("m.large",))
+
+
+def test_a_binding_that_did_not_hold_is_made_when_it_holds_again(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        world.start()
+        await world.pods(1, prefix="p", affinity=away_from("noisy", HOSTNAME))
+        await world.until(lambda: _joined(world), within=60)
+        (node,) = await world.list(kinds.NODES)
+        await _arrive(world, "other", "noisy", node["metadata"]["name"])
+
+        async def refused() -> bool:
+            return bool(world.said("planned binding does not hold"))
+
+        await world.until(refused, within=60)
+        await world.kube.delete(kinds.PODS, "other", "default", grace=0)
+        await world.until(world.all_bound, within=10)
+
+    tell(story, market=Market(ready=(10, 10)), only=("m.large",))
+
+
+def test_the_view_is_made_only_for_pods_that_ask_about_others_and_dropped_after_a_while(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        await world.served(2)
+        check = _checks(world)
+        assert check._cluster is None, "plain pods cost nothing"
+        await world.pods(1, prefix="q", affinity=away_from("q", HOSTNAME))
+        await world.until(world.all_bound)
+        assert check._cluster is not None
+        await asyncio.sleep(VIEW_KEPT_FOR_S + 60)
+        await world.pods(1, prefix="r")
+        await asyncio.sleep(1)
+        assert check._cluster is None
+
+    tell(story)
+
+
+def _checks(world: Any) -> Any:
+    """The check of the process under test: the listener of pods that belongs to one."""
+    listeners = world.autoscaler.mirror._listeners[kinds.PODS.name]
+    return next(each.__self__ for each in listeners if type(getattr(each, "__self__", None)).__name__ == "BindingCheck")
