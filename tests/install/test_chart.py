@@ -103,6 +103,9 @@ def test_the_controller_reads_every_variable_of_the_chart(chart: Chart) -> None:
     assert settings.gate("NodeRepair")
     assert not settings.gate("ReservedCapacity")
     assert settings.leader_election_namespace == "karpenter"
+    assert settings.assume_role_arn == "arn:aws:iam::111122223333:role/r"
+    assert (settings.assume_role_duration, settings.eks_control_plane) == (900.0, True)
+    assert settings.aws_tags == {"team": "platform"}
     inert = {value.setting for value in settings.without_effect()}
     assert inert == {"feature_gates CapacityBuffer"}, "what has no effect is not handed on, but named in the notes"
 

@@ -17,6 +17,10 @@ CLUSTER_CA_BUNDLE: {{ coalesce $settings.clusterCABundle $aws.clusterCABundle | 
 INTERRUPTION_QUEUE: {{ coalesce $settings.interruptionQueue $aws.interruptionQueueName | default "" | toString | quote }}
 DEFAULT_INSTANCE_PROFILE: {{ coalesce $aws.defaultInstanceProfile $old.defaultInstanceProfile | default "" | toString | quote }}
 ISOLATED_VPC: {{ coalesce $settings.isolatedVPC $aws.isolatedVPC | default false | toString | quote }}
+EKS_CONTROL_PLANE: {{ default false $settings.eksControlPlane | toString | quote }}
+ASSUME_ROLE_ARN: {{ coalesce $settings.assumeRoleARN $aws.assumeRoleARN | default "" | toString | quote }}
+ASSUME_ROLE_DURATION: {{ coalesce $settings.assumeRoleDuration $aws.assumeRoleDuration | default "" | toString | quote }}
+AWS_TAGS: {{ ternary (toJson $aws.tags) "" (not (empty $aws.tags)) | quote }}
 VM_MEMORY_OVERHEAD_PERCENT: {{ coalesce (get $settings "vmMemoryOverheadPercent" | toString) (get $aws "vmMemoryOverheadPercent" | toString) | default "" | quote }}
 RESERVED_ENIS: {{ default "" $settings.reservedENIs | toString | quote }}
 BATCH_MAX_DURATION: {{ coalesce $settings.batchMaxDuration $controller.batchMaxDuration | default "" | toString | quote }}

@@ -3,18 +3,12 @@ Values of Karpenter's charts that change nothing here: path, what may be said wi
 holds), and why. NOTES.txt names those that were set to anything else.
 */}}
 {{- define "dovetail.withoutEffect" -}}
-settings.assumeRoleARN: {holds: "", why: "AWS is called as the pod's own role; annotate the ServiceAccount or associate it by Pod Identity"}
-settings.assumeRoleDuration: {holds: "", why: "no role is assumed beside the pod's own"}
-settings.aws.assumeRoleARN: {holds: "", why: "AWS is called as the pod's own role; annotate the ServiceAccount or associate it by Pod Identity"}
-settings.aws.assumeRoleDuration: {holds: "", why: "no role is assumed beside the pod's own"}
-settings.aws.tags: {holds: "", why: "instances carry spec.tags of their EC2NodeClass; set the tags there"}
 settings.aws.enablePodENI: {holds: "true", why: "branch interfaces for security groups of pods are always counted"}
 settings.aws.enableENILimitedPodDensity: {holds: "true", why: "pod density follows the network interfaces unless the EC2NodeClass sets spec.kubelet.maxPods"}
 settings.aws.nodeNameConvention: {holds: "ip-name", why: "nodes are found by provider id, whatever their names"}
 settings.featureGates.drift: {holds: "true", why: "drift is always found; a disruption budget with nodes 0 and reason Drifted stops the replacement"}
 settings.featureGates.driftEnabled: {holds: "true", why: "drift is always found; a disruption budget with nodes 0 and reason Drifted stops the replacement"}
 settings.awsFeatureGates.nodeClassCEL: {holds: "false", why: "selector terms in CEL are not read"}
-settings.eksControlPlane: {holds: "false", why: "EKS is asked about the cluster in any case"}
 settings.enableZonalShift: {holds: "false", why: "a zonal shift does not move launches out of the zone; restrict topology.kubernetes.io/zone in the NodePools during a shift"}
 settings.featureGates.capacityBuffer: {holds: "false", why: "CapacityBuffers are stored and not acted on; keep headroom with a Deployment of low priority"}
 settings.ignoreDRARequests: {holds: "true", why: "pods with resource claims are left to the scheduler"}
