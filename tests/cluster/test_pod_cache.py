@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from dovetail.cluster.pod_cache import Slimmer
+from dovetail.model.nodes import Node
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
 
@@ -90,3 +91,27 @@ def test_pods_of_the_same_fate_share_their_status() -> None:
     slimmer = Slimmer()
     one, other = (slimmer.keep(_pod(name, phase="Running", podIP=f"10.0.0.{name}"), None) for name in ("1", "2"))
     assert one.status is other.status
+
+
+def test_a_kept_node_has_no_images_shares_its_sizes_and_survives_heartbeats() -> None:
+    """Images are most of what a kubelet reports, and no decision reads them."""
+
+    def node(name: str, beat: str) -> Node:
+        body = {
+            "metadata": {"name": name, "labels": {"kubernetes.io/arch": "amd64"}},
+            "status": {
+                "capacity": {"cpu": "8"},
+                "allocatable": {"cpu": "7910m"},
+                "images": [{"names": ["registry.example.com/a:1"], "sizeBytes": 1}],
+                "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": beat}],
+            },
+        }
+        return msgspec.convert(body, Node)
+
+    slimmer = Slimmer()
+    first = slimmer.keep_node(node("a", "2026-01-01T00:00:00Z"), None)
+    second = slimmer.keep_node(node("b", "2026-01-01T00:00:00Z"), None)
+    assert first.status.images == () and first.ready
+    assert first.status.allocatable == {"cpu": "7910m"}
+    assert first.status.capacity is second.status.capacity
+    assert slimmer.keep_node(node("a", "2026-01-01T00:05:00Z"), first) is first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +14,8 @@ from dovetail.kube.errors import BadObject, Disconnected
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.resources import PODS
 from dovetail.kube.store import Store
-from tests.kube.scripted import Answer, Script, event, listing, pod, status, stream
+from dovetail.kube.transport import Request, Response
+from tests.kube.scripted import Answer, Script, event, listing, ok, pod, status, stream
 
 GONE = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
 
@@ -211,3 +213,25 @@ def test_a_store_finds_objects_by_its_indices_as_they_change() -> None:
     store.remove("b")
     assert store.by("node", "n1") == []
     assert len(store) == 2
+
+
+def test_a_listed_page_is_trimmed_before_the_next_one_is_asked_for() -> None:
+    """A hundred thousand pods, whole and at once, would take several times the memory of what is kept of them."""
+    happened: list[str] = []
+
+    def keep(new: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
+        happened.append(f"kept {new['metadata']['name']}")
+        return {"metadata": new["metadata"]}
+
+    def page(name: str, token: str) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            happened.append(f"asked for {name}")
+            metadata = {"resourceVersion": "10", "continue": token}
+            return ok({"metadata": metadata, "items": [pod(name, 1, spec={"containers": ["large"]})]})
+
+        return answer
+
+    _, reflector, told = follow(page("a", "more"), page("b", ""), stream(forever=True), keep=keep)
+    assert happened == ["asked for a", "kept a", "asked for b", "kept b"]
+    assert [list(kept) for kept in reflector.store] == [["metadata"], ["metadata"]]
+    assert told == ["added a@1", "added b@1"]

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from dovetail.model.meta import Condition, ObjectMeta
-from dovetail.model.nodes import Node
+from dovetail.model.nodes import Node, NodeStatus
 from dovetail.model.pods import Container, Pod, PodSpec, PodStatus, Volume
 
 #: Annotations that any of our decisions reads.
@@ -157,6 +157,19 @@ class Slimmer:
             resources=status.resources,
         )
 
+    def keep_node(self, new: Node, old: Node | None) -> Node:
+        """The node to keep: the old one after a heartbeat. Images, most of a node's size, are read by no decision."""
+        if old is not None and _same_node(new, old):
+            return old
+        status = NodeStatus(
+            capacity=self._share(new.status.capacity),
+            allocatable=self._share(new.status.allocatable),
+            conditions=new.status.conditions,
+            node_info=new.status.node_info,
+        )
+        labels = {sys.intern(name): sys.intern(value) for name, value in new.metadata.labels.items()}
+        return Node(metadata=msgspec.structs.replace(new.metadata, labels=labels), spec=new.spec, status=status)
+
     def _share(self, part: Any) -> Any:
         """The first equal part seen. Forgetting them all now and then is safe and keeps the memory bounded."""
         if not part:
@@ -208,11 +221,9 @@ def _same(new: Pod, old: Pod) -> bool:
     )
 
 
-def keep_node(new: Node, old: Node | None) -> Node:
-    """Heartbeats change nothing that anybody derives from a node."""
-    if old is None:
-        return new
-    if (
+def _same_node(new: Node, old: Node) -> bool:
+    """Heartbeats change nothing that is derived from a node."""
+    return (
         new.spec == old.spec
         and new.metadata.labels == old.metadata.labels
         and new.metadata.annotations == old.metadata.annotations
@@ -222,9 +233,7 @@ def keep_node(new: Node, old: Node | None) -> Node:
         and new.status.allocatable == old.status.allocatable
         and _beats(new) == _beats(old)
         and new.status.node_info == old.status.node_info
-    ):
-        return old
-    return new
+    )
 
 
 def _beats(node: Node) -> list[tuple[str, str, str, Any]]:

@@ -17,7 +17,7 @@ from dovetail.clock import Clock
 from dovetail.cluster import indexes, initial_sync, state_node
 from dovetail.cluster.nominations import Reservations, Target
 from dovetail.cluster.pdb import Guards
-from dovetail.cluster.pod_cache import Slimmer, keep_node
+from dovetail.cluster.pod_cache import Slimmer
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden, KubeError
@@ -61,7 +61,7 @@ class Mirror:
         self._required: list[Reflector[Any]] = []
 
         self.pods = self._watch(kinds.PODS, Pod, self._pod, keep=self._slimmer.keep)
-        self.nodes = self._watch(kinds.NODES, Node, self._node, keep=keep_node, stage=indexes.of_node)
+        self.nodes = self._watch(kinds.NODES, Node, self._node, keep=self._slimmer.keep_node, stage=indexes.of_node)
         self.claims = self._watch(kinds.NODECLAIMS, NodeClaim, self._claim, stage=indexes.of_claim)
         self.pools = self._watch(kinds.NODEPOOLS, NodePool)
         self.daemonsets = self._watch(kinds.DAEMONSETS, DaemonSet)

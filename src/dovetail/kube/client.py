@@ -206,12 +206,16 @@ class Kube:
         type: type[T] = AS_DICT,
         limit: int = 500,
         resource_version: str | None = None,
+        trim: Callable[[T], T] | None = None,
     ) -> Listing[T]:
-        """All pages. If the server forgets the snapshot between two pages, the list is taken again in one piece."""
+        """All pages. If the server forgets the snapshot between two pages, the list is taken again in one piece.
+
+        `trim` says what is kept of an object: no more than one page is ever in memory untrimmed.
+        """
         try:
-            return await self._pages(resource, namespace, labels, fields, type, limit, resource_version)
+            return await self._pages(resource, namespace, labels, fields, type, limit, resource_version, trim)
         except Gone:
-            return await self._pages(resource, namespace, labels, fields, type, 0, None)
+            return await self._pages(resource, namespace, labels, fields, type, 0, None, trim)
 
     async def _pages(
         self,
@@ -222,6 +226,7 @@ class Kube:
         type: type[T],
         limit: int,
         resource_version: str | None,
+        trim: Callable[[T], T] | None,
     ) -> Listing[T]:
         listing: Listing[T] = Listing([], "", [])
         token = ""
@@ -233,7 +238,8 @@ class Kube:
             with uncollected():
                 for raw in page.items or ():
                     try:
-                        listing.items.append(decode(raw, type))
+                        item = decode(raw, type)
+                        listing.items.append(item if trim is None else trim(item))
                     except msgspec.ValidationError as problem:
                         listing.bad.append(BadObject(resource.name, key_of_raw(raw), str(problem)))
             listing.resource_version = page.metadata.resource_version

@@ -132,7 +132,13 @@ class Reflector(Generic[T]):
 
     async def _relist(self) -> None:
         listing = await self._kube.list(
-            self.resource, self._namespace, labels=self._labels, fields=self._fields, type=self._type, limit=self._page
+            self.resource,
+            self._namespace,
+            labels=self._labels,
+            fields=self._fields,
+            type=self._type,
+            limit=self._page,
+            trim=self._trimmed if self._keep is not None else None,
         )
         for bad in listing.bad:
             self._report(bad)
@@ -142,7 +148,7 @@ class Reflector(Generic[T]):
         for key in [key for key in known if key not in fresh and key not in unreadable]:
             self._remove(key)
         for key, obj in fresh.items():
-            self._put(key, obj)
+            self._put(key, obj, trimmed=True)
         self.version = listing.resource_version
         self._alive()
         self.synced.set()
@@ -269,7 +275,13 @@ class Reflector(Generic[T]):
         _, _, known, newest = meta(held)
         return known == uid and int(newest or 0) > int(version)
 
-    def _put(self, key: str, obj: T) -> None:
+    def _trimmed(self, obj: T) -> T:
+        """What is kept of a listed object: of pods that is a fraction, and all of them are listed at once."""
+        assert self._keep is not None
+        old = self.store.get(key_of(obj))
+        return self._keep(obj, old if old is not None and meta(old)[2] == meta(obj)[2] else None)
+
+    def _put(self, key: str, obj: T, trimmed: bool = False) -> None:
         old = self.store.get(key)
         if old is not None:
             before, now = meta(old), meta(obj)
@@ -278,10 +290,10 @@ class Reflector(Generic[T]):
                 old = None
             elif before[3] == now[3]:
                 return
-        if self._keep is not None:
+        if self._keep is not None and not trimmed:
             obj = self._keep(obj, old)
-            if obj is old:
-                return
+        if obj is old:
+            return
         self.store.put(key, obj)
         self._tell(Change("added" if old is None else "modified", key, old, obj))
 
