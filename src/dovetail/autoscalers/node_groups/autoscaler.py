@@ -129,6 +129,8 @@ class NodeGroupAutoscaler:
         self._hints: dict[str, str] = {}
         start = clock.now() - BEFORE_START
         self.last_scale_up = self.last_deletion = start
+        #: Groups resized and deletions begun so far.
+        self.actions = 0
         self._last_by_group: dict[str, tuple[datetime, datetime]] = {}
         self._cleaned = False
         self._wake = asyncio.Event()
@@ -155,9 +157,9 @@ class NodeGroupAutoscaler:
                 await asyncio.sleep(0)
             else:
                 await self._wait()
-            began = self._clock.now()
+            before = self.actions
             await self.attempt()
-            productive = self.last_scale_up >= began or self.last_deletion >= began
+            productive = self.actions > before
 
     async def _wait(self) -> None:
         try:
@@ -563,6 +565,7 @@ class NodeGroupAutoscaler:
             self.state.register_scale_up(group, increase.delta, now)
             self._metrics.scaled_up_nodes.inc(increase.delta)
             self.last_scale_up = self._clock.now()
+            self.actions += 1
             earlier = self._last_by_group.get(group.id)
             removed = earlier[1] if earlier is not None else self.last_scale_up - BEFORE_START
             self._last_by_group[group.id] = (self.last_scale_up, removed)
@@ -604,6 +607,7 @@ class NodeGroupAutoscaler:
         self._count_unremovable()
         if begun:
             self.last_deletion = self._clock.now()
+            self.actions += len(begun)
             for deletion in begun:
                 added, _ = self._last_by_group.get(deletion.group, (now - BEFORE_START, now))
                 self._last_by_group[deletion.group] = (added, now)

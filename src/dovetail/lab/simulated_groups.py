@@ -1,0 +1,266 @@
+"""Node groups without AWS, for virtual time: instances boot, join and vanish, and fail on request.
+
+What an Auto Scaling group does that hurts is here too: capacity that runs out, an instance that never joins, a
+rebalancing between zones that ends an instance of its own choice, a call that is throttled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from dovetail.chance import Chance
+from dovetail.cloud.node_groups import (
+    ErrorClass,
+    GroupOptions,
+    Instance,
+    InstanceError,
+    InstanceState,
+    NodeGroup,
+    NodeGroupError,
+    SizeRefused,
+    Template,
+)
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.resources import NODES
+from dovetail.lab.cluster import Lab
+from dovetail.lab.instances import Machine, address, host_name, region_of, resources_of, size_of
+from dovetail.model.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
+from dovetail.model.meta import Condition, ObjectMeta
+from dovetail.model.nodes import Node, NodeSpec, NodeStatus, Taint
+from dovetail.model.quantity import format_resources
+
+BOOT_S = 40.0
+READY_S = 5.0
+#: Addresses of the lab's first nodes are not used again.
+FIRST_ADDRESS = 2000
+OUT_OF_CAPACITY = InstanceError(
+    ErrorClass.OUT_OF_RESOURCES, "placeholder-cannot-be-fulfilled", "We currently do not have sufficient capacity"
+)
+
+
+class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A group as it is created."""
+
+    name: str
+    instance_type: str = "m5.large"
+    min_size: int = 0
+    max_size: int = 10
+    size: int = 0
+    zones: tuple[str, ...] = ("us-west-2a",)
+    labels: Mapping[str, str] = {}
+    taints: tuple[Mapping[str, str], ...] = ()
+    options: GroupOptions = GroupOptions()
+
+
+class SimulatedGroups:
+    """A `NodeGroupCloud`, and the faults that may befall its groups."""
+
+    def __init__(self, lab: Lab, *, boot_s: float = BOOT_S) -> None:
+        self._lab = lab
+        self._kube: Kube = lab.client("cloud-controller-manager")
+        self._chance: Chance = lab.chance.child("groups")
+        self._boot_s = boot_s
+        self._specs: dict[str, GroupSpec] = {}
+        self._targets: dict[str, int] = {}
+        self._members: dict[str, dict[str, InstanceState]] = {}
+        self._machines: dict[str, Machine] = {}
+        self._number = FIRST_ADDRESS
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: Groups that get no more instances, and groups whose instances do not join.
+        self.out_of_capacity: set[str] = set()
+        self.never_join: set[str] = set()
+        #: So many calls fail from now on.
+        self.throttled = 0
+        #: Sizes that were set, in order: (group, size).
+        self.sizes: list[tuple[str, int]] = []
+        #: Instances that were ended by a call, and those that the group itself ended.
+        self.ended: list[str] = []
+        self.rebalanced: list[str] = []
+
+    async def create(self, spec: GroupSpec) -> None:
+        """Make a group; its first nodes have joined when this returns."""
+        self._specs[spec.name] = spec
+        self._targets[spec.name] = spec.size
+        self._members[spec.name] = {}
+        await self._lab.join([self._launch(spec) for _ in range(spec.size)])
+
+    def _launch(self, spec: GroupSpec, boot_s: float = 0.0) -> Machine:
+        self._number += 1
+        size = size_of(spec.instance_type)
+        capacity, allocatable = resources_of(size)
+        counts = dict.fromkeys(spec.zones, 0)
+        for provider_id in self._members[spec.name]:
+            counts[self._machines[provider_id].zone] += 1
+        zone = min(spec.zones, key=lambda name: counts[name])
+        ip = address(self._number)
+        provider_id = f"aws:///{zone}/i-{self._number:017x}"
+        machine = Machine(
+            name=host_name(ip, region_of(zone)),
+            provider_id=provider_id,
+            instance_type=spec.instance_type,
+            zone=zone,
+            region=region_of(zone),
+            ip=ip,
+            capacity=capacity,
+            allocatable=allocatable,
+            labels=dict(spec.labels),
+            taints=spec.taints,
+            boot_seconds=boot_s,
+            ready_seconds=READY_S if boot_s else 0.0,
+        )
+        self._machines[provider_id] = machine
+        self._members[spec.name][provider_id] = InstanceState.RUNNING
+        return machine
+
+    def _start(self, work: asyncio.Task[None]) -> None:
+        self._tasks.add(work)
+        work.add_done_callback(self._tasks.discard)
+
+    def _fill(self, name: str) -> None:
+        """Launch what the target wants and capacity gives."""
+        if name in self.out_of_capacity:
+            return
+        while self._targets[name] > len(self._living(name)):
+            machine = self._launch(self._specs[name], self._boot_s)
+            if name not in self.never_join:
+                self._start(asyncio.create_task(self._lab.fleet.join(machine)))
+
+    def _living(self, name: str) -> list[str]:
+        return [each for each, state in self._members[name].items() if state is not InstanceState.DELETING]
+
+    def restore(self, name: str) -> None:
+        """Capacity is back."""
+        self.out_of_capacity.discard(name)
+        self._fill(name)
+
+    async def rebalance(self, name: str) -> str | None:
+        """AZRebalance: the group ends an instance of its own choice and launches another."""
+        living = self._living(name)
+        if not living:
+            return None
+        doomed = self._chance.choice(living)
+        self.rebalanced.append(doomed)
+        self._end(name, doomed)
+        self._fill(name)
+        return doomed
+
+    def _end(self, name: str, provider_id: str) -> None:
+        self._members[name][provider_id] = InstanceState.DELETING
+        self._start(asyncio.create_task(self._vanish(name, provider_id)))
+
+    async def _vanish(self, name: str, provider_id: str) -> None:
+        await asyncio.sleep(self._chance.uniform(1.0, 4.0))
+        machine = self._machines[provider_id]
+        self._lab.fleet.vanish(machine.name)
+        self._members[name].pop(provider_id, None)
+        try:
+            await self._kube.delete(NODES, machine.name)
+        except NotFound:
+            return
+        except KubeError:
+            await asyncio.sleep(5.0)
+            await self._kube.delete(NODES, machine.name)
+
+    # The interface
+
+    async def refresh(self, *, force: bool = False) -> None:
+        self._call("refresh")
+
+    def groups(self) -> Sequence[NodeGroup]:
+        return [self._group(name) for name in self._specs]
+
+    def _group(self, name: str) -> NodeGroup:
+        spec, target = self._specs[name], self._targets[name]
+        instances = [Instance(each, state) for each, state in self._members[name].items()]
+        error = OUT_OF_CAPACITY if name in self.out_of_capacity else None
+        for number in range(len(self._living(name)), target):
+            provider_id = f"aws:///{spec.zones[0]}/i-placeholder-{name}-{number}"
+            instances.append(Instance(provider_id, InstanceState.CREATING, error))
+        return NodeGroup(
+            id=name,
+            min_size=spec.min_size,
+            max_size=spec.max_size,
+            target_size=target,
+            instances=tuple(instances),
+            options=spec.options,
+        )
+
+    def group_of(self, provider_id: str) -> NodeGroup | None:
+        return next((self._group(name) for name, members in self._members.items() if provider_id in members), None)
+
+    async def template(self, group: NodeGroup) -> Template:
+        spec = self._specs[group.id]
+        size = size_of(spec.instance_type)
+        capacity, _ = resources_of(size)
+        amounts = format_resources(capacity)
+        labels = {
+            ARCH: size.arch,
+            OS: "linux",
+            INSTANCE_TYPE: spec.instance_type,
+            ZONE: spec.zones[0],
+            REGION: region_of(spec.zones[0]),
+            HOSTNAME: f"{group.id}-template",
+            **spec.labels,
+        }
+        taints = tuple(msgspec.convert(dict(taint), Taint) for taint in spec.taints)
+        status = NodeStatus(capacity=amounts, allocatable=amounts, conditions=(Condition(type="Ready", status="True"),))
+        meta = ObjectMeta(name=f"{group.id}-template", labels=labels)
+        return Template(Node(metadata=meta, spec=NodeSpec(taints=taints), status=status))
+
+    async def increase(self, group: NodeGroup, delta: int) -> None:
+        self._call(f"increase {group.id}")
+        size = self._targets[group.id] + delta
+        if delta <= 0 or size > self._specs[group.id].max_size:
+            raise SizeRefused(f"group {group.id}: size {size} is above its maximum or not an increase")
+        self._set(group.id, size)
+
+    async def decrease_target(self, group: NodeGroup, delta: int) -> None:
+        self._call(f"decrease {group.id}")
+        size = self._targets[group.id] - delta
+        if size < len(self._living(group.id)):
+            raise SizeRefused(f"group {group.id}: attempt to delete existing nodes")
+        self._set(group.id, size)
+
+    async def delete(self, group: NodeGroup, provider_ids: Sequence[str]) -> None:
+        self._call(f"delete {group.id}")
+        if self._targets[group.id] <= self._specs[group.id].min_size:
+            raise SizeRefused(f"group {group.id}: min size reached, nodes will not be deleted")
+        for provider_id in provider_ids:
+            if "i-placeholder-" in provider_id:
+                least = max(len(self._living(group.id)), self._specs[group.id].min_size)
+                self._set(group.id, max(self._targets[group.id] - 1, least))
+            elif self._members[group.id].get(provider_id) is InstanceState.RUNNING:
+                self.ended.append(provider_id)
+                self._end(group.id, provider_id)
+                self._set(group.id, self._targets[group.id] - 1)
+
+    def _set(self, name: str, size: int) -> None:
+        self._targets[name] = size
+        self.sizes.append((name, size))
+        self._fill(name)
+
+    def _call(self, what: str) -> None:
+        if self.throttled > 0:
+            self.throttled -= 1
+            raise NodeGroupError(f"{what}: Rate exceeded")
+
+    def prices(self) -> Mapping[str, float]:
+        return {}
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+    def size(self, name: str) -> int:
+        return self._targets[name]
+
+    def owner(self, node: str) -> str | None:
+        """The group of a node by its name."""
+        for name, members in self._members.items():
+            if any(self._machines[provider_id].name == node for provider_id in members):
+                return name
+        return None
