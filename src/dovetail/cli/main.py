@@ -20,10 +20,11 @@ INTERRUPTED = 130
 #: Why an output takes nothing: a full disk, a closed descriptor, a broken device.
 UNWRITTEN = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO))
 #: Commands that run until stopped; what they print is not their answer.
-SERVICES = frozenset(("run", "up", "webhook"))
+SERVICES = frozenset(("cluster-autoscaler", "run", "up", "webhook"))
 
 #: command -> (module, one line of help). The module has a click command of the same name.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "cluster-autoscaler": ("dovetail.cli.cluster_autoscaler", "Run the autoscaler of node groups."),
     "convert": ("dovetail.cli.convert", "Rewrite manifests to another API generation."),
     "crds": ("dovetail.cli.crds", "Print the custom resource definitions."),
     "down": ("dovetail.cli.up", "Stop a lab left in the background."),
@@ -35,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "install": ("dovetail.cli.install", "Install Dovetail into an EKS cluster."),
     "kubectl": ("dovetail.cli.kubectl", "Run kubectl, from the wheel where none is installed."),
     "lint": ("dovetail.cli.lint", "Check manifests before they cost anything."),
-    "manifests": ("dovetail.cli.vpa", "Print what installs the Vertical Pod Autoscaler."),
+    "manifests": ("dovetail.cli.vpa", "Print what installs the Vertical Pod Autoscaler or Cluster Autoscaler."),
     "plan": ("dovetail.cli.plan", "Say which machines pods need, and what they cost."),
     "run": ("dovetail.cli.run", "Run the autoscaler against a cluster."),
     "shadow": ("dovetail.cli.shadow", "Report what a dry run would have done."),
@@ -59,7 +60,7 @@ class LazyGroup(click.Group):
         if entry is None:
             near = nearest(name, COMMANDS)
             ctx.fail(f"no command {name!r}" + (f"; did you mean {near}?" if near else ""))
-        command = getattr(importlib.import_module(entry[0]), name)
+        command = getattr(importlib.import_module(entry[0]), name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

@@ -165,11 +165,14 @@ async def _run(common: CommonSettings, start: Start) -> None:
 @click.option("--image", default=None, help="Image of the programs; {name} in it stands for vpa-recommender and so on.")
 @click.option("--tag", default=__version__, show_default=True, help="Its tag.")
 @click.option("-n", "--namespace", default="kube-system", show_default=True)
-@click.argument("what", type=click.Choice(["vpa"]))
-def manifests(output: str, image: str | None, tag: str, namespace: str, what: str) -> None:
-    """Print what installs the Vertical Pod Autoscaler: definitions, roles, Deployments, the webhook's Service.
+@click.option("--cluster", default="", help="Name of the EKS cluster, for cluster-autoscaler.")
+@click.argument("what", type=click.Choice(["vpa", "cluster-autoscaler"]))
+def manifests(output: str, image: str | None, tag: str, namespace: str, cluster: str, what: str) -> None:
+    """Print what installs the Vertical Pod Autoscaler or the Cluster Autoscaler.
 
     dovetail manifests vpa | kubectl apply -f -
+
+    dovetail manifests cluster-autoscaler --cluster NAME | kubectl apply -f -
     """
     import json
 
@@ -178,7 +181,14 @@ def manifests(output: str, image: str | None, tag: str, namespace: str, what: st
     from dovetail.autoscalers.vpa.manifests import DEFAULT_IMAGE
     from dovetail.autoscalers.vpa.manifests import manifests as objects
 
-    listed = objects(image or DEFAULT_IMAGE, tag, namespace)
+    if what == "cluster-autoscaler":
+        from dovetail.autoscalers.node_groups import manifests as node_groups
+
+        if not cluster:
+            raise click.UsageError("--cluster: is required for cluster-autoscaler, the name of the EKS cluster")
+        listed = node_groups.manifests(cluster, image or node_groups.DEFAULT_IMAGE, tag, namespace)
+    else:
+        listed = objects(image or DEFAULT_IMAGE, tag, namespace)
     if output == "json":
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": listed}))
     else:

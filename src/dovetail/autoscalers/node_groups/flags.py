@@ -41,7 +41,7 @@ FLAGS: Mapping[str, Flag] = {
     "cloud-provider": Flag(TEXT, "aws"),
     "cloud-config": _off(TEXT, "", "AWS is reached by the environment's region and credentials"),
     "kubeconfig": Flag(TEXT, ""),
-    "kubernetes": Flag(TEXT, ""),
+    "kubernetes": _off(TEXT, "", "the API server is found by --kubeconfig, or from within the cluster"),
     "namespace": Flag(TEXT, "kube-system"),
     "cluster-name": _off(TEXT, "", "groups are found by --nodes and --node-group-auto-discovery"),
     "address": Flag(TEXT, ":8085"),
@@ -311,3 +311,15 @@ def _range(name: str, text: str, unit: int) -> Range:
     if not colon or found.least < 0 or found.most < found.least:
         raise FlagError(f"--{name}={text}: the minimum must be 0 or more, the maximum at least the minimum")
     return found
+
+
+def help_text() -> str:
+    """Every flag with its default."""
+    lines = []
+    for name, flag in sorted(FLAGS.items()):
+        default = ", ".join(flag.default) if flag.kind == LIST else flag.default
+        shown = f"{default:g}s" if flag.kind == DURATION else str(default)
+        shown = shown.lower() if flag.kind == BOOL else shown
+        remark = f"  (no effect here: {flag.without_effect})" if flag.without_effect else ""
+        lines.append(f"  --{name}={shown}{remark}")
+    return "\n".join(lines)
