@@ -33,8 +33,8 @@ def _lab(name: str, pid: int | None = None, **more: Any) -> None:
 
 def test_a_lab_is_found_until_it_leaves() -> None:
     _lab("default")
-    found = find()
-    assert found is not None and found.url == "https://default:1"
+    lab = find()
+    assert lab is not None and lab.url == "https://default:1"
     assert path_of("default").stat().st_mode & 0o077 == 0
     leave(os.getpid())
     assert find() is None
@@ -72,8 +72,8 @@ def test_where_several_labs_run_a_command_without_a_name_says_which(command: lis
     _lab("prod")
     answer = CliRunner().invoke(main, command)
     assert answer.exit_code == 2
-    told = "several labs run: dev (https://dev:1), prod (https://prod:1); choose one with --name"
-    assert answer.stderr == f"Error: {told}\n"
+    expected = "several labs run: dev (https://dev:1), prod (https://prod:1); choose one with --name"
+    assert answer.stderr == f"Error: {expected}\n"
 
 
 @pytest.mark.parametrize("command", [["env"], ["down"], ["fault"], ["explain", "pod/p"], ["history"], ["kubectl"]])

@@ -22,5 +22,5 @@ class StrictLoader(_Base):  # type: ignore[misc]
                 text = f'"{key.value}" is given twice; the first is on line {lines[key.value]}; keep one of them'
                 raise yaml.constructor.ConstructorError(None, None, text, key.start_mark)
             lines[key.value] = key.start_mark.line + 1
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping

@@ -353,7 +353,7 @@ class Journal:
     def close(self) -> None:
         self.store.journal = None
         if self._log >= 0:
-            with suppress(OSError):  # whoever waited for it was answered already
+            with suppress(OSError):  # requests that waited for it were answered already
                 os.fsync(self._log)
             os.close(self._log)
             self._log = -1
@@ -370,9 +370,9 @@ def _missing(snapshot: Contents, size: int) -> tuple[Damage, ...]:
     if snapshot.damage or not snapshot.entries:
         return ()
     table, _, _, counted = snapshot.entries[0]
-    found = len(snapshot.entries) - 1
-    if not table and counted and counted.isdigit() and int(counted) != found:
-        return (Damage(snapshot.end, f"{found} of {counted.decode()} records are there", 0),)
+    count = len(snapshot.entries) - 1
+    if not table and counted and counted.isdigit() and int(counted) != count:
+        return (Damage(snapshot.end, f"{count} of {counted.decode()} records are there", 0),)
     return ()
 
 

@@ -100,12 +100,12 @@ def error(environ: Environ, status: int, code: str, message: str) -> Answer:
     service = _service(environ)
     kind = environ.get("CONTENT_TYPE", "")
     if environ.get("HTTP_X_AMZ_TARGET") or "json" in kind or service == "eks" or _is_eks(environ, service):
-        told = _JSON_CODES.get(code, code)
+        json_code = _JSON_CODES.get(code, code)
         media = "application/x-amz-json-1.1" if environ.get("HTTP_X_AMZ_TARGET") else "application/json"
-        return status, media, json.dumps({"__type": told, "code": told, "message": message}).encode()
+        return status, media, json.dumps({"__type": json_code, "code": json_code, "message": message}).encode()
     if service == "ec2":
-        known = "AuthFailure" if code in ("InvalidClientTokenId", "SignatureDoesNotMatch") else code
-        return refused(known, message, status)
+        ec2_code = "AuthFailure" if code in ("InvalidClientTokenId", "SignatureDoesNotMatch") else code
+        return refused(ec2_code, message, status)
     inside = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
     if service in _QUERY_SERVICES or "form" in kind:
         text = f"<ErrorResponse><Error><Type>Sender</Type>{inside}</Error><RequestId>lab</RequestId></ErrorResponse>"

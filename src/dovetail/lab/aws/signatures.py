@@ -56,13 +56,13 @@ def verify(environ: Environ, credentials_of: Lookup, now: datetime) -> None:
     header = environ.get("HTTP_AUTHORIZATION", "")
     if not header:
         raise SignatureRefused("MissingAuthenticationToken", "Request is missing Authentication Token")
-    found = _AUTHORIZATION.fullmatch(header.strip())
-    if found is None:
+    parsed = _AUTHORIZATION.fullmatch(header.strip())
+    if parsed is None:
         raise SignatureRefused(
             "IncompleteSignature",
             "Authorization header is not of the form AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…",
         )
-    access_key, day, region, service, signed, signature = found.groups()
+    access_key, day, region, service, signed, signature = parsed.groups()
     credentials = credentials_of(access_key)
     if credentials is None:
         raise SignatureRefused(
