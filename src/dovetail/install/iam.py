@@ -64,6 +64,11 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         return f"arn:{self.partition}:eks:{self.region}:{self.account}:cluster/{self.cluster}"
 
     @property
+    def access_entries_arn(self) -> str:
+        """All access entries of the cluster."""
+        return f"arn:{self.partition}:eks:{self.region}:{self.account}:access-entry/{self.cluster}/*"
+
+    @property
     def queue_arn(self) -> str:
         return f"arn:{self.partition}:sqs:{self.region}:{self.account}:{self.queue}"
 
@@ -95,7 +100,7 @@ def controller_policies(site: Site) -> dict[str, Json]:
         "IAMIntegration": document(*_iam_integration(site)),
         "EKSIntegration": document(
             _allow("AllowAPIServerEndpointDiscovery", ["eks:DescribeCluster"], [site.cluster_arn]),
-            _allow("AllowNodeAccessLookup", ["eks:ListAccessEntries"], [site.cluster_arn]),
+            _allow("AllowNodeAccessLookup", ["eks:DescribeAccessEntry"], [site.access_entries_arn]),
         ),
         "ResourceDiscovery": document(*_resource_discovery(site)),
     }
