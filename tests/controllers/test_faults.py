@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.cloud.provider import UNAUTHORIZED, CloudError, Remedy
+from dovetail.cloud.provider import UNAUTHORIZED, CloudError, InsufficientCapacity, Remedy
 from dovetail.cloud.simulated.config import Market, Stock
 from dovetail.controllers import explain
 from dovetail.controllers.provisioning import planning
@@ -255,5 +255,29 @@ def test_machines_that_the_server_will_not_have_are_not_told_of_as_bought(tell: 
         assert len(world.said("creating nodeclaim")) < 6, "it is tried ever less often"
         rights.refused = False
         await world.until(world.all_bound, within=90)
+
+    tell(story)
+
+
+def test_a_refusal_that_names_no_offering_is_remembered_for_all_that_were_asked_for(tell: Tell) -> None:
+    """Otherwise the next plan asks for the same at once, and NodeClaims come and go several times a second."""
+
+    async def story(world: Any) -> None:
+        await world.pool()
+        asked = 0
+
+        async def nothing(launch: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            world.cloud.on_refuse(launch.token, "InsufficientCapacityError")
+            raise InsufficientCapacity("no instance in the answer")
+
+        launch, world.cloud.launch = world.cloud.launch, nothing
+        world.start()
+        await world.pods(1)
+        await asyncio.sleep(120)
+        assert asked == 1
+        world.cloud.launch = launch
+        await world.until(world.all_bound, within=300)
 
     tell(story)

@@ -109,17 +109,25 @@ class Launcher:
             raise InsufficientCapacity("all requested instance types were unavailable during launch")
         given = {**custom_labels(claim, types), **labels(claim)}
         began = context.clock.monotonic()
-        machine = await context.cloud.launch(
-            Launch(
-                token=claim.metadata.uid,
-                claim=msgspec.to_builtins(claim),
-                node_class=node_class or {},
-                options=choices,
-                labels=given,
-                taints=_taints(claim),
-                tags={"karpenter.sh/nodeclaim": claim.name, **_pool_tag(claim)},
-            )
+        request = Launch(
+            token=claim.metadata.uid,
+            claim=msgspec.to_builtins(claim),
+            node_class=node_class or {},
+            options=choices,
+            labels=given,
+            taints=_taints(claim),
+            tags={"karpenter.sh/nodeclaim": claim.name, **_pool_tag(claim)},
         )
+        try:
+            machine = await context.cloud.launch(request)
+        except InsufficientCapacity as refusal:
+            if not refusal.offerings:  # none is named, so it refuses all: else the next plan would ask for the same
+                for choice in choices:
+                    offering = choice.offering
+                    context.cloud.unavailable.mark(
+                        (choice.instance_type.name, offering.zone, offering.capacity_type)
+                    )
+            raise
         context.metrics.cloud_seconds.labels("nodeclaim.lifecycle", "Create", context.cloud.name).observe(
             context.clock.monotonic() - began
         )
