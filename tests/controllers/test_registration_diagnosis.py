@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dovetail.clock import run_virtual
-from dovetail.cloud.protocol import CloudError, Remedy
+from dovetail.cloud.provider import CloudError, Remedy
 from dovetail.controllers.nodeclaim.registration_diagnosis import Joining
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
