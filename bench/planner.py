@@ -381,8 +381,8 @@ def explain() -> None:
 
     pool = Pool(name="default", types=burst.fake_types())
     for count in (1000, 5000):
-        giants = [burst.body(f"giant-{n}", 1_000_000 + n, 64, {}) for n in range(10)]
-        snapshot = Snapshot(pools=(pool,), pending=burst.pods([*burst.mix(count), *giants]))
+        oversized = [burst.body(f"giant-{n}", 1_000_000 + n, 64, {}) for n in range(10)]
+        snapshot = Snapshot(pools=(pool,), pending=burst.pods([*burst.mix(count), *oversized]))
         provision(snapshot)
         spent, total = 0.0, 0.0
         with (

@@ -8,11 +8,12 @@ from typing import Any
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from dovetail.model.pods import Pod
-from dovetail.planner.baseline.scheduler import Greedy, Outcome
+from dovetail.planner.baseline.scheduler import Outcome, SchedulerSimulation
 from dovetail.planner.offerings.catalog import lowest
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Pool, Snapshot
-from tests.planner.conftest import HOSTNAME, LARGE, MEDIUM, SMALL, ZONE, kind, near, node, pods, pool, spread
+
+from .conftest import HOSTNAME, LARGE, MEDIUM, SMALL, ZONE, kind, near, node, pods, pool, spread
 
 
 class Run:
@@ -21,11 +22,11 @@ class Run:
     def __init__(self, *pending: Pod, pools: tuple[Pool, ...] | None = None, **more: Any) -> None:
         snapshot = Snapshot(pools=pools or (pool(),), pending=pending, **more)
         self.problem = Problem(snapshot)
-        self.outcome: Outcome = Greedy(self.problem).run()
+        self.outcome: Outcome = SchedulerSimulation(self.problem).run()
 
     @property
     def types(self) -> list[str]:
-        rows = self.problem.columns.rows
+        rows = self.problem.catalog.rows
         return sorted(rows[lowest(mask)].type.name for mask in self.outcome.masks.values())
 
     @property
@@ -34,7 +35,7 @@ class Run:
 
     @property
     def pools(self) -> set[str]:
-        rows = self.problem.columns.rows
+        rows = self.problem.catalog.rows
         return {self.problem.pools[rows[lowest(mask)].pool].name for mask in self.outcome.masks.values()}
 
     @property
@@ -42,8 +43,8 @@ class Run:
         return sum(self.outcome.left.values())
 
     @property
-    def given_up(self) -> int:
-        return sum(len(each.ask.level.given_up) for each in self.outcome.placed)
+    def relaxed(self) -> int:
+        return sum(len(each.request.level.relaxed) for each in self.outcome.placed)
 
 
 def test_a_claim_grows_to_the_largest_type_before_another_is_opened() -> None:
@@ -113,9 +114,9 @@ def test_the_first_of_those_who_want_to_be_together_may_leave_two_zones_open() -
     """Both are drawn; nobody is counted before the zone is certain, so the next one draws again."""
     problem = Problem(Snapshot(pools=(pool(),), pending=pods(1, **near("podAffinity", ZONE))))
     open_to = [
-        {row.offering.zone for row in problem.columns.listed(mask)}
+        {row.offering.zone for row in problem.catalog.listed(mask)}
         for turn in range(3)
-        for mask in Greedy(problem, turn).run().masks.values()
+        for mask in SchedulerSimulation(problem, turn).run().masks.values()
     ]
     assert [len(zones) for zones in open_to] == [1, 2, 2]
 
@@ -126,7 +127,7 @@ def test_anti_affinity_over_zones_blocks_every_zone_a_claim_may_end_in() -> None
 
 def test_a_soft_rule_is_given_up_before_the_pod_goes_without() -> None:
     run = Run(*pods(2, **near("podAffinity", ZONE, app="nobody", weight=1)))
-    assert (run.left, run.given_up) == (0, 2)
+    assert (run.left, run.relaxed) == (0, 2)
 
 
 def test_a_domain_that_only_a_pool_names_stays_empty_for_ever() -> None:
@@ -134,7 +135,7 @@ def test_a_domain_that_only_a_pool_names_stays_empty_for_ever() -> None:
     needs = ({"key": CAPACITY_TYPE, "operator": "In", "values": ("on-demand", "reserved")},)
     soft = spread(CAPACITY_TYPE, whenUnsatisfiable="ScheduleAnyway")
     run = Run(*pods(3, **soft), pools=(pool(types=(SMALL, MEDIUM, LARGE), requirements=needs),))
-    assert (run.left, run.given_up) == (0, 2)
+    assert (run.left, run.relaxed) == (0, 2)
 
 
 def test_a_new_claim_goes_to_the_emptiest_domain_though_nobody_sells_it() -> None:
@@ -142,7 +143,7 @@ def test_a_new_claim_goes_to_the_emptiest_domain_though_nobody_sells_it() -> Non
     needs = ({"key": CAPACITY_TYPE, "operator": "In", "values": ("on-demand", "reserved", "spot")},)
     alone = near("podAntiAffinity", HOSTNAME) | spread(CAPACITY_TYPE, 3, whenUnsatisfiable="ScheduleAnyway")
     run = Run(*pods(6, **alone), pools=(pool(types=(kind("small", 2, 8, 0.1, spot=True),), requirements=needs),))
-    assert (run.left, run.given_up) == (0, 4)
+    assert (run.left, run.relaxed) == (0, 4)
 
 
 def test_a_domain_that_only_a_pool_names_is_none_to_pods_that_must_not_go_there() -> None:
@@ -187,7 +188,7 @@ def test_a_spread_over_pools_knows_only_those_that_have_machines() -> None:
     soft = spread("karpenter.sh/nodepool", whenUnsatisfiable="ScheduleAnyway")
     pools = tuple(pool(name, labels={"karpenter.sh/nodepool": name}) for name in "ab")
     run = Run(*pods(4, cpu="100m", **soft), pools=pools)
-    assert (run.loads, run.given_up) == ([4], 1)
+    assert (run.loads, run.relaxed) == ([4], 1)
 
 
 def test_types_that_a_pool_cannot_buy_are_domains_of_a_spread_all_the_same() -> None:
@@ -220,5 +221,5 @@ def test_a_spread_that_goes_by_taints_sees_the_zones_of_a_pool_that_has_nothing_
 def test_chance_may_choose_any_zone_however_many_there_are() -> None:
     zones = tuple(f"z{at}" for at in range(1, 7))
     problem = Problem(Snapshot(pools=(pool(types=(kind("wide", 2, 8, 0.1, zones),)),), pending=pods(6, **spread())))
-    first = [Greedy(problem, turn).run().masks[-1] for turn in range(3)]
-    assert [problem.columns.rows[lowest(mask)].offering.zone for mask in first] == ["z1", "z5", "z3"]
+    first = [SchedulerSimulation(problem, turn).run().masks[-1] for turn in range(3)]
+    assert [problem.catalog.rows[lowest(mask)].offering.zone for mask in first] == ["z1", "z5", "z3"]

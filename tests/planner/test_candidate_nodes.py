@@ -9,37 +9,41 @@ from hypothesis import strategies as st
 
 from dovetail.model.pods import Pod
 from dovetail.planner.offerings.catalog import Bools
-from dovetail.planner.packing.candidate_nodes import Standing
+from dovetail.planner.packing.candidate_nodes import CandidateNodes
 from dovetail.planner.packing.pack import class_order, demands
 from dovetail.planner.packing.packer import Packer
 from dovetail.planner.packing.resize import shrink
-from dovetail.planner.packing.state import Board
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.snapshot import Snapshot
 from tests.planner.conftest import HOSTNAME, ZONE, near, node, pod, pool, spread
 
 APPS = ("web", "db", "cache")
 
 
-class Watched(Standing):
+class Watched(CandidateNodes):
     """Looks at every machine before it is asked, and insists that the answer is the same."""
 
-    def fill(self, packer: Packer, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
-        board = packer.board
-        bins = board.fitting(ask, 0, board.domains[axis] if axis is not None else None, domains)
+    def fill(
+        self, packer: Packer, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None
+    ) -> int:
+        state = packer.state
+        bins = state.fitting(request, 0, state.domains[topology_key] if topology_key is not None else None, domains)
         for other, chosen in packer.extra:
-            bins = bins[chosen[board.domains[other][bins]]]
+            bins = bins[chosen[state.domains[other][bins]]]
         expected: dict[int, int] = {}
-        for at, fits in zip(*(each.tolist() for each in board.shares(ask, bins, count, packer.lenient)), strict=True):
+        for at, fits in zip(
+            *(each.tolist() for each in state.shares(request, bins, count, packer.ignore_counted)), strict=True
+        ):
             take = min(fits, count - sum(expected.values()))
             expected |= {at: take} if take else {}
-        before = [dict(each) for each in board.contents]
-        got = super().fill(packer, ask, count, axis, domains)
+        before = [dict(each) for each in state.contents]
+        got = super().fill(packer, request, count, topology_key, domains)
         changes = {
-            at: each.get(ask.number, 0) - before[at].get(ask.number, 0)
-            for at, each in enumerate(board.contents)
+            at: each.get(request.number, 0) - before[at].get(request.number, 0)
+            for at, each in enumerate(state.contents)
             if each != before[at]
         }
         assert changes == expected
@@ -68,40 +72,40 @@ def workloads(draw: st.DrawFn) -> list[Pod]:
 @given(workloads(), st.booleans(), st.booleans())
 @settings(max_examples=120, deadline=None)
 def test_what_is_remembered_of_machines_is_what_looking_again_would_find(
-    pending: list[Pod], level: bool, lenient: bool
+    pending: list[Pod], level: bool, ignore_counted: bool
 ) -> None:
     standing = tuple(node(f"n{at}", f"z{at % 3 + 1}", cpu="2") for at in range(4))
     problem = Problem(Snapshot(pools=(pool(),), nodes=standing, pending=tuple(pending)))
     strategy = Strategy(level=level)
     packer = Packer(problem, strategy)
-    packer.standing, packer.lenient = Watched(), lenient
+    packer.candidate_nodes, packer.ignore_counted = Watched(), ignore_counted
     packer.waiting = demands(problem).sum(axis=0)
     for one in class_order(problem, strategy):
-        packer.place(problem.ask(one, 0), one.count)
-    board = packer.board
-    expected = {at: _cheapest(board, at) for at in board.bought()}
-    shrink(board)
-    assert {at: int(board.column[at]) for at in board.bought()} == expected
+        packer.place(problem.request(one, 0), one.count)
+    state = packer.state
+    expected = {at: _cheapest(state, at) for at in state.new_nodes()}
+    shrink(state)
+    assert {at: int(state.offering[at]) for at in state.new_nodes()} == expected
 
 
-def _cheapest(board: Board, at: int) -> int:
+def _cheapest(state: PackingState, at: int) -> int:
     """The first column of all that is of the machine's kind and place, is accepted by its pods and holds them."""
-    menu, held = board.menu, [board.asks[number] for number in board.contents[at]]
-    ok = menu.kinds == menu.kinds[board.column[at]]
-    for ask in held:
-        ok &= ask.columns
-        for axis in ask.ties.axes:
-            ok &= menu.domains[axis] == board.domains[axis, at]
-    load = sum(ask.request * board.contents[at][ask.number] for ask in held)
-    return int((ok & (load <= menu.capacity.T).all(axis=1)).argmax())
+    frontier, held = state.frontier, [state.placement_requests[number] for number in state.contents[at]]
+    ok = frontier.kinds == frontier.kinds[state.offering[at]]
+    for request in held:
+        ok &= request.offerings
+        for topology_key in request.topology.topology_keys:
+            ok &= frontier.domains[topology_key] == state.domains[topology_key, at]
+    load = sum(request.amounts * state.contents[at][request.number] for request in held)
+    return int((ok & (load <= frontier.capacity.T).all(axis=1)).argmax())
 
 
 def test_a_machine_bought_where_another_stood_is_found_like_any_other() -> None:
     """Its place is not behind the others, and asking about it ends."""
     problem = Problem(Snapshot(pools=(pool(),), pending=tuple(pod(f"web-{at}") for at in range(3))))
     packer = Packer(problem, Strategy(ceiling=0.1))
-    (ask,) = problem.rungs(problem.classes[0])
-    assert packer.place(ask, 1) == 1
-    packer.board.clear(packer.board.bought()[0])
-    assert [packer.place(ask, 1) for _ in range(2)] == [1, 1]
-    assert [sum(held.values()) for held in packer.board.contents] == [2]
+    (request,) = problem.levels_of(problem.classes[0])
+    assert packer.place(request, 1) == 1
+    packer.state.clear(packer.state.new_nodes()[0])
+    assert [packer.place(request, 1) for _ in range(2)] == [1, 1]
+    assert [sum(held.values()) for held in packer.state.contents] == [2]

@@ -67,8 +67,8 @@ def _moved(shop: tuple[InstanceType, ...], kept: list[NodeState], moving: list[P
             if place >= 0:
                 there[place].append(one)
         if all(_holds(each, pods) for each, pods in zip(kept, there, strict=True)):
-            bought = tuple(one for one, place in zip(moving, places, strict=True) if place < 0)
-            least = min(least, optimum(bought, shop))
+            new_nodes = tuple(one for one, place in zip(moving, places, strict=True) if place < 0)
+            least = min(least, optimum(new_nodes, shop))
     return least
 
 

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
-from dovetail.planner.optimise.relaxation import Demand, fluid
+from dovetail.planner.optimise.relaxation import Demand, relaxation
 from dovetail.planner.plan import Plan
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Snapshot
 from dovetail.planner.verify import verify
-from tests.planner.conftest import HOSTNAME, SHOP, kind, near, node, pod, pool
+
+from .conftest import HOSTNAME, SHOP, kind, near, node, pod, pool
 
 SMALL_CASES = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 SHOPS: list[tuple[InstanceType, ...]] = [
@@ -98,14 +99,15 @@ def test_pods_poured_together_never_raise_the_bound(drawn: list[tuple[int, float
     )
     problem = Problem(Snapshot(pools=(pool(types=shop),), pending=pods))
     demands = [
-        Demand(problem.first_asks[one.index], float(one.count), np.arange(problem.menu.size)) for one in problem.classes
+        Demand(problem.first_requests[one.index], float(one.count), np.arange(problem.frontier.size))
+        for one in problem.classes
     ]
-    whole = fluid(problem, demands, 60.0, proven=True)
+    whole = relaxation(problem, demands, 60.0, proven=True)
     assert whole is not None
     for largest in (3, 12, 30):
-        poured = fluid(problem, demands, 60.0, largest=largest, proven=True)
-        assert poured is not None
-        assert poured.price <= whole.price + 1e-6
+        along_relaxation = relaxation(problem, demands, 60.0, largest=largest, proven=True)
+        assert along_relaxation is not None
+        assert along_relaxation.price <= whole.price + 1e-6
 
 
 def test_pods_that_fill_a_machine_badly_cost_whole_machines() -> None:

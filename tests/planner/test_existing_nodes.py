@@ -18,10 +18,10 @@ from tests.planner.conftest import HOSTNAME, MEDIUM, SMALL, ZONE, Solve, near, n
 
 
 def test_small_lonely_pods_do_not_crowd_out_large_ones(solve: Solve) -> None:
-    lonely = pods(2, "lonely", cpu="1", **near("podAntiAffinity", HOSTNAME, "lonely"))
+    one_per_node = pods(2, "lonely", cpu="1", **near("podAntiAffinity", HOSTNAME, "lonely"))
     large = pods(2, "large", cpu="3500m")
     shop = (pool(types=(SMALL, MEDIUM)),)
-    plan = solve(*lonely, *large, pools=shop, nodes=(node("n1"), node("n2")), deadline=1.0)
+    plan = solve(*one_per_node, *large, pools=shop, nodes=(node("n1"), node("n2")), deadline=1.0)
     assert [plan.placements[f"default/large-{at}"].node is not None for at in range(2)] == [True, True]
     assert [machine.choice.instance_type for machine in plan.machines] == ["small", "small"]
 

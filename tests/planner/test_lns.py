@@ -21,11 +21,11 @@ def test_packing_from_scratch_leaves_work_for_the_walk(monkeypatch: pytest.Monke
     problem = Problem(Snapshot(pools=(pool(),), pending=tuple(pod for each in shy for pod in each)))
     walked: list[float] = []
 
-    def step(self: object, chance: Chance, heat: float) -> None:
-        walked.append(heat)
+    def step(self: object, chance: Chance, temperature: float) -> None:
+        walked.append(temperature)
         problem.work += 1
 
-    monkeypatch.setattr(lns._Walk, "step", step)
+    monkeypatch.setattr(lns._LocalSearch, "step", step)
     start = pack(problem, Strategy())
     budget = 10 * problem.work
     lns.improve(problem, start, seed=0, budget=budget, enough=0.0, out_of_time=lambda: False)

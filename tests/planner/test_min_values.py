@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from dovetail.model.instance_type import Offering
 from dovetail.model.labels import CAPACITY_TYPE
-from dovetail.planner.packing.state import Board
-from dovetail.planner.packing.violated_preferences import unkept
+from dovetail.planner.packing.state import PackingState
+from dovetail.planner.packing.violated_preferences import violated_count
 from dovetail.planner.plan import Cost, Placement
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
@@ -88,11 +88,11 @@ def test_a_wish_that_gives_way_to_variety_counts_as_lost_all_the_same() -> None:
     types = (SMALL, MEDIUM, kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
     even = spread(CAPACITY_TYPE, whenUnsatisfiable="ScheduleAnyway")
     problem = Problem(Snapshot(pools=(pool(types=types, requirements=TYPES),), pending=pods(8, **even)))
-    resigned, board = problem.ask(problem.classes[0], -1), Board(problem)
-    reserved = board.menu.reservations.index("cr-1")
-    for column, count in ((reserved, 5), (board.menu.reservations.index(None), 3)):
-        board.put(resigned, board.open(column), count)
-    assert unkept(board) == 5
+    resigned, state = problem.request(problem.classes[0], -1), PackingState(problem)
+    reserved = state.frontier.reservations.index("cr-1")
+    for column, count in ((reserved, 5), (state.frontier.reservations.index(None), 3)):
+        state.put(resigned, state.open(column), count)
+    assert violated_count(state) == 5
 
 
 def test_pods_that_must_be_in_one_zone_share_a_machine_that_may_be_in_any(solve: Solve) -> None:

@@ -16,7 +16,8 @@ from dovetail.planner.problem.nodes import facts_of
 from dovetail.planner.problem.pod_spec import Shape
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Snapshot
-from tests.planner.conftest import HOSTNAME, ZONE, near, node, pod, pods, pool, spread
+
+from .conftest import HOSTNAME, ZONE, near, node, pod, pods, pool, spread
 
 _PORT = {"container": {"ports": [{"hostPort": 80}]}}
 _TAINTS = (Taint(key="team", value="a", effect="NoSchedule"),), (Taint(key="old", effect="PreferNoSchedule"),), ()
@@ -75,16 +76,16 @@ def test_a_changed_cluster_is_planned_as_a_fresh_one() -> None:
 
 def _facts(problem: Problem) -> object:
     """What a plan is made from, of the machines that are there."""
-    roster = problem.roster
+    node_index = problem.node_index
     return (
         [each.name for each in problem.nodes],
         [problem.taints[at] for at in problem.taint_at],
         problem.tainted,
         dict(zip(problem.dims, problem.free.tolist(), strict=True)),
         problem.limits,
-        roster.population,
-        [(row, fact.ports) for row, fact in roster.using()],
-        {group: roster.members(group).tolist() for group in problem.groups},
+        node_index.population,
+        [(row, fact.ports) for row, fact in node_index.using()],
+        {group: node_index.members(group).tolist() for group in problem.groups},
         {group: sorted(rows.items()) for group, rows in problem.fears.items()},
     )
 
@@ -137,8 +138,8 @@ def test_full_machines_are_left_out_without_changing_the_counts() -> None:
 
 
 def test_who_keeps_others_away_is_named_though_their_machine_is_full() -> None:
-    lonely = near("podAntiAffinity", ZONE, app="web")
-    there = [pod(f"w{at}", nodeName=f"n{at:03}", **(lonely if at > 246 else {})) for at in range(250)]
+    one_per_node = near("podAntiAffinity", ZONE, app="web")
+    there = [pod(f"w{at}", nodeName=f"n{at:03}", **(one_per_node if at > 246 else {})) for at in range(250)]
     crowd = [node(each.spec.node_name, f"z{at % 3 + 1}", cpu="1", pods=(each,)) for at, each in enumerate(there)]
     plan = provision(Snapshot(pools=(pool(),), nodes=tuple(crowd), pending=pods(1, cpu="1500m")))
     assert "anti-affinity of default/w247" in plan.unschedulable["default/web-0"].message

@@ -11,11 +11,11 @@ import numpy as np
 from dovetail.model.instance_type import Offering
 from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.pods import Pod
-from dovetail.planner.baseline.scheduler import Greedy
-from dovetail.planner.baseline.to_packing import _replayed, following, outcomes_of, yardstick_of
-from dovetail.planner.packing.objective import Way, Yardstick
+from dovetail.planner.baseline.scheduler import SchedulerSimulation
+from dovetail.planner.baseline.to_packing import _replayed, as_packings, baseline_of, outcomes_of
+from dovetail.planner.packing.objective import Baseline, BaselineRun
 from dovetail.planner.packing.pack import Packing
-from dovetail.planner.packing.state import Board
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
@@ -72,13 +72,13 @@ def test_no_plan_is_worse_than_the_reference() -> None:
         limits = chance.choice(({}, {}, {"cpu": 20_000}))
         snapshot = Snapshot(pools=(pool(limits=limits),), pending=_mixed(chance))
         problem = Problem(snapshot)
-        yardstick = yardstick_of(problem, outcomes_of(problem))
+        baseline = baseline_of(problem, outcomes_of(problem))
         plan = provision(snapshot)
         assert verify(plan, snapshot) == []
-        short = [sum(way.left.values()) for way in yardstick.ways]
+        short = [sum(way.left.values()) for way in baseline.runs]
         assert len(plan.unschedulable) <= max(short)
         if len(plan.unschedulable) >= min(short):
-            assert plan.cost.per_hour <= max(way.price for way in yardstick.ways) + 1e-9
+            assert plan.cost.per_hour <= max(way.price for way in baseline.runs) + 1e-9
 
 
 def test_a_wish_that_the_reference_gives_up_is_not_kept_at_a_higher_price(solve: Solve) -> None:
@@ -97,36 +97,38 @@ def test_a_wish_is_kept_at_any_price_only_if_the_reference_keeps_it() -> None:
     problem = Problem(Snapshot(pools=(pool(),), pending=(pod("web", **wish),)))
     one = problem.classes[0]
 
-    def rank(rung: int, unkept: int) -> tuple[float, ...]:
-        board, ask = Board(problem), problem.ask(one, rung)
-        board.put(ask, board.open(int(np.flatnonzero(ask.columns)[0])), 1)
-        problem.yardstick = Yardstick(ways=(Way({}, 5.0, unkept),))
-        return Packing(board, {}).rank
+    def rank(level_index: int, violated_count: int) -> tuple[float, ...]:
+        state, request = PackingState(problem), problem.request(one, level_index)
+        state.put(request, state.open(int(np.flatnonzero(request.offerings)[0])), 1)
+        problem.baseline = Baseline(runs=(BaselineRun({}, 5.0, violated_count),))
+        return Packing(state, {}).rank
 
-    assert rank(0, unkept=0) < rank(1, unkept=0)
-    assert rank(1, unkept=1) < rank(0, unkept=1)
+    assert rank(0, violated_count=0) < rank(1, violated_count=0)
+    assert rank(1, violated_count=1) < rank(0, violated_count=1)
 
 
 def test_the_price_to_keep_to_is_that_of_the_way_with_most_wishes() -> None:
     """Another way is cheaper because it gives up more: nobody can have the wishes of one at the price of the other."""
-    yardstick = Yardstick(ways=(Way({}, 2.0, 0), Way({}, 1.5, 3), Way({1: 1}, 1.0, 0)))
-    assert (yardstick.price({}), yardstick.price({1: 1}), yardstick.price({2: 1})) == (2.0, 1.0, None)
-    assert yardstick.missing({1: 2}) == 5
-    assert (yardstick.fewer({}), yardstick.fewer({1: 1}), yardstick.fewer({2: 1})) == (1.0, 1.0, 0.0)
+    baseline = Baseline(runs=(BaselineRun({}, 2.0, 0), BaselineRun({}, 1.5, 3), BaselineRun({1: 1}, 1.0, 0)))
+    assert (baseline.price({}), baseline.price({1: 1}), baseline.price({2: 1})) == (2.0, 1.0, None)
+    assert baseline.missing({1: 2}) == 5
+    assert (baseline.fewer({}), baseline.fewer({1: 1}), baseline.fewer({2: 1})) == (1.0, 1.0, 0.0)
 
 
 def test_whoever_has_a_place_in_most_ways_of_the_reference_comes_first() -> None:
     """Chance takes one of the ways, so to lack nobody in two of three is worth more than to lack few in each."""
-    yardstick = Yardstick(ways=(Way({0: 1}, 1.0, 0), Way({0: 0, 1: 3}, 1.0, 0), Way({1: 3}, 1.0, 0)))
-    assert (yardstick.short({0: 1}), yardstick.missing({0: 1})) == (2, 2)
-    assert (yardstick.short({1: 3}), yardstick.missing({1: 3})) == (1, 3)
+    baseline = Baseline(
+        runs=(BaselineRun({0: 1}, 1.0, 0), BaselineRun({0: 0, 1: 3}, 1.0, 0), BaselineRun({1: 3}, 1.0, 0))
+    )
+    assert (baseline.short({0: 1}), baseline.missing({0: 1})) == (2, 2)
+    assert (baseline.short({1: 3}), baseline.missing({1: 3})) == (1, 3)
 
 
 def test_the_price_to_keep_to_is_that_of_a_way_through_all_zones_where_most_ways_reach_them() -> None:
     """Another way is cheaper because it ends in one zone: whoever has more seldom would not be missed for the price."""
-    wide, narrow = Way({}, 2.0, 0, zones=2), Way({}, 1.5, 0, zones=1)
-    assert Yardstick(ways=(wide, narrow, wide)).price({}) == 2.0
-    assert Yardstick(ways=(wide, narrow, narrow)).price({}) == 1.5
+    wide, narrow = BaselineRun({}, 2.0, 0, zones=2), BaselineRun({}, 1.5, 0, zones=1)
+    assert Baseline(runs=(wide, narrow, wide)).price({}) == 2.0
+    assert Baseline(runs=(wide, narrow, narrow)).price({}) == 1.5
 
 
 def test_wishes_that_the_reference_keeps_are_kept(solve: Solve) -> None:
@@ -174,10 +176,10 @@ def test_the_reference_is_followed_where_a_spread_opens_up_only_later() -> None:
     seen = pods(2, "seen", cpu="3", labels={"tier": "x"}, nodeSelector={ZONE: "z2"})
     owners = pods(5, "own", cpu="1", labels={"tier": "x"}, **spread(ZONE, 1, **tier))
     snapshot = Snapshot(pools=(pool(types=(MEDIUM,)),), pending=(*seen, *owners))
-    outcome = Greedy(Problem(snapshot)).run()
+    outcome = SchedulerSimulation(Problem(snapshot)).run()
     patient = Problem(snapshot, owners_first=True)
-    (packing,) = following(patient, [outcome])
-    held = [packing.board.contents[at] for at in packing.board.bought()]
+    (packing,) = as_packings(patient, [outcome])
+    held = [packing.state.contents[at] for at in packing.state.new_nodes()]
     loads = Counter(each.place for each in outcome.placed)
     assert sorted(sum(contents.values()) for contents in held) == sorted(loads.values())
     assert not packing.left
@@ -185,11 +187,11 @@ def test_the_reference_is_followed_where_a_spread_opens_up_only_later() -> None:
 
 def test_wishes_of_pods_that_the_reference_leaves_out_are_nobodys_loss() -> None:
     """Of a class that is placed in full here and not there, whoever keeps fewest wishes counts as one of the others."""
-    yardstick = Yardstick(ways=(Way({0: 2}, 1.0, 3),))
-    lapses = [(0, 2, 1), (0, 1, 3), (1, 1, 1)]
-    assert yardstick.excess(lapses, {}) == 0
-    assert yardstick.excess(lapses, {0: 1}) == 1
-    assert yardstick.excess(lapses, {0: 2}) == 3
+    baseline = Baseline(runs=(BaselineRun({0: 2}, 1.0, 3),))
+    violated = [(0, 2, 1), (0, 1, 3), (1, 1, 1)]
+    assert baseline.excess(violated, {}) == 0
+    assert baseline.excess(violated, {0: 1}) == 1
+    assert baseline.excess(violated, {0: 2}) == 3
 
 
 def test_the_reference_is_followed_where_it_rules_out_what_another_term_allows() -> None:
@@ -204,9 +206,9 @@ def test_the_reference_is_followed_where_it_rules_out_what_another_term_allows()
     problem = Problem(Snapshot(pools=(pool(types=shop, limits={"cpu": 4000}),), pending=wanted))
     outcomes = outcomes_of(problem)
     for outcome in outcomes:
-        board, refused = _replayed(problem, outcome, lenient=False)
+        state, refused = _replayed(problem, outcome, ignore_counted=False)
         assert (outcome.left, refused) == ({}, {})
-        assert board.cost() < outcome.price
+        assert state.cost() < outcome.price
 
 
 def test_those_that_the_reference_leaves_out_have_the_places_that_keep_fewest_wishes(solve: Solve) -> None:

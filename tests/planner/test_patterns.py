@@ -14,7 +14,7 @@ from dovetail.planner.launch.assemble import plan_of
 from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.optimise.lower_bound import holding, relaxed, sharing
 from dovetail.planner.optimise.patterns import Patterns
-from dovetail.planner.optimise.relaxation import Cut, Demand, fluid
+from dovetail.planner.optimise.relaxation import Demand, PatternUse, relaxation
 from dovetail.planner.optimise.rounding import FINE, Rounding, rounded
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import quick
@@ -31,15 +31,18 @@ def _problem(*pending: object, **more: object) -> Problem:
 
 
 def _demands(problem: Problem) -> list[Demand]:
-    asks = [problem.ask(one, 0) for one in problem.classes]
-    return [Demand(ask, float(ask.cls.count), np.flatnonzero(holding(problem, ask)), sharing(ask)) for ask in asks]
+    placement_requests = [problem.request(one, 0) for one in problem.classes]
+    return [
+        Demand(request, float(request.cls.count), np.flatnonzero(holding(problem, request)), sharing(request))
+        for request in placement_requests
+    ]
 
 
 def test_pods_of_one_size_are_poured_together_without_loss() -> None:
     labelled = [pod(f"p{n}", cpu="700m", labels={"app": f"a{n % 7}"}, **spread(app=f"a{n % 7}")) for n in range(70)]
     apart, alike = _problem(*labelled), _problem(*pods(70, cpu="700m"))
     assert len(apart.classes) == 7
-    one, other = fluid(apart, _demands(apart), _LONG), fluid(alike, _demands(alike), _LONG)
+    one, other = relaxation(apart, _demands(apart), _LONG), relaxation(alike, _demands(alike), _LONG)
     assert one is not None
     assert other is not None
     assert one.price == pytest.approx(other.price)
@@ -49,9 +52,11 @@ def test_pods_of_one_size_are_poured_together_without_loss() -> None:
 def test_a_machine_offered_whole_is_taken_as_often_as_it_serves() -> None:
     problem = _problem(*pods(10, cpu="700m"))
     (demand,) = _demands(problem)
-    small = int(np.flatnonzero(problem.menu.prices == SHOP[0].offerings[0].price)[0])
-    nowhere = np.zeros(problem.menu.size, dtype=np.bool_)
-    found = fluid(problem, [demand], _LONG, only=nowhere, cuts=[Cut(small, {0: 1}), Cut(small, {0: 2})])
+    small = int(np.flatnonzero(problem.frontier.prices == SHOP[0].offerings[0].price)[0])
+    nowhere = np.zeros(problem.frontier.size, dtype=np.bool_)
+    found = relaxation(
+        problem, [demand], _LONG, only=nowhere, cuts=[PatternUse(small, {0: 1}), PatternUse(small, {0: 2})]
+    )
     assert found is not None
     assert found.cuts == pytest.approx([0.0, 5.0])
     assert found.price == pytest.approx(5 * SHOP[0].offerings[0].price, rel=1e-5)
@@ -64,8 +69,8 @@ def test_what_is_cut_by_patterns_keeps_every_rule(seed: int) -> None:
     start = rounded(problem, quick(problem), lambda: _LONG)
     assert start is not None
     patterns = Patterns(problem, start)
-    assert patterns.learn(start.board)
-    assert not patterns.learn(start.board)
+    assert patterns.learn(start.state)
+    assert not patterns.learn(start.state)
     found = patterns.packed(lambda: _LONG)
     assert found is not None
     assert not found.left
@@ -75,10 +80,10 @@ def test_what_is_cut_by_patterns_keeps_every_rule(seed: int) -> None:
 def test_machines_are_filled_along_the_flows_also_where_one_was_given_up_before() -> None:
     problem = _problem(*mixed(600, 3))
     rounding = Rounding(problem, quick(problem), FINE)
-    rounding.board.close(rounding.board.open(0))
-    board = rounding.run(lambda: _LONG)
-    assert board is not None
-    assert sum(sum(held.values()) for held in board.contents) == 600
+    rounding.state.close(rounding.state.open(0))
+    state = rounding.run(lambda: _LONG)
+    assert state is not None
+    assert sum(sum(held.values()) for held in state.contents) == 600
 
 
 def test_patterns_better_what_the_flows_came_to() -> None:
@@ -94,14 +99,14 @@ def test_a_pattern_seen_in_one_zone_is_offered_in_the_others() -> None:
     problem = _problem(*pods(6, cpu="1500m", **spread()), *pods(6, name="aside", cpu="400m", **spread(app="aside")))
     first = quick(problem)
     patterns = Patterns(problem, first)
-    patterns.learn(first.board)
-    places = {problem.menu.places[cut.column] for cut in patterns._cuts()}
+    patterns.learn(first.state)
+    places = {problem.frontier.places[cut.offering] for cut in patterns._cuts()}
     assert len(places) == 3
 
 
 _CUT = """
 import msgspec
-from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.pods import Pod
 from dovetail.planner.optimise.patterns import Patterns
 from dovetail.planner.optimise.rounding import FINE, Rounding, rounded
@@ -125,9 +130,9 @@ problem = Problem(Snapshot(pools=(Pool(name="default", types=types),), pending=t
 found = rounded(problem, quick(problem), lambda: 1e6)
 patterns = Patterns(problem, found)
 for _ in range(2):
-    patterns.learn(found.board)
+    patterns.learn(found.state)
     found = patterns.packed(lambda: 1e6)
-    print([(int(found.board.column[at]), found.board.contents[at]) for at in found.board.bought()])
+    print([(int(found.state.offering[at]), found.state.contents[at]) for at in found.state.new_nodes()])
 """
 
 
@@ -148,10 +153,10 @@ def test_the_same_pods_are_cut_the_same_way_whatever_the_hash_seed() -> None:
 def test_machines_of_pods_that_want_one_each_lie_where_others_may_use_them(solve: Solve) -> None:
     """As many machines are needed anyway; they are no larger than they must be, and other pods find room on them."""
     alone = near("podAntiAffinity", HOSTNAME)
-    lonely = [pod(f"l{n}", cpu=f"{200 + n // 2}m", labels={"app": "web"}, **alone) for n in range(200)]
+    one_per_node = [pod(f"l{n}", cpu=f"{200 + n // 2}m", labels={"app": "web"}, **alone) for n in range(200)]
     others = pods(400, name="wide", cpu="500m", **spread(app="wide"))
     types = (kind("small", 2, 8, 0.10), kind("huge", 64, 256, 3.1, capacity={"pods": 500}))
-    plan = solve(*lonely, *others, pools=(pool(types=types),))
+    plan = solve(*one_per_node, *others, pools=(pool(types=types),))
     assert [machine.choice.instance_type for machine in plan.machines] == ["small"] * 200
 
 
@@ -159,7 +164,7 @@ def test_the_bound_of_pods_that_want_a_machine_each_counts_their_machines() -> N
     problem = _problem(*pods(30, cpu="100m", **near("podAntiAffinity", HOSTNAME)))
     found = relaxed(problem, {}, _LONG)
     assert found is not None
-    assert found.price == pytest.approx(30 * min(problem.menu.prices), rel=1e-5)
+    assert found.price == pytest.approx(30 * min(problem.frontier.prices), rel=1e-5)
 
 
 def test_pods_of_all_zones_and_hosts_have_a_place_after_a_search(solve: Solve) -> None:

@@ -11,13 +11,14 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision, quick
 from dovetail.planner.snapshot import Pool, Snapshot
 from dovetail.planner.verify import verify
-from tests.planner.conftest import HOSTNAME, SMALL, ZONE, near, node, pods, pool, spread
+
+from .conftest import HOSTNAME, SMALL, ZONE, near, node, pods, pool, spread
 
 _SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def _unkept(*pending: Pod, pools: tuple[Pool, ...] | None = None, **more: Any) -> int:
-    return quick(Problem(Snapshot(pools=pools or (pool(),), pending=pending, **more))).unkept
+    return quick(Problem(Snapshot(pools=pools or (pool(),), pending=pending, **more))).violated_count
 
 
 def _prefers(key: str, *values: str) -> dict[str, Any]:
@@ -69,11 +70,11 @@ def test_a_soft_spread_looks_at_machines_that_are_full() -> None:
     assert _unkept(*pods(3, **rule), nodes=(*full, node("n1", labels={"row": "a"})), pools=(shut,)) == 3
 
 
-def _offered(shop: Pool, *wishes: tuple[str, ...]) -> set[tuple[str, str]]:
+def _offered(shop: Pool, *preferences: tuple[str, ...]) -> set[tuple[str, str]]:
     """What the machines for pods with such wishes may be, the heaviest wish first."""
     terms = [
         {"weight": 100 - at, "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": values}]}}
-        for at, (key, *values) in enumerate(wishes)
+        for at, (key, *values) in enumerate(preferences)
     ]
     snapshot = Snapshot(pools=(shop,), pending=pods(3, affinity={"nodeAffinity": {_SOFT: terms}}))
     plan = provision(snapshot, deadline=0.2, optimiser=better_by_work)

@@ -91,7 +91,7 @@ def guests(draw: st.DrawFn) -> Pod:
 
 def treated(snapshot: Snapshot, funnel: Funnel, name: str) -> Snapshot:
     """The world after somebody did what the funnel of a pool says; of all pools that one is left."""
-    (guest,) = snapshot.pending
+    (inserted,) = snapshot.pending
     one = next(each for each in snapshot.pools if each.name == name)
     if "widen its " in funnel.cure:
         told = funnel.cure.partition("widen its ")[2].split(" and ")
@@ -99,58 +99,58 @@ def treated(snapshot: Snapshot, funnel: Funnel, name: str) -> Snapshot:
         assert len(kept) + len(told) == len(one.requirements)
         one = replace(one, requirements=tuple(kept))
     else:
-        guest, one, snapshot = _CURES[funnel.code](guest, one, snapshot, funnel)
-    return replace(snapshot, pending=(guest,), pools=(one,))
+        inserted, one, snapshot = _CURES[funnel.code](inserted, one, snapshot, funnel)
+    return replace(snapshot, pending=(inserted,), pools=(one,))
 
 
 Cured = tuple[Pod, Pool, Snapshot]
 
 
-def _tolerating(guest: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
+def _tolerating(inserted: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
     """Of every taint that is named, and of no other."""
     named = [each for each in one.taints if f"{each.key}={each.value}:" in funnel.emptied_by]
     tolerations = tuple(Toleration(key=each.key, operator="Exists") for each in named)
-    return replace(guest, spec=replace(guest.spec, tolerations=tolerations)), one, snapshot
+    return replace(inserted, spec=replace(inserted.spec, tolerations=tolerations)), one, snapshot
 
 
-def _asking_less(guest: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
+def _asking_less(inserted: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
     """As much as the nearest miss has: enough for that one, but not for a choice."""
     assert funnel.nearest is not None
     assume(not any(each.min_values for each in one.requirements))
     room = next(each.capacity for each in STORE if each.name == funnel.nearest.instance_type)
-    (container,) = guest.spec.containers
+    (container,) = inserted.spec.containers
     less = {"cpu": f"{room['cpu']}m", "memory": str(room["memory"]), GPU: str(room.get(GPU, 0))}
     requests = {
         key: less[key] if key in funnel.nearest_lacks else asked for key, asked in container.resources.requests.items()
     }
     resources = replace(container.resources, requests=requests)
-    spec = replace(guest.spec, containers=(replace(container, resources=resources),))
-    return replace(guest, spec=spec), one, snapshot
+    spec = replace(inserted.spec, containers=(replace(container, resources=resources),))
+    return replace(inserted, spec=spec), one, snapshot
 
 
-def _asking_another(guest: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
+def _asking_another(inserted: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
     key = funnel.emptied_by.partition(" ")[0]
-    selector = {name: value for name, value in guest.spec.node_selector.items() if name != key}
-    return replace(guest, spec=replace(guest.spec, node_selector=selector)), one, snapshot
+    selector = {name: value for name, value in inserted.spec.node_selector.items() if name != key}
+    return replace(inserted, spec=replace(inserted.spec, node_selector=selector)), one, snapshot
 
 
-def _declaring(guest: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
+def _declaring(inserted: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
     key = funnel.emptied_by.partition(" ")[0]
-    return guest, replace(one, labels={**one.labels, key: guest.spec.node_selector[key]}), snapshot
+    return inserted, replace(one, labels={**one.labels, key: inserted.spec.node_selector[key]}), snapshot
 
 
-def _unlimited(guest: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
+def _unlimited(inserted: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
     named = funnel.emptied_by.partition(" ")[0]
-    return guest, replace(one, limits={name: most for name, most in one.limits.items() if name != named}), snapshot
+    return inserted, replace(one, limits={name: most for name, most in one.limits.items() if name != named}), snapshot
 
 
-def _undemanding(guest: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
+def _undemanding(inserted: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
     needs = tuple(replace(each, min_values=None) for each in one.requirements)
-    return guest, replace(one, requirements=needs), snapshot
+    return inserted, replace(one, requirements=needs), snapshot
 
 
-def _patient(guest: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
-    return guest, one, replace(snapshot, unavailable=frozenset())
+def _patient(inserted: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cured:
+    return inserted, one, replace(snapshot, unavailable=frozenset())
 
 
 _CURES: dict[str, Callable[[Pod, Pool, Snapshot, Funnel], Cured]] = {
@@ -168,9 +168,9 @@ _GONE = frozenset((each.name, zone, "on-demand") for each in STORE[:2] for zone 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(st.lists(stores(), min_size=1, max_size=2, unique_by=lambda each: each.name), guests(), st.booleans())
 def test_whoever_does_what_the_reason_says_has_a_place_at_the_price_that_was_told(
-    pools: list[Pool], guest: Pod, sold_out: bool
+    pools: list[Pool], inserted: Pod, sold_out: bool
 ) -> None:
-    snapshot = Snapshot(pools=tuple(pools), pending=(guest,), unavailable=_GONE if sold_out else frozenset())
+    snapshot = Snapshot(pools=tuple(pools), pending=(inserted,), unavailable=_GONE if sold_out else frozenset())
     plan = provision(snapshot)
     assume(plan.unschedulable)
     why = the_reason(plan)

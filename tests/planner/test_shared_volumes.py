@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.pods import Pod
 from dovetail.model.volumes import PersistentVolumeClaim, StorageClass
-from dovetail.planner.packing.state import Board
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Snapshot
 from dovetail.planner.verify import verify
-from tests.planner.conftest import Solve, kind, node, pod, pool
+
+from .conftest import Solve, kind, node, pod, pool
 
 _EBS = "ebs.csi.aws.com"
 _SHOP = (kind("small", 2, 8, 0.10, attach_limits={_EBS: 2}), kind("large", 16, 64, 0.80, attach_limits={_EBS: 2}))
@@ -111,45 +112,45 @@ def _problem(*pending: Pod, claims: str, nodes: tuple[NodeState, ...] = ()) -> P
     )
 
 
-def _ask(problem: Problem, name: str) -> Ask:
-    return next(problem.ask(one, 0) for one in problem.classes if f"default/{name}" in one.pods)
+def _ask(problem: Problem, name: str) -> PlacementRequest:
+    return next(problem.request(one, 0) for one in problem.classes if f"default/{name}" in one.pods)
 
 
-def _attachments(board: Board, at: int) -> int:
-    return int(board.free[board.problem.dims.index(f"attach:{_EBS}"), at])
+def _attachments(state: PackingState, at: int) -> int:
+    return int(state.free[state.problem.dims.index(f"attach:{_EBS}"), at])
 
 
 def test_a_second_pod_of_a_volume_needs_no_attachment_on_the_machine_that_has_it() -> None:
     problem = _problem(*_using("a", 2), *_using("b", 2), *_using("c", 2), claims="abc")
-    board = Board(problem)
-    at = board.open(0)
+    state = PackingState(problem)
+    at = state.open(0)
     for name in ("a", "b"):
-        board.put(_ask(problem, f"{name}-0"), at, 1)
-    assert _attachments(board, at) == 0
-    assert [board.holds(_ask(problem, f"{name}-0"), at, 1) for name in "abc"] == [1, 1, 0]
-    assert [board.room(_ask(problem, f"{name}-0"), 1)[0].tolist() for name in "abc"] == [[at], [at], []]
+        state.put(_ask(problem, f"{name}-0"), at, 1)
+    assert _attachments(state, at) == 0
+    assert [state.holds(_ask(problem, f"{name}-0"), at, 1) for name in "abc"] == [1, 1, 0]
+    assert [state.room(_ask(problem, f"{name}-0"), 1)[0].tolist() for name in "abc"] == [[at], [at], []]
 
 
 def test_a_machine_gives_an_attachment_back_when_its_last_user_leaves() -> None:
     problem = _problem(*_using("a", 2), claims="a")
-    board, ask = Board(problem), _ask(problem, "a-0")
-    at = board.open(0)
-    board.put(ask, at, 2)
-    board.put(ask, at, -1)
-    assert _attachments(board, at) == 1
-    board.put(ask, at, -1)
-    assert _attachments(board, at) == 2
+    state, request = PackingState(problem), _ask(problem, "a-0")
+    at = state.open(0)
+    state.put(request, at, 2)
+    state.put(request, at, -1)
+    assert _attachments(state, at) == 1
+    state.put(request, at, -1)
+    assert _attachments(state, at) == 2
 
 
 def test_a_volume_that_running_pods_use_stays_attached_when_others_leave() -> None:
     volumes = _mounts("a")
     there = node("there", cpu="8", attach_limits={_EBS: 2}, pods=(pod("old", volumes=volumes, nodeName="there"),))
     problem = _problem(*_using("a", 2), claims="a", nodes=(there,))
-    board, ask = Board(problem), _ask(problem, "a-0")
-    board.put(ask, 0, 2)
-    board.put(ask, 0, -2)
-    assert _attachments(board, 0) == 1
-    assert board.holds(ask, 0, 2) == 2
+    state, request = PackingState(problem), _ask(problem, "a-0")
+    state.put(request, 0, 2)
+    state.put(request, 0, -2)
+    assert _attachments(state, 0) == 1
+    assert state.holds(request, 0, 2) == 2
 
 
 def test_pods_with_volumes_of_their_own_leave_an_attachment_for_what_they_share() -> None:
@@ -162,10 +163,10 @@ def test_pods_with_volumes_of_their_own_leave_an_attachment_for_what_they_share(
             pools=(pool(types=(three,)),), pending=tuple(waiting), claims=_claims(*claims), storage_classes=_CLASSES
         )
     )
-    board, ask = Board(problem), _ask(problem, "p-b")
-    at = board.open(0)
-    assert board.holds(ask, at, 3) == 2
-    assert board.room(ask, 3)[1].tolist() == [2]
+    state, request = PackingState(problem), _ask(problem, "p-b")
+    at = state.open(0)
+    assert state.holds(request, at, 3) == 2
+    assert state.room(request, 3)[1].tolist() == [2]
 
 
 def test_a_machine_that_lacks_a_volume_takes_its_pods_once_somebody_else_has_brought_it(solve: Solve) -> None:
@@ -189,21 +190,21 @@ def test_a_machine_that_lacks_a_volume_takes_its_pods_once_somebody_else_has_bro
 def test_attachments_are_counted_as_if_pods_were_put_anew(data: st.DataObject) -> None:
     """Whatever was put and taken, in whatever order: a machine has its limit less the distinct volumes on it."""
     problem = _problem(*_using("a", 3), *_using("b", 3), *_using("c", 3), *_using("d", 1), claims="abcd")
-    board = Board(problem)
-    machines = [board.open(0), board.open(1)]
+    state = PackingState(problem)
+    machines = [state.open(0), state.open(1)]
     for _ in range(data.draw(st.integers(1, 12))):
-        at, ask = data.draw(st.sampled_from(machines)), data.draw(st.sampled_from(problem.first_asks))
-        here = board.contents[at].get(ask.number, 0)
-        take = data.draw(st.integers(-here, board.holds(ask, at, 2)))
+        at, request = data.draw(st.sampled_from(machines)), data.draw(st.sampled_from(problem.first_requests))
+        here = state.contents[at].get(request.number, 0)
+        take = data.draw(st.integers(-here, state.holds(request, at, 2)))
         if take:
-            board.put(ask, at, take)
-    twin = Board(problem)
+            state.put(request, at, take)
+    twin = PackingState(problem)
     for at in machines:
-        assert twin.open(board.standing(at)) == at
-        for number, count in board.contents[at].items():
-            twin.put(board.asks[number], at, count)
-    assert (twin.free[:, : twin.size] == board.free[:, : board.size]).all()
-    assert min(_attachments(board, at) for at in machines) >= 0
+        assert twin.open(state.offering_of(at)) == at
+        for number, count in state.contents[at].items():
+            twin.put(state.placement_requests[number], at, count)
+    assert (twin.free[:, : twin.size] == state.free[:, : state.size]).all()
+    assert min(_attachments(state, at) for at in machines) >= 0
 
 
 @settings(max_examples=40, deadline=None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dovetail.planner.packing.resize import shrink
-from dovetail.planner.packing.state import Board
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Snapshot
 from tests.planner.conftest import MEDIUM, SMALL, pod, pods, pool, spread
@@ -23,7 +23,7 @@ def _problem() -> Problem:
 
 
 def _column(problem: Problem, price: float) -> int:
-    return int(np.flatnonzero(problem.menu.prices == price)[0])
+    return int(np.flatnonzero(problem.frontier.prices == price)[0])
 
 
 @pytest.mark.parametrize("machines", [1, 8])
@@ -31,26 +31,26 @@ def test_pods_on_a_machine_made_smaller_are_counted_no_longer(machines: int) -> 
     problem = _problem()
     medium = _column(problem, MEDIUM.offerings[0].price or 0.0)
     other = next(one for one in problem.classes if one.count == 8)
-    board = Board(problem)
+    state = PackingState(problem)
     for _ in range(machines):
-        board.put(problem.ask(other, 0), board.open(medium), 1)
-    (cell,) = problem.cells.values()
-    assert sum(board.counts[cell.slot]) == machines
-    shrink(board)
-    assert {problem.menu.prices[board.standing(at)] for at in board.bought()} == {SMALL.offerings[0].price}
-    assert sum(board.counts[cell.slot]) == 0
+        state.put(problem.request(other, 0), state.open(medium), 1)
+    (counter,) = problem.counters.values()
+    assert sum(state.counts[counter.slot]) == machines
+    shrink(state)
+    assert {problem.frontier.prices[state.offering_of(at)] for at in state.new_nodes()} == {SMALL.offerings[0].price}
+    assert sum(state.counts[counter.slot]) == 0
 
 
 def test_pods_on_a_machine_made_larger_are_counted_from_then_on() -> None:
     problem = _problem()
     small = _column(problem, SMALL.offerings[0].price or 0.0)
     other = next(one for one in problem.classes if one.count == 8)
-    board = Board(problem)
-    at = board.open(small)
-    board.put(problem.ask(other, 0), at, 3)
-    (cell,) = problem.cells.values()
-    assert sum(board.counts[cell.slot]) == 0
-    twin = board.clone()
+    state = PackingState(problem)
+    at = state.open(small)
+    state.put(problem.request(other, 0), at, 3)
+    (counter,) = problem.counters.values()
+    assert sum(state.counts[counter.slot]) == 0
+    twin = state.clone()
     twin.move(at, _column(problem, MEDIUM.offerings[0].price or 0.0))
-    assert sum(twin.counts[cell.slot]) == 3
-    assert sum(board.counts[cell.slot]) == 0
+    assert sum(twin.counts[counter.slot]) == 3
+    assert sum(state.counts[counter.slot]) == 0

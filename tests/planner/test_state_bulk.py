@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.planner.packing.price_index import Stairs
+from dovetail.planner.packing.price_index import PriceIndex
 from dovetail.planner.packing.resize import shrink
-from dovetail.planner.packing.state import Board, buy, used_by_all
+from dovetail.planner.packing.state import PackingState, open_nodes, used_by_all
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Snapshot
 from tests.planner.conftest import HOSTNAME, ZONE, node, pod, pool, spread
@@ -26,63 +26,63 @@ def _problem() -> Problem:
     return Problem(Snapshot(pools=(pool(),), nodes=(node("n0", "z1", cpu="2"),), pending=pending))
 
 
-def _state(board: Board) -> tuple[object, ...]:
-    size = board.size
-    arrays = (board.free, board.domains, board.host_counts, board.host_owners)
+def _state(state: PackingState) -> tuple[object, ...]:
+    size = state.size
+    arrays = (state.free, state.domains, state.host_counts, state.host_owners)
     figures = [each[:, :size].tolist() for each in arrays]
-    return (*figures, board.column[:size].tolist(), board.counts, board.owners, board.contents, board.left)
+    return (*figures, state.offering[:size].tolist(), state.counts, state.owners, state.contents, state.left)
 
 
 @pytest.mark.parametrize("machines", [1, 2, 3, 70])
 def test_machines_bought_together_are_those_bought_one_by_one(machines: int) -> None:
     problem = _problem()
-    ask = problem.ask(problem.classes[0], 0)
-    together, apart = Board(problem), Board(problem)
-    buy(together, ask, 1, machines, 2)
+    request = problem.request(problem.classes[0], 0)
+    together, apart = PackingState(problem), PackingState(problem)
+    open_nodes(together, request, 1, machines, 2)
     for _ in range(machines):
-        apart.put(ask, apart.open(1), 2)
+        apart.put(request, apart.open(1), 2)
     assert _state(together) == _state(apart)
-    assert used_by_all(together) == [apart.used(at) for at in apart.bought()]
+    assert used_by_all(together) == [apart.used(at) for at in apart.new_nodes()]
 
 
 def test_machines_bought_together_take_the_places_of_those_given_up_first() -> None:
     problem = _problem()
-    ask = problem.ask(problem.classes[0], 0)
-    board = Board(problem)
-    buy(board, ask, 1, 4, 1)
-    board.clear(2)
-    buy(board, ask, 0, 3, 1)
-    assert board.size == 7 and not board.gone
-    assert board.standing(2) == 0
+    request = problem.request(problem.classes[0], 0)
+    state = PackingState(problem)
+    open_nodes(state, request, 1, 4, 1)
+    state.clear(2)
+    open_nodes(state, request, 0, 3, 1)
+    assert state.size == 7 and not state.gone
+    assert state.offering_of(2) == 0
 
 
 @pytest.mark.parametrize("machines", [2, 40])
 def test_machines_sized_together_stand_where_they_would_have_been_put_one_by_one(machines: int) -> None:
     problem = _problem()
-    ask = problem.ask(problem.classes[0], 0)
-    together, apart = Board(problem), Board(problem)
-    largest = problem.menu.size - 1
-    for board in (together, apart):
-        buy(board, ask, largest, machines, 1)
+    request = problem.request(problem.classes[0], 0)
+    together, apart = PackingState(problem), PackingState(problem)
+    largest = problem.frontier.size - 1
+    for state in (together, apart):
+        open_nodes(state, request, largest, machines, 1)
     shrink(together)
-    for at in apart.bought():
+    for at in apart.new_nodes():
         shrink(apart, [at])
     assert _state(together) == _state(apart)
-    assert together.standing(1) != largest
+    assert together.offering_of(1) != largest
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12), st.data())
 @settings(max_examples=100, deadline=None)
 def test_stairs_are_climbed_together_as_one_by_one(rooms: list[tuple[int, int]], data: st.DataObject) -> None:
-    class Menu:
+    class OfferingFrontier:
         capacity = np.array(rooms, dtype=np.int64).T
 
     chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(rooms), max_size=len(rooms))), dtype=np.bool_)
     if not chosen.any():
         chosen[0] = True
-    stairs = Stairs(Menu, chosen)  # type: ignore[arg-type]
+    price_index = PriceIndex(OfferingFrontier, chosen)  # type: ignore[arg-type]
     amounts = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), min_size=1, max_size=8)
     used = data.draw(amounts)
-    one_by_one = [stairs.first(each) for each in used]
-    together = stairs.firsts(np.array(used, dtype=np.int64).T)
+    one_by_one = [price_index.first(each) for each in used]
+    together = price_index.firsts(np.array(used, dtype=np.int64).T)
     assert together.tolist() == [-1 if each is None else each for each in one_by_one]

@@ -19,7 +19,8 @@ from dovetail.planner.plan import Choice, Cost, Machine, Move, Placement, Plan, 
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
-from tests.planner.conftest import HOSTNAME, SHOP, ZONE, ZONES, near, node, pod, pods, pool, spread
+
+from .conftest import HOSTNAME, SHOP, ZONE, ZONES, near, node, pod, pods, pool, spread
 
 _TIER = {"key": "tier", "operator": "In", "values": ("x", "y")}
 _WORLD = Snapshot(
@@ -157,14 +158,14 @@ _asks = st.builds(
 _machines = st.lists(st.tuples(st.sampled_from(SHOP), st.sampled_from(ZONES)), min_size=3, max_size=3)
 
 
-def _pod(at: int, ask: _Ask) -> Pod:
-    more: dict[str, Any] = near("podAntiAffinity", HOSTNAME) if ask.apart else {}
+def _pod(at: int, request: _Ask) -> Pod:
+    more: dict[str, Any] = near("podAntiAffinity", HOSTNAME) if request.apart else {}
     return pod(
         f"web-{at}",
-        cpu=f"{ask.cpu}m",
-        labels={"app": "web"} if ask.apart else {},
-        nodeSelector={ZONE: ask.zone} if ask.zone else {},
-        container={"ports": [{"hostPort": 80}] if ask.port else []},
+        cpu=f"{request.cpu}m",
+        labels={"app": "web"} if request.apart else {},
+        nodeSelector={ZONE: request.zone} if request.zone else {},
+        container={"ports": [{"hostPort": 80}] if request.port else []},
         **more,
     )
 
@@ -172,10 +173,10 @@ def _pod(at: int, ask: _Ask) -> Pod:
 def _holds(cpu: int, zone: str, on: Sequence[_Ask]) -> bool:
     """Whether a machine may hold pods, by arithmetic alone."""
     return (
-        sum(ask.cpu for ask in on) <= cpu
-        and all(ask.zone in (None, zone) for ask in on)
-        and sum(ask.port for ask in on) <= 1
-        and sum(ask.apart for ask in on) <= 1
+        sum(request.cpu for request in on) <= cpu
+        and all(request.zone in (None, zone) for request in on)
+        and sum(request.port for request in on) <= 1
+        and sum(request.apart for request in on) <= 1
     )
 
 
@@ -206,11 +207,13 @@ def _bought(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: Seq
 
 
 @given(st.lists(_asks, min_size=1, max_size=8), _machines)
-def test_plain_arithmetic_agrees_about_any_assignment(asks: list[_Ask], sorts: list[tuple[Any, str]]) -> None:
-    waiting = tuple(_pod(at, ask) for at, ask in enumerate(asks))
-    plan = _bought(sorts, waiting, [ask.machine for ask in asks])
+def test_plain_arithmetic_agrees_about_any_assignment(
+    placement_requests: list[_Ask], sorts: list[tuple[Any, str]]
+) -> None:
+    waiting = tuple(_pod(at, request) for at, request in enumerate(placement_requests))
+    plan = _bought(sorts, waiting, [request.machine for request in placement_requests])
     right = all(
-        _holds(kind.capacity["cpu"], zone, [ask for ask in asks if ask.machine == number])
+        _holds(kind.capacity["cpu"], zone, [request for request in placement_requests if request.machine == number])
         for number, (kind, zone) in enumerate(sorts)
     )
     found = verify(plan, Snapshot(pools=(pool(),), pending=waiting))

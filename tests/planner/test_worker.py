@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dovetail.planner.optimise.improve import Bettered, better_by_work
-from dovetail.planner.optimise.worker import Apart, layout_of, packing_of, serve
+from dovetail.planner.optimise.improve import Improvement, better_by_work
+from dovetail.planner.optimise.worker import OptimiserProcess, layout_of, packing_of, serve
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision, quick
 from dovetail.planner.snapshot import Snapshot
@@ -23,13 +23,13 @@ WORLD = Snapshot(pools=(pool(),), pending=PENDING, nodes=(node("n1"),))
 
 
 @pytest.fixture
-def child() -> Iterator[Apart]:
-    made = Apart()
+def child() -> Iterator[OptimiserProcess]:
+    made = OptimiserProcess()
     yield made
     made.close()
 
 
-def test_the_child_finds_what_would_be_found_here(child: Apart) -> None:
+def test_the_child_finds_what_would_be_found_here(child: OptimiserProcess) -> None:
     """Ended by work alone, where it is done makes no difference."""
     here = provision(WORLD, seed=3, deadline=0.1, optimiser=better_by_work)
     problem = Problem(WORLD)
@@ -40,7 +40,7 @@ def test_the_child_finds_what_would_be_found_here(child: Apart) -> None:
     assert found.bound == here.cost.lower_bound
 
 
-def test_a_plan_from_the_child_holds_and_has_a_bound(child: Apart) -> None:
+def test_a_plan_from_the_child_holds_and_has_a_bound(child: OptimiserProcess) -> None:
     plan = provision(WORLD, deadline=60.0, optimiser=child)
     assert verify(plan, WORLD) == []
     assert plan.cost.lower_bound is not None
@@ -48,7 +48,7 @@ def test_a_plan_from_the_child_holds_and_has_a_bound(child: Apart) -> None:
     assert child.lost == 0
 
 
-def test_one_child_serves_one_plan_after_another(child: Apart) -> None:
+def test_one_child_serves_one_plan_after_another(child: OptimiserProcess) -> None:
     for count in (8, 9):
         small = Snapshot(pools=(pool(),), pending=pods(count))
         assert provision(small, deadline=60.0, optimiser=child).cost.lower_bound is not None
@@ -57,7 +57,7 @@ def test_one_child_serves_one_plan_after_another(child: Apart) -> None:
 
 @pytest.mark.parametrize("program", ["raise SystemExit(1)", "import sys; sys.stdin.buffer.read()"])
 def test_a_child_that_dies_or_says_nothing_costs_nothing_but_the_bettering(program: str) -> None:
-    broken = Apart((sys.executable, "-c", program))
+    broken = OptimiserProcess((sys.executable, "-c", program))
     try:
         plan = provision(WORLD, deadline=0.2, optimiser=broken)
     finally:
@@ -67,7 +67,7 @@ def test_a_child_that_dies_or_says_nothing_costs_nothing_but_the_bettering(progr
     assert plan.cost.per_hour == quickly.cost.per_hour
 
 
-def test_a_child_that_dies_in_the_middle_is_replaced(child: Apart) -> None:
+def test_a_child_that_dies_in_the_middle_is_replaced(child: OptimiserProcess) -> None:
     assert provision(WORLD, deadline=60.0, optimiser=child).cost.lower_bound is not None
     assert child._child is not None
     child._child.kill()
@@ -81,12 +81,12 @@ def test_what_the_child_told_before_it_failed_is_kept() -> None:
     program = (
         "import sys, time\n"
         "from dovetail.planner.optimise import improve, worker\n"
-        "def solve(problem, packing, seed, deadline, spent, tell):\n"
-        "    tell(improve.Bettered(packing, 0.25))\n"
+        "def solve(problem, packing, seed, deadline, spent, on_improvement):\n"
+        "    on_improvement(improve.Improvement(packing, 0.25))\n"
         "    raise SystemExit(1)\n"
         "worker.serve(sys.stdin.buffer, sys.stdout.buffer, solve)\n"
     )
-    failing = Apart((sys.executable, "-c", program))
+    failing = OptimiserProcess((sys.executable, "-c", program))
     try:
         plan = provision(WORLD, deadline=60.0, optimiser=failing)
     finally:
@@ -103,7 +103,7 @@ def test_the_child_ends_when_nobody_can_ask_any_more() -> None:
 
 
 def test_ctrl_c_in_a_terminal_reaches_the_parent_alone() -> None:
-    child = Apart((sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid())"))
+    child = OptimiserProcess((sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid())"))
     child.start()
     process = child._child
     assert process is not None and process.stdout is not None
@@ -114,7 +114,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_parent_alone() -> None:
 def test_serving_ends_with_its_input() -> None:
     sink = io.BytesIO()
 
-    def never(*_: object, **__: object) -> Bettered:
+    def never(*_: object, **__: object) -> Improvement:
         raise AssertionError
 
     serve(io.BytesIO(b""), sink, never)

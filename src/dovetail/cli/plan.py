@@ -111,19 +111,19 @@ def plan(
 
 def _solve(snapshot: Snapshot, seed: int, deadline: float | None, pods: int, terms: Terms | None) -> Plan:
     """A deadline that is asked for is kept by the clock; else plans are the same however busy the machine is."""
-    from dovetail.planner.optimise.improve import PATIENCE, better, better_by_work, better_patiently
+    from dovetail.planner.optimise.improve import CLOCK_SLACK, better, better_by_work, better_with_clock_slack
     from dovetail.planner.provision import provision
 
     if terms is not None:
         from dovetail.planner.consolidate.search import consolidate
 
         if deadline is None:
-            return consolidate(snapshot, seed, min(4.0, 1.0 + pods / 1000), terms, PATIENCE)
+            return consolidate(snapshot, seed, min(4.0, 1.0 + pods / 1000), terms, CLOCK_SLACK)
         return consolidate(snapshot, seed, deadline, terms)
     optimiser: Optimiser = better
     if deadline is None:
         deadline = min(2.5, 0.5 + pods / 100)
-        optimiser = better_by_work if pods <= STEADY else better_patiently
+        optimiser = better_by_work if pods <= STEADY else better_with_clock_slack
     return provision(snapshot, seed=seed, deadline=deadline or None, optimiser=optimiser)
 
 

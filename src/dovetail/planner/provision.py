@@ -11,9 +11,18 @@ from msgspec.structs import replace
 
 from dovetail.clock import stopwatch
 from dovetail.planner.baseline.scheduler import Outcome
-from dovetail.planner.baseline.to_packing import following, outcomes_of, yardstick_of
+from dovetail.planner.baseline.to_packing import as_packings, baseline_of, outcomes_of
 from dovetail.planner.launch.assemble import plan_of
-from dovetail.planner.packing.pack import Packing, carried, few, fitting_offerings, hints_for, hopeless, pack, pourable
+from dovetail.planner.packing.pack import (
+    Packing,
+    can_relax,
+    carried,
+    few,
+    fitting_offerings,
+    hints_for,
+    is_infeasible,
+    pack,
+)
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.plan import Plan
 from dovetail.planner.problem.compile import Problem
@@ -92,22 +101,22 @@ def provision(
     start = stopwatch()
     if deadline is None:
         with quiet():
-            begun = _first(snapshot)
-            return _timed(plan_of(begun.problem, begun.packing), stopwatch() - start)
+            tier1 = _tier1(snapshot)
+            return _timed(plan_of(tier1.problem, tier1.packing), stopwatch() - start)
     with quiet():
-        begun = _first(snapshot)
-    plan = _bettered(begun, seed, deadline, stopwatch() - start, optimiser)
+        tier1 = _tier1(snapshot)
+    plan = _tier2(tier1, seed, deadline, stopwatch() - start, optimiser)
     return _timed(plan, stopwatch() - start)
 
 
 def quote(snapshot: Snapshot) -> float | None:
     """What the quick answer costs an hour; None if somebody has no place."""
     with quiet():
-        packing = _first(snapshot, measured=False).packing
+        packing = _tier1(snapshot, measured=False).packing
     return None if packing.left else packing.cost
 
 
-class Begun(NamedTuple):
+class Tier1(NamedTuple):
     """The quick answer to a problem, and where pods are few what the reference comes to."""
 
     problem: Problem
@@ -115,7 +124,7 @@ class Begun(NamedTuple):
     outcomes: Sequence[Outcome] = ()
 
 
-def _first(snapshot: Snapshot, measured: bool = True) -> Begun:
+def _tier1(snapshot: Snapshot, measured: bool = True) -> Tier1:
     """The quick answer, `measured` by the reference where pods and machines are few.
 
     Where a spread counts pods that it does not bind, those may also come after its owners; that is asked of them only
@@ -123,60 +132,60 @@ def _first(snapshot: Snapshot, measured: bool = True) -> Begun:
     """
     problem = Problem(snapshot)
     if not few(problem):
-        return Begun(problem, quick(problem))
+        return Tier1(problem, quick(problem))
     tried = {_FIRST[0]: pack(problem, _FIRST[0])} if problem.nodes or problem.total == 1 else {}
     for packing in tried.values():
         if packing.is_free or _is_cheapest_for_one(problem, packing):
-            return Begun(problem, packing)
+            return Tier1(problem, packing)
     outcomes: list[Outcome] = []
     if measured and len(problem.nodes) <= _FLEET:
         outcomes = outcomes_of(problem)
-        problem.yardstick = yardstick_of(problem, outcomes)
+        problem.baseline = baseline_of(problem, outcomes)
         _put_last(problem)
-    brief = _brief(problem, tried)
-    packing = _evened(problem, brief)
-    if packing.ample and _holds(problem, packing):
-        return Begun(problem, packing, outcomes)
-    followed = following(problem, outcomes)
-    packing = _thorough(problem, min((*followed, brief), key=_rank))
-    if not packing.content and problem.order.matters:
-        patient = _patient(problem, packing, outcomes)
-        if patient is not None:
-            return patient
-    return Begun(problem, _holding(problem, (packing, *followed)), outcomes)
+    brief = _try_portfolio(problem, tried)
+    packing = _round_relaxation(problem, brief)
+    if packing.meets_baseline_fully and _is_valid(problem, packing):
+        return Tier1(problem, packing, outcomes)
+    followed = as_packings(problem, outcomes)
+    packing = _try_more(problem, min((*followed, brief), key=_rank))
+    if not packing.meets_baseline and problem.order.matters:
+        reordered = _with_owners_first(problem, packing, outcomes)
+        if reordered is not None:
+            return reordered
+    return Tier1(problem, _first_valid(problem, (packing, *followed)), outcomes)
 
 
 def _is_cheapest_for_one(problem: Problem, packing: Packing) -> bool:
     """Whether one pod has the cheapest offering that holds it, with all its preferences: nothing is better."""
-    if problem.total != 1 or packing.left or packing.unkept or packing.given_up or problem.diversity is not None:
+    if problem.total != 1 or packing.left or packing.violated_count or packing.relaxed or problem.diversity is not None:
         return False
-    fitting = problem.menu.prices[fitting_offerings(problem, problem.first_asks[0])]
-    return bool(len(fitting)) and packing.cost <= float(fitting.min()) and packing.steady
+    fitting = problem.frontier.prices[fitting_offerings(problem, problem.first_requests[0])]
+    return bool(len(fitting)) and packing.cost <= float(fitting.min()) and packing.order_independent
 
 
-def _patient(problem: Problem, packing: Packing, outcomes: Sequence[Outcome]) -> Begun | None:
+def _with_owners_first(problem: Problem, packing: Packing, outcomes: Sequence[Outcome]) -> Tier1 | None:
     """The quick answer where those that a spread only counts come after its owners; None if it is none the better.
 
     Where not all of them can, the reference may still have found an order: the verifier says whether it has.
     """
-    patient = Problem(problem.snapshot, owners_first=True)
-    patient.yardstick = problem.yardstick
-    _put_last(patient)
-    before, followed = carried(packing, patient), following(patient, outcomes)
-    best = _holding(patient, (quick(patient, known=[before, *followed]), before, *followed))
+    reordered = Problem(problem.snapshot, owners_first=True)
+    reordered.baseline = problem.baseline
+    _put_last(reordered)
+    before, followed = carried(packing, reordered), as_packings(reordered, outcomes)
+    best = _first_valid(reordered, (quick(reordered, known=[before, *followed]), before, *followed))
     if best.rank >= packing.rank:
         return None
-    return Begun(patient, best, outcomes)
+    return Tier1(reordered, best, outcomes)
 
 
 def _put_last(problem: Problem) -> None:
     """Of pods that are alike, those go short that the reference leaves out, in most of its ways first."""
-    names = problem.yardstick.names if problem.yardstick is not None else {}
+    names = problem.baseline.names if problem.baseline is not None else {}
     for one in problem.classes if names else ():
         one.pods.sort(key=lambda name: names.get(name, 0))
 
 
-def _holding(problem: Problem, packings: Iterable[Packing]) -> Packing:
+def _first_valid(problem: Problem, packings: Iterable[Packing]) -> Packing:
     """The best packing that the verifier has nothing against.
 
     It is asked where the order of pods decides, and where limits might leave too little of the variety asked for.
@@ -184,14 +193,14 @@ def _holding(problem: Problem, packings: Iterable[Packing]) -> Packing:
     every = [*packings]
     every += [each.cautious for each in every if each.cautious is not None]
     ranked = sorted(every, key=_rank)
-    return next((each for each in ranked if _holds(problem, each)), ranked[-1])
+    return next((each for each in ranked if _is_valid(problem, each)), ranked[-1])
 
 
-def _holds(problem: Problem, packing: Packing) -> bool:
+def _is_valid(problem: Problem, packing: Packing) -> bool:
     if not few(problem):
         return True
     choosy = bool(problem.binding) and problem.diversity is not None
-    if not (choosy or problem.owners_first) and packing.steady:
+    if not (choosy or problem.owners_first) and packing.order_independent:
         return True
     return not verify(plan_of(problem, packing), problem.snapshot)
 
@@ -200,22 +209,22 @@ def _rank(packing: Packing) -> tuple[float, ...]:
     return packing.rank
 
 
-def _bettered(begun: Begun, seed: int, deadline: float, spent: float, optimiser: Optimiser | None) -> Plan:
+def _tier2(tier1: Tier1, seed: int, deadline: float, spent: float, optimiser: Optimiser | None) -> Plan:
     """The best plan found in time, starting from the quick answer."""
     from dovetail.planner.optimise.improve import better
 
-    problem, first, outcomes = begun
+    problem, first, outcomes = tier1
     if first.is_free:
         return _bounded(problem, first, 0.0)
     found = (optimiser or better)(problem, first, seed, deadline, spent)
-    packing = _holding(problem, (found.packing, first))
+    packing = _first_valid(problem, (found.packing, first))
     bound = found.bound if packing.left == found.packing.left else _floor(problem, packing)
     plan = _bounded(problem, packing, bound)
-    if problem.yardstick is None or _zones(plan) >= problem.yardstick.zones:
+    if problem.baseline is None or _zones(plan) >= problem.baseline.zones:
         return plan
-    followed = [each for each in following(problem, outcomes) if each.left == packing.left]
+    followed = [each for each in as_packings(problem, outcomes) if each.left == packing.left]
     for each in (found.packing, *sorted(followed, key=_rank)[:1]):
-        if each.left == packing.left and _zones(plan) < problem.yardstick.zones:
+        if each.left == packing.left and _zones(plan) < problem.baseline.zones:
             plan = _wider(problem, plan, each, bound)
     return plan
 
@@ -237,7 +246,7 @@ def _bounded(problem: Problem, packing: Packing, bound: float | None) -> Plan:
 
 def _wider(problem: Problem, plan: Plan, packing: Packing, bound: float | None) -> Plan:
     """The plan, or that of another packing where that lacks nothing and reaches more zones."""
-    if packing.lacking or not _holds(problem, packing):
+    if packing.falls_short or not _is_valid(problem, packing):
         return plan
     other = _bounded(problem, packing, bound)
     return other if _zones(other) > _zones(plan) else plan
@@ -256,10 +265,10 @@ def quick(problem: Problem, known: Sequence[Packing] = ()) -> Packing:
 
     `known` are packings found otherwise.
     """
-    return _thorough(problem, min((*known, _brief(problem)), key=_rank))
+    return _try_more(problem, min((*known, _try_portfolio(problem)), key=_rank))
 
 
-def _brief(problem: Problem, tried: Mapping[Strategy, Packing] = NOTHING_TRIED) -> Packing:
+def _try_portfolio(problem: Problem, tried: Mapping[Strategy, Packing] = NOTHING_TRIED) -> Packing:
     """The best of the packings that are tried in any case, of which some may have been `tried` already."""
     first = _strategies(problem)
     best = min((tried.get(strategy) or pack(problem, strategy) for strategy in first), key=_rank)
@@ -268,11 +277,11 @@ def _brief(problem: Problem, tried: Mapping[Strategy, Packing] = NOTHING_TRIED) 
     return best
 
 
-def _thorough(problem: Problem, best: Packing) -> Packing:
+def _try_more(problem: Problem, best: Packing) -> Packing:
     """More ways if a packing leaves somebody out who might have a place, and machines filled alike."""
-    if _short_of(problem, best):
-        best = _short(problem, best, _strategies(problem), _SHORT if few(problem) else _SHORT[:_BRIEF])
-    return _evened(problem, best)
+    if _lacks_feasible_pod(problem, best):
+        best = _try_shortage_portfolio(problem, best, _strategies(problem), _SHORT if few(problem) else _SHORT[:_BRIEF])
+    return _round_relaxation(problem, best)
 
 
 def _strategies(problem: Problem) -> tuple[Strategy, ...]:
@@ -281,14 +290,14 @@ def _strategies(problem: Problem) -> tuple[Strategy, ...]:
     return _FIRST if len(problem.classes) <= _ALIKE else _MOTLEY_FEW
 
 
-def _short_of(problem: Problem, packing: Packing) -> bool:
+def _lacks_feasible_pod(problem: Problem, packing: Packing) -> bool:
     """Whether somebody has no place who might have one."""
-    return any(not hopeless(problem, problem.classes[index]) for index in packing.left)
+    return any(not is_infeasible(problem, problem.classes[index]) for index in packing.left)
 
 
-def _evened(problem: Problem, best: Packing) -> Packing:
+def _round_relaxation(problem: Problem, best: Packing) -> Packing:
     """Where no pod looks at another, several machines are filled alike at the relaxation's proportions."""
-    if problem.cells or len(best.board.bought()) < 2 or not pourable(problem) or len(problem.classes) > _MOTLEY:
+    if problem.counters or len(best.state.new_nodes()) < 2 or not can_relax(problem) or len(problem.classes) > _MOTLEY:
         return best
     from dovetail.planner.optimise.rounding import COARSE, rounded
 
@@ -296,22 +305,24 @@ def _evened(problem: Problem, best: Packing) -> Packing:
     return best if other is None else min((best, other), key=_rank)
 
 
-def _short(problem: Problem, best: Packing, first: Sequence[Strategy], more: Sequence[Strategy]) -> Packing:
+def _try_shortage_portfolio(
+    problem: Problem, best: Packing, first: Sequence[Strategy], more: Sequence[Strategy]
+) -> Packing:
     """There is not enough for all: then priority decides, and after it the order Karpenter takes pods in.
 
     Whoever would have a place if pods were taken one by one in that order has one; beside them as many as possible.
     """
-    guide, yardstick = pack(problem, _GUIDE), problem.yardstick
+    guide, baseline = pack(problem, _GUIDE), problem.baseline
 
     def merit(each: Packing) -> tuple[object, ...]:
         left = each.left
-        missing = (each.missing(guide),) if yardstick is None else (yardstick.short(left), yardstick.missing(left))
-        return (*missing, each.fault, each.shortfall(problem), each.rank)
+        missing = (each.missing(guide),) if baseline is None else (baseline.short(left), baseline.missing(left))
+        return (*missing, each.baseline_deficit, each.shortfall(problem), each.rank)
 
     best, begin = min(best, guide, key=merit), problem.work
     for strategy in more:
         spent, missing = problem.work - begin, merit(best)[0]
-        if spent > (_MISSING_WORK if missing else _SHORT_WORK) or not _short_of(problem, best):
+        if spent > (_MISSING_WORK if missing else _SHORT_WORK) or not _lacks_feasible_pod(problem, best):
             break
         best = min(best, pack(problem, strategy), key=merit)
     hints = hints_for(problem, best.left)

@@ -43,14 +43,14 @@ class _Sort:
         self.keys.insert(target, self.keys.pop(source))
         self.items.insert(target, self.items.pop(source))
 
-    def run(self, start: int, end: int, patience: int) -> None:
+    def run(self, start: int, end: int, clock_slack: int) -> None:
         """Sort a stretch. `patience` is how many lopsided cuts are borne; what comes after that is not retraced."""
         balanced = parted = True
-        while end - start > _SHORT and patience:
+        while end - start > _SHORT and clock_slack:
             length = end - start
             if not balanced:
                 self._scatter(start, length)
-                patience -= 1
+                clock_slack -= 1
             pivot, swaps = self._pivot(start, length)
             if swaps == _SHORT:
                 self.keys[start:end] = self.keys[start:end][::-1]
@@ -64,10 +64,10 @@ class _Sort:
             middle, parted = self._cut(start, end, pivot)
             balanced = min(middle - start, end - middle) >= length // 8
             if middle - start < end - middle:
-                self.run(start, middle, patience)
+                self.run(start, middle, clock_slack)
                 start = middle + 1
             else:
-                self.run(middle + 1, end, patience)
+                self.run(middle + 1, end, clock_slack)
                 end = middle
         keys, items = self.keys, self.items
         order = sorted(range(start, end), key=keys.__getitem__)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
-from dovetail.planner.baseline.topology import Tally, bits
+from dovetail.planner.baseline.topology import TopologyCounts, bits
 from dovetail.planner.offerings.alternatives import capacity_at_most, largest_capacity
-from dovetail.planner.offerings.catalog import Columns, lowest
+from dovetail.planner.offerings.catalog import OfferingCatalog, lowest
 from dovetail.planner.offerings.open_labels import RESERVATION
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.min_values import various
-from dovetail.planner.problem.request import Ask
-from dovetail.planner.problem.topology_counters import Cell, tolerated
+from dovetail.planner.problem.request import PlacementRequest
+from dovetail.planner.problem.topology_counters import TopologyCounter, tolerated
 from dovetail.planner.requirements import Term, holds
 
 _NONE: frozenset[str] = frozenset()
@@ -24,22 +24,25 @@ _NONE: frozenset[str] = frozenset()
 class Step:
     """A pod class at one point of its way down: one required term, and a rung of its ladder."""
 
-    __slots__ = ("ask", "mask", "narrow", "nodes", "rung", "size", "strict")
+    __slots__ = ("level_index", "mask", "narrow", "nodes", "request", "size", "strict")
 
-    def __init__(self, market: Market, ask: Ask, rung: int, term: Term, required: Term) -> None:
-        problem, columns = market.problem, market.columns
-        self.ask = ask
-        self.rung = rung
-        self.mask = (ask.mask | market.used_up_for(ask)) & columns.term(term)
-        self.nodes = ask.nodes
-        if len(ask.level.terms) > 1 and problem.nodes:
-            self.nodes = ask.nodes & problem.passing((term,))
-        self.size = (id(ask.steps), self.mask)
+    def __init__(
+        self, context: ClaimContext, request: PlacementRequest, level_index: int, term: Term, required: Term
+    ) -> None:
+        problem, catalog = context.problem, context.catalog
+        self.request = request
+        self.level_index = level_index
+        self.mask = (request.mask | context.used_up_for(request)) & catalog.term(term)
+        self.nodes = request.nodes
+        if len(request.level.terms) > 1 and problem.nodes:
+            self.nodes = request.nodes & problem.passing((term,))
+        self.size = (id(request.steps), self.mask)
         """What decides whether some machine holds the pod; steps that have it in common share the answer."""
         self.strict = [
-            _among(axis.key, named, required) for axis, named in zip(problem.axes, market.tally.named, strict=True)
+            _among(topology_key.key, named, required)
+            for topology_key, named in zip(problem.topology_keys, context.topology_counts.named, strict=True)
         ]
-        self.narrow = market.narrowed_by(term)
+        self.narrow = context.narrowed_by(term)
 
 
 class Claim:
@@ -74,59 +77,62 @@ class Deferred(Exception):
     """Reserved capacity would do, and none can be kept for the claim now: nothing else is tried for the pod."""
 
 
-class Market:
+class ClaimContext:
     """What claims share: the columns, the reservations not yet kept for anybody, what the pools may still buy."""
 
-    def __init__(self, problem: Problem, tally: Tally) -> None:
+    def __init__(self, problem: Problem, topology_counts: TopologyCounts) -> None:
         self.problem = problem
-        self.columns: Columns = problem.columns
-        self.tally = tally
+        self.catalog: OfferingCatalog = problem.catalog
+        self.topology_counts = topology_counts
         self.left = dict(problem.reservations)
         self.limits = [dict(each) for each in problem.limits]
-        of_name = {name: self.columns.by_label(RESERVATION).get(name, 0) & self.columns.reserved for name in self.left}
+        of_name = {name: self.catalog.by_label(RESERVATION).get(name, 0) & self.catalog.reserved for name in self.left}
         self._of_reservation = {name: mask for name, mask in of_name.items() if self.left[name]}
-        self._unreserved = self.columns.everything & ~self.columns.reserved
+        self._unreserved = self.catalog.everything & ~self.catalog.reserved
         self._used_up = _offered(problem, _union(mask for name, mask in of_name.items() if not self.left[name]))
         """Reservations that are used up cannot be had, but the reference counts them for the variety that is asked."""
         self._in_domains: dict[tuple[int, int], int] = {}
-        self._sizes = [self.columns.steps(name) for name in problem.dims]
+        self._sizes = [self.catalog.steps(name) for name in problem.dims]
         self._seen: dict[int, int] = {}
 
-    def used_up_for(self, ask: Ask) -> int:
+    def used_up_for(self, request: PlacementRequest) -> int:
         """The columns of reservations without a machine left that a pod would accept."""
         if not self._used_up:
             return 0
-        borne = tolerated(self.columns, ask.cls.shape.tolerations, ask.level.bears_prefer)
-        return self._used_up & borne & self.columns.any_term(ask.cls.storage.alternatives)
+        borne = tolerated(self.catalog, request.cls.shape.tolerations, request.level.bears_prefer)
+        return self._used_up & borne & self.catalog.any_term(request.cls.storage.alternatives)
 
     def narrowed_by(self, term: Term) -> list[int | None]:
         """The domains on every axis that a term allows; None where it says nothing."""
         keys = {each[0] for each in term}
         return [
-            _among(axis.key, named, term) if axis.key in keys else None
-            for axis, named in zip(self.problem.axes, self.tally.named, strict=True)
+            _among(topology_key.key, named, term) if topology_key.key in keys else None
+            for topology_key, named in zip(self.problem.topology_keys, self.topology_counts.named, strict=True)
         ]
 
-    def within(self, axis: int, domains: int) -> int:
+    def within(self, topology_key: int, domains: int) -> int:
         """The columns that lie in some domains of an axis."""
-        known = self._in_domains.get((axis, domains))
+        known = self._in_domains.get((topology_key, domains))
         if known is None:
-            where, values = self.columns.by_label(self.problem.axes[axis].key), self.problem.axes[axis].values
+            where, values = (
+                self.catalog.by_label(self.problem.topology_keys[topology_key].key),
+                self.problem.topology_keys[topology_key].values,
+            )
             known = 0
             for at, value in enumerate(values):
                 if domains >> at & 1:
                     known |= where.get(value, 0)
-            self._in_domains[axis, domains] = known
+            self._in_domains[topology_key, domains] = known
         return known
 
     def change(self, claim: Claim, step: Step) -> Change | None:
         """What the claim would be with the pod; None if it cannot take it. May be deferred."""
-        ask = step.ask
-        if not self.tally.host_admits(ask, claim.number):
+        request = step.request
+        if not self.topology_counts.host_admits(request, claim.number):
             return None
         mask = claim.mask & step.mask
         if mask:
-            for dim, amount in ask.steps:
+            for dim, amount in request.steps:
                 levels, masks = self._sizes[dim]
                 mask &= masks[bisect_left(levels, claim.used[dim] + amount)]
                 if not mask:
@@ -134,20 +140,20 @@ class Market:
         if not mask:
             claim.dead.add(step.size)
             return None
-        for dim, more in self.brought(claim, ask) if ask.shared else ():
+        for dim, more in self.brought(claim, request) if request.shared else ():
             levels, masks = self._sizes[dim]
-            mask &= masks[bisect_left(levels, claim.used[dim] + int(ask.request[dim]) + more)]
+            mask &= masks[bisect_left(levels, claim.used[dim] + int(request.amounts[dim]) + more)]
         if not mask:
             return None
-        for volumes in ask.cls.storage.alternatives:
-            found = self._narrowed(claim, step, mask & self.columns.term(volumes), volumes)
+        for volumes in request.cls.storage.alternatives:
+            found = self._narrowed(claim, step, mask & self.catalog.term(volumes), volumes)
             if found is not None:
                 return found
         return None
 
-    def brought(self, claim: Claim, ask: Ask) -> tuple[tuple[int, int], ...]:
+    def brought(self, claim: Claim, request: PlacementRequest) -> tuple[tuple[int, int], ...]:
         """What a pod takes of a claim by shared volumes that nobody has brought there yet."""
-        return self.problem.sharing.amounts(ask.shared & ~claim.attached)
+        return self.problem.sharing.amounts(request.shared & ~claim.attached)
 
     def _narrowed(self, claim: Claim, step: Step, mask: int, volumes: Term) -> Change | None:
         open_to = list(claim.domains)
@@ -156,7 +162,7 @@ class Market:
                 before = open_to[at]
                 if each is not None:
                     open_to[at] = each if before is None else before & each
-        domains = self.tally.domains(step.ask, step.strict, open_to) if mask else None
+        domains = self.topology_counts.domains(step.request, step.strict, open_to) if mask else None
         if domains is None:
             return None
         for at, chosen in enumerate(domains):
@@ -167,7 +173,7 @@ class Market:
         return Change(mask, domains, self._reservations(claim, mask))
 
     def _diverse(self, pool: int, mask: int) -> bool:
-        return various(self.columns, mask, self.problem.min_values.get(pool, ()))
+        return various(self.catalog, mask, self.problem.min_values.get(pool, ()))
 
     def _reservations(self, claim: Claim, mask: int) -> frozenset[str]:
         """The reservations to keep for the claim: all that it might use and that are not kept for others.
@@ -188,75 +194,75 @@ class Market:
         for name in claim.reserved - change.reserved:
             self.left[name] += 1
         claim.mask, claim.domains, claim.reserved = change.mask, change.domains, change.reserved
-        for dim, amount in (*step.ask.steps, *self.brought(claim, step.ask)):
+        for dim, amount in (*step.request.steps, *self.brought(claim, step.request)):
             claim.used[dim] += amount
-        claim.attached |= step.ask.shared
-        members = (*step.ask.ties.host_members, *step.ask.ties.domain_members)
-        seen = [cell for cell in members if cell.everywhere or not claim.mask & ~self._counted(cell)]
-        self.tally.record(step.ask, claim.number, claim.domains, seen)
+        claim.attached |= step.request.shared
+        members = (*step.request.topology.host_members, *step.request.topology.domain_members)
+        seen = [counter for counter in members if counter.everywhere or not claim.mask & ~self._counted(counter)]
+        self.topology_counts.record(step.request, claim.number, claim.domains, seen)
 
-    def _counted(self, cell: Cell) -> int:
+    def _counted(self, counter: TopologyCounter) -> int:
         """The columns on which a group counts pods."""
-        if cell.counted_columns is None:
-            return self.columns.everything
-        known = self._seen.get(cell.index)
+        if counter.counted_offerings is None:
+            return self.catalog.everything
+        known = self._seen.get(counter.index)
         if known is None:
-            known = self._seen[cell.index] = self.columns.mask(cell.counted_columns.tolist())
+            known = self._seen[counter.index] = self.catalog.mask(counter.counted_offerings.tolist())
         return known
 
     # -- limits -------------------------------------------------------------------------------------------------
 
-    def buyable(self, pool: int) -> int:
+    def launchable(self, pool: int) -> int:
         """The columns of a pool that its limits still allow."""
-        mask = self.columns.of_pool[pool] & (self.columns.available | self._used_up)
+        mask = self.catalog.of_pool[pool] & (self.catalog.available | self._used_up)
         for name, left in self.limits[pool].items():
             if name == "nodes":
                 mask = mask if left > 0 else 0
             else:
-                mask &= capacity_at_most(self.columns, name, left)
+                mask &= capacity_at_most(self.catalog, name, left)
         return mask
 
     def charge(self, claim: Claim) -> None:
         """A new claim counts as the largest machine that it might become."""
         left: dict[str, int] = self.limits[claim.pool]
         for name in left:
-            left[name] -= 1 if name == "nodes" else largest_capacity(self.columns, claim.mask, name)
+            left[name] -= 1 if name == "nodes" else largest_capacity(self.catalog, claim.mask, name)
 
     def final(self, claim: Claim) -> int:
         """What the claim is in the end: reserved machines where some are kept for it, else the others."""
         if claim.reserved:
             return claim.mask & _union(self._of_reservation[name] for name in claim.reserved)
-        return claim.mask & ~self.columns.reserved
+        return claim.mask & ~self.catalog.reserved
 
     def price(self, claim: Claim) -> float:
-        return float(self.columns.prices[lowest(self.final(claim))])
+        return float(self.catalog.prices[lowest(self.final(claim))])
 
 
-def open_domains(market: Market, pool: int) -> list[int | None]:
+def open_domains(context: ClaimContext, pool: int) -> list[int | None]:
     """The domains that a pool's own requirements leave on every axis; None where it says nothing."""
     found: list[int | None] = []
-    template = market.problem.pools[pool]
+    template = context.problem.pools[pool]
     given: Mapping[str, str] = template.labels
-    for axis, named in zip(market.problem.axes, market.tally.named, strict=True):
+    for topology_key, named in zip(context.problem.topology_keys, context.topology_counts.named, strict=True):
         rules = [
             (each.key, each.operator, each.values)
             for each in template.requirements
-            if each.key == axis.key and each.operator == "In"
+            if each.key == topology_key.key and each.operator == "In"
         ]
-        if axis.key in given:
-            found.append(bits(at for at, value in enumerate(named) if value == given[axis.key]))
+        if topology_key.key in given:
+            found.append(bits(at for at, value in enumerate(named) if value == given[topology_key.key]))
         else:
-            found.append(_among(axis.key, named, tuple(rules)) if rules else None)
+            found.append(_among(topology_key.key, named, tuple(rules)) if rules else None)
     return found
 
 
 def _offered(problem: Problem, mask: int) -> int:
     """The columns of a mask whose offerings are there, whether or not any machine is left of them."""
     gone, found = problem.snapshot.unavailable, 0
-    for column in problem.columns.listed(mask):
-        offer = column.offering
-        if offer.available and (column.type.name, offer.zone, offer.capacity_type) not in gone:
-            found |= 1 << column.index
+    for offering in problem.catalog.listed(mask):
+        offer = offering.offering
+        if offer.available and (offering.type.name, offer.zone, offer.capacity_type) not in gone:
+            found |= 1 << offering.index
     return found
 
 

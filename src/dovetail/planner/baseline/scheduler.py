@@ -14,17 +14,17 @@ import msgspec
 import numpy as np
 
 from dovetail.planner.baseline.go_sort import go_sort
-from dovetail.planner.baseline.node_claim import Claim, Deferred, Market, Step, open_domains
-from dovetail.planner.baseline.topology import Place, Tally
+from dovetail.planner.baseline.node_claim import Claim, ClaimContext, Deferred, Step, open_domains
+from dovetail.planner.baseline.topology import Place, TopologyCounts
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import PodClass, pod_key
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 
 
 class Placed(msgspec.Struct, frozen=True):
     """A pod of a class that found its place, on which rung of its ladder."""
 
-    ask: Ask
+    request: PlacementRequest
     place: Place
 
 
@@ -42,16 +42,18 @@ class Outcome(msgspec.Struct, frozen=True):
     price: float
 
 
-class Greedy:
+class SchedulerSimulation:
     """One run over a problem. `turn` decides what the reference leaves to chance: ties of domains.
 
     What does not depend on it is taken over from a run `before`.
     """
 
-    def __init__(self, problem: Problem, turn: int = 0, before: Greedy | None = None) -> None:
+    def __init__(self, problem: Problem, turn: int = 0, before: SchedulerSimulation | None = None) -> None:
         self.problem = problem
-        self.tally: Tally = Tally(problem, turn, before.tally if before is not None else None)
-        self.market = Market(problem, self.tally)
+        self.topology_counts: TopologyCounts = TopologyCounts(
+            problem, turn, before.topology_counts if before is not None else None
+        )
+        self.context = ClaimContext(problem, self.topology_counts)
         self.free, self.attached = problem.free.copy(), dict(problem.attached)
         initialised = [(not node.initialized, node.name) for node in problem.nodes]
         self.rows = np.array(sorted(range(len(initialised)), key=initialised.__getitem__), dtype=np.int64)
@@ -62,7 +64,7 @@ class Greedy:
         if before is not None:
             self.steps, self.queue = before.steps, before.queue
         else:
-            self.steps = {one.index: list(_steps(self.market, one)) for one in problem.classes if not one.error}
+            self.steps = {one.index: list(_steps(self.context, one)) for one in problem.classes if not one.error}
             self.queue = _queue(problem)
         self.claims: list[Claim] = []
         self.loads: list[int] = []
@@ -84,88 +86,92 @@ class Greedy:
                 idle = 0
         for one, _ in queue:
             left[one.index] = left.get(one.index, 0) + 1
-        masks = {claim.number: self.market.final(claim) for claim in self.claims}
-        price = sum(self.market.price(claim) for claim in self.claims)
+        masks = {claim.number: self.context.final(claim) for claim in self.claims}
+        price = sum(self.context.price(claim) for claim in self.claims)
         wide = {claim.number: claim.mask for claim in self.claims}
         return Outcome(self.placed, masks, wide, left, frozenset(name for _, name in queue), price)
 
     def _try(self, one: PodClass) -> bool:
         try:
             return any(
-                self._there(step) or self._claimed(step) or self._bought(step) for step in self.steps.get(one.index, ())
+                self._there(step) or self._claimed(step) or self._add_to_new_claim(step)
+                for step in self.steps.get(one.index, ())
             )
         except Deferred:
             return False
 
     def _there(self, step: Step) -> bool:
-        ask = step.ask
+        request = step.request
         if not len(self.rows):
             return False
         ok = step.nodes.copy()
-        for dim, amount in ask.steps:
+        for dim, amount in request.steps:
             ok &= self.free[dim] >= amount
         for row in self.rows[ok[self.rows]].tolist():
-            lying = [int(axis.nodes[row]) for axis in self.problem.axes]
+            lying = [int(topology_key.nodes[row]) for topology_key in self.problem.topology_keys]
             domains: list[int | None] = [1 << at if at >= 0 else 0 for at in lying]
-            brought = self.problem.sharing.amounts(ask.shared & ~self.attached.get(row, 0))
-            if any(self.free[dim, row] < ask.request[dim] + more for dim, more in brought):
+            brought = self.problem.sharing.amounts(request.shared & ~self.attached.get(row, 0))
+            if any(self.free[dim, row] < request.amounts[dim] + more for dim, more in brought):
                 continue
-            if self.tally.host_admits(ask, row) and self.tally.domains(ask, step.strict, domains) is not None:
-                self.free[:, row] -= ask.request
+            if (
+                self.topology_counts.host_admits(request, row)
+                and self.topology_counts.domains(request, step.strict, domains) is not None
+            ):
+                self.free[:, row] -= request.amounts
                 for dim, more in brought:
                     self.free[dim, row] -= more
-                self.attached[row] = self.attached.get(row, 0) | ask.shared
-                members = (*ask.ties.host_members, *ask.ties.domain_members)
-                seen = [cell for cell in members if cell.counted_nodes is None or cell.counted_nodes[row]]
-                self.tally.record(ask, row, domains, seen)
-                self.placed.append(Placed(ask, row))
+                self.attached[row] = self.attached.get(row, 0) | request.shared
+                members = (*request.topology.host_members, *request.topology.domain_members)
+                seen = [counter for counter in members if counter.counted_nodes is None or counter.counted_nodes[row]]
+                self.topology_counts.record(request, row, domains, seen)
+                self.placed.append(Placed(request, row))
                 return True
         return False
 
     def _claimed(self, step: Step) -> bool:
         go_sort(self.loads, self.claims)
-        closed = self.tally.closed_hosts(step.ask)
+        closed = self.topology_counts.closed_hosts(step.request)
         for at, claim in enumerate(self.claims):
             if claim.number in closed or step.size in claim.dead:
                 continue
             try:
-                change = self.market.change(claim, step)
+                change = self.context.change(claim, step)
             except Deferred:
                 continue
             if change is not None:
-                self.market.add(claim, step, change)
+                self.context.add(claim, step, change)
                 self.loads[at] += 1
-                self.placed.append(Placed(step.ask, claim.number))
+                self.placed.append(Placed(step.request, claim.number))
                 return True
         return False
 
-    def _bought(self, step: Step) -> bool:
+    def _add_to_new_claim(self, step: Step) -> bool:
         for pool in self.pools:
-            mask = self.market.buyable(pool)
-            claim = Claim(-1 - len(self.claims), pool, mask, open_domains(self.market, pool), len(self.problem.dims))
-            change = self.market.change(claim, step) if mask else None
+            mask = self.context.launchable(pool)
+            claim = Claim(-1 - len(self.claims), pool, mask, open_domains(self.context, pool), len(self.problem.dims))
+            change = self.context.change(claim, step) if mask else None
             if change is not None:
                 self.claims.append(claim)
                 self.loads.append(1)
-                self.market.add(claim, step, change)
-                self.market.charge(claim)
-                self.placed.append(Placed(step.ask, claim.number))
+                self.context.add(claim, step, change)
+                self.context.charge(claim)
+                self.placed.append(Placed(step.request, claim.number))
                 return True
         return False
 
 
-def _steps(market: Market, one: PodClass) -> Iterable[Step]:
+def _steps(context: ClaimContext, one: PodClass) -> Iterable[Step]:
     """The ways down: required terms are dropped one by one before anything soft is, and the last one stays."""
-    problem, required = market.problem, one.shape.required
+    problem, required = context.problem, one.shape.required
     for at, term in enumerate(required[:-1]):
-        yield Step(market, problem.ask(one, 0), 0, _joined(one, 0, at), term)
-    for rung in range(len(one.levels)):
-        yield Step(market, problem.ask(one, rung), rung, _joined(one, rung, -1), required[-1])
+        yield Step(context, problem.request(one, 0), 0, _joined(one, 0, at), term)
+    for level_index in range(len(one.levels)):
+        yield Step(context, problem.request(one, level_index), level_index, _joined(one, level_index, -1), required[-1])
 
 
-def _joined(one: PodClass, rung: int, at: int) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+def _joined(one: PodClass, level_index: int, at: int) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
     """A required term with the wish of a rung; equal ones are told once, so the last may stand for others."""
-    terms = one.levels[rung].terms
+    terms = one.levels[level_index].terms
     return terms[at] if at < len(terms) else terms[-1]
 
 

@@ -13,21 +13,21 @@ from operator import and_
 
 import numpy as np
 
-from dovetail.planner.baseline.scheduler import Greedy, Outcome, Placed
+from dovetail.planner.baseline.scheduler import Outcome, Placed, SchedulerSimulation
 from dovetail.planner.offerings.alternatives import largest_capacity
 from dovetail.planner.offerings.catalog import Bools, Ints, lowest
 from dovetail.planner.packing.attachments import load_of
-from dovetail.planner.packing.objective import Way, Yardstick
+from dovetail.planner.packing.objective import Baseline, BaselineRun
 from dovetail.planner.packing.pack import Packing
 from dovetail.planner.packing.packer import Packer
 from dovetail.planner.packing.resize import shrink
-from dovetail.planner.packing.state import Board
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.packing.topology_validation import hosts_sound, sound
-from dovetail.planner.packing.violated_preferences import lapses_on, unkept
+from dovetail.planner.packing.violated_preferences import violated_count, violated_on
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import PodClass
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 
 #: What the reference leaves to chance is decided in as many ways.
 _TURNS = 3
@@ -35,99 +35,102 @@ _TURNS = 3
 
 def outcomes_of(problem: Problem) -> list[Outcome]:
     """What the reference comes to, once for each way that chance has it; once where nothing is left to chance."""
-    first = Greedy(problem)
+    first = SchedulerSimulation(problem)
     outcome = first.run()
-    if not first.tally.left_to_chance:
+    if not first.topology_counts.left_to_chance:
         return [outcome]
-    return [outcome, *(Greedy(problem, turn, first).run() for turn in range(1, _TURNS))]
+    return [outcome, *(SchedulerSimulation(problem, turn, first).run() for turn in range(1, _TURNS))]
 
 
-def yardstick_of(problem: Problem, outcomes: Sequence[Outcome]) -> Yardstick:
+def baseline_of(problem: Problem, outcomes: Sequence[Outcome]) -> Baseline:
     """What no packing of the problem may be worse than."""
-    return Yardstick(
-        ways=tuple(Way(each.left, each.price, _unkept(problem, each), _zones(problem, each)) for each in outcomes),
+    return Baseline(
+        runs=tuple(
+            BaselineRun(each.left, each.price, _violated_count(problem, each), _zones(problem, each))
+            for each in outcomes
+        ),
         names=Counter(name for each in outcomes for name in each.names),
     )
 
 
-def following(problem: Problem, outcomes: Sequence[Outcome]) -> list[Packing]:
+def as_packings(problem: Problem, outcomes: Sequence[Outcome]) -> list[Packing]:
     """Packings that follow the reference, also where the problem is another one of the same snapshot."""
     never = reduce(and_, (Counter(each.left) for each in outcomes)) if outcomes else Counter[int]()
     return [_packing(problem, each, never) for each in outcomes]
 
 
-def _unkept(problem: Problem, outcome: Outcome) -> int:
-    return unkept(_replayed(problem, outcome, None)[0]) if problem.wishes else 0
+def _violated_count(problem: Problem, outcome: Outcome) -> int:
+    return violated_count(_replayed(problem, outcome, None)[0]) if problem.preferences else 0
 
 
 def _zones(problem: Problem, outcome: Outcome) -> int:
-    return len({problem.columns.rows[lowest(mask)].offering.zone for mask in outcome.masks.values()})
+    return len({problem.catalog.rows[lowest(mask)].offering.zone for mask in outcome.masks.values()})
 
 
 def _packing(problem: Problem, outcome: Outcome, never: Counter[int]) -> Packing:
     """A packing that follows the outcome, and one beside it that holds in whatever order pods arrive."""
-    loose = _followed(problem, outcome, never, lenient=True)
-    if sound(loose.board) and hosts_sound(loose.board):
+    loose = _followed(problem, outcome, never, ignore_counted=True)
+    if sound(loose.state) and hosts_sound(loose.state):
         return loose
-    return Packing(loose.board, loose.left, _followed(problem, outcome, never, lenient=False))
+    return Packing(loose.state, loose.left, _followed(problem, outcome, never, ignore_counted=False))
 
 
-def _followed(problem: Problem, outcome: Outcome, never: Counter[int], lenient: bool) -> Packing:
+def _followed(problem: Problem, outcome: Outcome, never: Counter[int], ignore_counted: bool) -> Packing:
     """The outcome as far as our rules allow; then those whom another outcome places, and those whom none does as far as
     that costs no wish that the reference keeps."""
-    board, refused = _replayed(problem, outcome, lenient)
+    state, refused = _replayed(problem, outcome, ignore_counted)
     left = refused + Counter(outcome.left)
-    packer = Packer(problem, Strategy(), board)
+    packer = Packer(problem, Strategy(), state)
     for index, count in sorted((left - never).items()):
         left[index] -= _placed(packer, problem.classes[index], count)
-    board = packer.board
+    state = packer.state
     for index in sorted(left & never):
-        board = _joined(board, left, index)
-    for at in board.bought():
-        if not board.contents[at]:
-            board.close(at)
-    shrink(board)
-    return Packing(board, +left)
+        state = _joined(state, left, index)
+    for at in state.new_nodes():
+        if not state.contents[at]:
+            state.close(at)
+    shrink(state)
+    return Packing(state, +left)
 
 
-def _joined(board: Board, left: Counter[int], index: int) -> Board:
+def _joined(state: PackingState, left: Counter[int], index: int) -> PackingState:
     """The board with as many more pods of a class as keep it from falling further behind the yardstick in wishes."""
-    one, yardstick = board.problem.classes[index], board.problem.yardstick
+    one, baseline = state.problem.classes[index], state.problem.baseline
     lot = left[index]
-    missed = yardstick.excess(lapses_on(board), left) if yardstick is not None else 0
+    missed = baseline.excess(violated_on(state), left) if baseline is not None else 0
     while lot:
-        packer = Packer(board.problem, Strategy(), board.clone())
+        packer = Packer(state.problem, Strategy(), state.clone())
         found = _placed(packer, one, lot)
         after = left - Counter({index: found})
-        if yardstick is not None and yardstick.excess(lapses_on(packer.board), after) > max(0, missed):
+        if baseline is not None and baseline.excess(violated_on(packer.state), after) > max(0, missed):
             lot //= 2
             continue
-        board, left[index] = packer.board, after[index]
+        state, left[index] = packer.state, after[index]
         lot = min(lot, left[index]) if found == lot else 0
-    return board
+    return state
 
 
 def _placed(packer: Packer, one: PodClass, count: int) -> int:
     """How many of some pods of a class find a place, on the highest rung that gives them one."""
     done = 0
-    for ask in packer.problem.rungs(one) if not one.error else ():
-        done += packer.place(ask, count - done) if done < count else 0
+    for request in packer.problem.levels_of(one) if not one.error else ():
+        done += packer.place(request, count - done) if done < count else 0
     return done
 
 
-def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple[Board, Counter[int]]:
+def _replayed(problem: Problem, outcome: Outcome, ignore_counted: bool | None) -> tuple[PackingState, Counter[int]]:
     """The board, and how many of each class it would not take where the reference had them.
 
     `lenient`: those that a spread only counts may come later; None: no rule is asked at all.
     """
-    board = Board(problem)
-    asks: dict[int, Counter[Ask]] = {place: Counter() for place in outcome.masks}
+    state = PackingState(problem)
+    placement_requests: dict[int, Counter[PlacementRequest]] = {place: Counter() for place in outcome.masks}
     for each in outcome.placed:
         if each.place < 0:
-            asks[each.place][each.ask] += 1
-    choosy = problem.diversity is not None and lenient is not None
+            placement_requests[each.place][each.request] += 1
+    choosy = problem.diversity is not None and ignore_counted is not None
     bins = {
-        place: _opened(board, mask, asks[place], outcome.wide[place] if choosy else None)
+        place: _opened(state, mask, placement_requests[place], outcome.wide[place] if choosy else None)
         for place, mask in outcome.masks.items()
     }
     waiting, before = outcome.placed, len(outcome.placed) + 1
@@ -135,67 +138,71 @@ def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple
         before, refused = len(waiting), list[Placed]()
         for each in waiting:
             at = each.place if each.place >= 0 else bins[each.place]
-            ask = each.ask if lenient is None else _admitted(problem, board, each.ask, at, lenient)
-            if at < 0 or ask is None:
+            request = (
+                each.request if ignore_counted is None else _admitted(problem, state, each.request, at, ignore_counted)
+            )
+            if at < 0 or request is None:
                 refused.append(each)
             else:
-                board.put(ask, at, 1)
+                state.put(request, at, 1)
         waiting = refused
-    return board, Counter(each.ask.cls.index for each in waiting)
+    return state, Counter(each.request.cls.index for each in waiting)
 
 
-def _admitted(problem: Problem, board: Board, ask: Ask, at: int, lenient: bool) -> Ask | None:
+def _admitted(
+    problem: Problem, state: PackingState, request: PlacementRequest, at: int, ignore_counted: bool
+) -> PlacementRequest | None:
     """The ask, or one that gives up more, of which one more pod may go onto a machine."""
-    rungs = range(ask.level.rung, len(ask.cls.levels)) if at >= 0 else ()
-    found = (problem.ask(ask.cls, rung) for rung in rungs)
-    return next((each for each in found if _admits(board, each, at, lenient)), None)
+    levels_of = range(request.level.level_index, len(request.cls.levels)) if at >= 0 else ()
+    found = (problem.request(request.cls, level_index) for level_index in levels_of)
+    return next((each for each in found if _admits(state, each, at, ignore_counted)), None)
 
 
-def _opened(board: Board, mask: int, asks: Counter[Ask], wide: int | None) -> int:
+def _opened(state: PackingState, mask: int, placement_requests: Counter[PlacementRequest], wide: int | None) -> int:
     """A machine on the cheapest column of the menu that a claim with these pods may be, charged for no more than it.
 
     `wide` are the columns that count for variety; None: that is not asked.
     """
-    problem = board.problem
-    load = load_of(problem, asks)
-    ok = problem.columns.bools(mask)[problem.menu.full]
+    problem = state.problem
+    load = load_of(problem, placement_requests)
+    ok = problem.catalog.bools(mask)[problem.frontier.full]
     if not ok.any():
-        ok = _as_good(problem, mask, asks, load)
+        ok = _as_good(problem, mask, placement_requests, load)
     if problem.diversity is not None and wide is not None and ok.any():
         for name in problem.binding:
-            largest = 1 if name == "nodes" else largest_capacity(problem.columns, wide, name)
-            ok &= problem.menu.limited[name] <= largest
-        ok = problem.diversity.holding(ok, asks, load.tolist())
-    return board.open(int(ok.argmax())) if ok.any() else -1
+            largest = 1 if name == "nodes" else largest_capacity(problem.catalog, wide, name)
+            ok &= problem.frontier.limited[name] <= largest
+        ok = problem.diversity.holding(ok, placement_requests, load.tolist())
+    return state.open(int(ok.argmax())) if ok.any() else -1
 
 
-def _as_good(problem: Problem, mask: int, asks: Counter[Ask], load: Ints) -> Bools:
+def _as_good(problem: Problem, mask: int, placement_requests: Counter[PlacementRequest], load: Ints) -> Bools:
     """The columns in the claim's domains that hold its pods, where the menu has better ones than the claim may be.
 
     Of several required terms the reference looks at one alone, and may rule out what another would allow.
     """
-    menu, chosen = problem.menu, problem.columns.bools(mask)
-    ok: Bools = np.isin(menu.pools, [each.pool for each in problem.columns.listed(mask)])
-    for ask in asks:
-        ok &= ask.columns
-    for axis, lying in zip(problem.axes, menu.domains, strict=True):
-        ok &= np.isin(lying, axis.columns[chosen])
-    ok &= (menu.capacity >= load[:, None]).all(axis=0)
+    frontier, chosen = problem.frontier, problem.catalog.bools(mask)
+    ok: Bools = np.isin(frontier.pools, [each.pool for each in problem.catalog.listed(mask)])
+    for request in placement_requests:
+        ok &= request.offerings
+    for topology_key, lying in zip(problem.topology_keys, frontier.domains, strict=True):
+        ok &= np.isin(lying, topology_key.offerings[chosen])
+    ok &= (frontier.capacity >= load[:, None]).all(axis=0)
     for name in problem.binding:
-        largest = 1 if name == "nodes" else largest_capacity(problem.columns, mask, name)
-        ok &= menu.limited[name] <= largest
+        largest = 1 if name == "nodes" else largest_capacity(problem.catalog, mask, name)
+        ok &= frontier.limited[name] <= largest
     return ok
 
 
-def _admits(board: Board, ask: Ask, at: int, lenient: bool) -> bool:
+def _admits(state: PackingState, request: PlacementRequest, at: int, ignore_counted: bool) -> bool:
     """Whether one more pod of the ask may go onto a machine, by every rule."""
-    if not board.holds(ask, at, 1):
+    if not state.holds(request, at, 1):
         return False
-    for key in ask.keys:
-        axis = board.axis_at[key]
-        if board.allowance(ask, axis, lenient)[board.domains[axis][at]] < 1:
+    for key in request.keys:
+        topology_key = state.key_index[key]
+        if state.allowance(request, topology_key, ignore_counted)[state.domains[topology_key][at]] < 1:
             return False
-    if not ask.ties.ruled and board.problem.diversity is None:
+    if not request.topology.ruled and state.problem.diversity is None:
         return True
-    bins, _ = board.shares(ask, np.array([at]), 1, lenient)
+    bins, _ = state.shares(request, np.array([at]), 1, ignore_counted)
     return len(bins) == 1

@@ -14,8 +14,8 @@ from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
 from dovetail.planner.offerings.open_labels import pool_clauses
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import PodClass
-from dovetail.planner.problem.request import Ask
-from dovetail.planner.problem.topology_counters import Axis, Cell, honoured
+from dovetail.planner.problem.request import PlacementRequest
+from dovetail.planner.problem.topology_counters import TopologyCounter, TopologyKey, honoured
 from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.requirements import bears, holds
 from dovetail.planner.snapshot import Pool
@@ -24,10 +24,10 @@ from dovetail.planner.snapshot import Pool
 Place = int
 
 
-class Tally:
+class TopologyCounts:
     """Counts of one run: pods that a group selects (members), and pods that hard anti-affinities belong to."""
 
-    def __init__(self, problem: Problem, turn: int = 0, before: Tally | None = None) -> None:
+    def __init__(self, problem: Problem, turn: int = 0, before: TopologyCounts | None = None) -> None:
         self._turn = self._draws = turn
         self.left_to_chance = False
         """Whether any domain was chosen among several with as few pods."""
@@ -36,111 +36,121 @@ class Tally:
         if before is not None:
             self.named, self._offered = before.named, before._offered
         else:
-            named = [[_named(pool, axis.key) for pool in problem.pools] for axis in problem.axes]
+            named = [
+                [_named(pool, topology_key.key) for pool in problem.pools] for topology_key in problem.topology_keys
+            ]
             self.named = [
-                [*axis.values, *sorted(set[str]().union(*each).difference(axis.values))]
-                for each, axis in zip(named, problem.axes, strict=True)
+                [*topology_key.values, *sorted(set[str]().union(*each).difference(topology_key.values))]
+                for each, topology_key in zip(named, problem.topology_keys, strict=True)
             ]
             self._offered = _offered(problem, named)
         """The domains on every axis; behind those for sale others that pools name: the reference sees them, empty."""
         self.everywhere = [(1 << len(every)) - 1 for every in self.named]
         self._unsold = [
-            bits(range(len(axis.values), len(every))) for every, axis in zip(self.named, problem.axes, strict=True)
+            bits(range(len(topology_key.values), len(every)))
+            for every, topology_key in zip(self.named, problem.topology_keys, strict=True)
         ]
         self._known = dict(self._offered)
-        self.axis_at = {axis.key: at for at, axis in enumerate(problem.axes)}
+        self.key_index = {topology_key.key: at for at, topology_key in enumerate(problem.topology_keys)}
         self._members: dict[int, dict[int, int]] = {}
         self._owners: dict[int, dict[int, int]] = {}
         self.feared = {group for one in problem.classes for group in one.levels[0].hard if group.kind == ANTI}
-        for group, cell in problem.cells.items():
-            self._members[cell.index] = _counted(cell.counts.tolist())
-            self._owners[cell.index] = _counted(cell.owners.tolist())
-            if self._owners[cell.index]:
+        for group, counter in problem.counters.items():
+            self._members[counter.index] = _counted(counter.counts.tolist())
+            self._owners[counter.index] = _counted(counter.owners.tolist())
+            if self._owners[counter.index]:
                 self.feared.add(group)
-            if not cell.host:
-                self._known[cell.index] |= bits(cell.there)
+            if not counter.host:
+                self._known[counter.index] |= bits(counter.there)
 
-    def host_admits(self, ask: Ask, place: Place) -> bool:
+    def host_admits(self, request: PlacementRequest, place: Place) -> bool:
         """Whether hostname rules let a pod onto a machine."""
-        for cell in ask.ties.host_owned:
-            here, mine = self._members[cell.index].get(place, 0), cell in ask.ties.own
-            if cell.kind == SPREAD and here + mine > cell.skew:
+        for counter in request.topology.host_owned:
+            here, mine = self._members[counter.index].get(place, 0), counter in request.topology.own
+            if counter.kind == SPREAD and here + mine > counter.skew:
                 return False
-            if cell.kind == ANTI and here:
+            if counter.kind == ANTI and here:
                 return False
-            if cell.kind == AFFINITY and not here and (not mine or self._members[cell.index]):
+            if counter.kind == AFFINITY and not here and (not mine or self._members[counter.index]):
                 return False
-        return not any(cell.kind == ANTI and self._owners[cell.index].get(place, 0) for cell in ask.ties.host_members)
+        return not any(
+            counter.kind == ANTI and self._owners[counter.index].get(place, 0)
+            for counter in request.topology.host_members
+        )
 
-    def closed_hosts(self, ask: Ask) -> set[Place]:
+    def closed_hosts(self, request: PlacementRequest) -> set[Place]:
         """Machines that hostname rules close to a pod, all at once; of those that are open `host_admits` knows more."""
         found: set[Place] = set()
-        for cell in ask.ties.host_owned:
-            counts, top = self._members[cell.index], cell.skew - (cell in ask.ties.own)
-            if cell.kind == SPREAD:
+        for counter in request.topology.host_owned:
+            counts, top = self._members[counter.index], counter.skew - (counter in request.topology.own)
+            if counter.kind == SPREAD:
                 found.update([place for place, here in counts.items() if here > top])
-            elif cell.kind == ANTI:
+            elif counter.kind == ANTI:
                 found.update(counts)
-        for cell in ask.ties.host_members:
-            if cell.kind == ANTI:
-                found.update(self._owners[cell.index])
+        for counter in request.topology.host_members:
+            if counter.kind == ANTI:
+                found.update(self._owners[counter.index])
         return found
 
-    def domains(self, ask: Ask, strict: list[int], open_to: list[int | None]) -> list[int | None] | None:
+    def domains(
+        self, request: PlacementRequest, strict: list[int], open_to: list[int | None]
+    ) -> list[int | None] | None:
         """What is left of a machine's domains on every axis with one more pod on it; None where a rule forbids it.
 
         `strict` are the domains that the pod's hard requirements allow. Every rule chooses on its own, among the
         domains the machine had before; rules that choose differently exclude each other.
         """
         found = list(open_to)
-        rules: list[tuple[Cell, bool]] = [(cell, True) for cell in ask.ties.domain_owned]
-        rules += [(cell, False) for cell in ask.ties.domain_members if cell.group in self.feared]
-        for cell, own in rules:
-            axis = self.axis_at[cell.group.key]
-            now = open_to[axis]
-            among = self.everywhere[axis] if now is None else now
-            chosen = self._owner(ask, cell, strict[axis], among) if own else self._unfeared(cell, among)
-            before = found[axis]
+        rules: list[tuple[TopologyCounter, bool]] = [(counter, True) for counter in request.topology.domain_owned]
+        rules += [(counter, False) for counter in request.topology.domain_members if counter.group in self.feared]
+        for counter, own in rules:
+            topology_key = self.key_index[counter.group.key]
+            now = open_to[topology_key]
+            among = self.everywhere[topology_key] if now is None else now
+            chosen = (
+                self._owner(request, counter, strict[topology_key], among) if own else self._unfeared(counter, among)
+            )
+            before = found[topology_key]
             left = chosen if before is None else chosen & before
             if not left:
                 return None
-            found[axis] = left
+            found[topology_key] = left
         return found
 
-    def _owner(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
-        if cell.kind == SPREAD:
-            return self._lowest(ask, cell, strict, among)
-        if cell.kind == ANTI:
-            return self._clear(self._members, cell, among & strict & self._known[cell.index])
-        counted = bits(self._members[cell.index])
+    def _owner(self, request: PlacementRequest, counter: TopologyCounter, strict: int, among: int) -> int:
+        if counter.kind == SPREAD:
+            return self._lowest(request, counter, strict, among)
+        if counter.kind == ANTI:
+            return self._clear(self._members, counter, among & strict & self._known[counter.index])
+        counted = bits(self._members[counter.index])
         if counted & strict & among:
             return counted & strict & among
-        if cell.group not in ask.cls.members or counted & strict:
+        if counter.group not in request.cls.members or counted & strict:
             return 0
-        found = strict & among & self._known[cell.index]
-        return self._begun(cell, found, strict & self._known[cell.index]) if found else 0
+        found = strict & among & self._known[counter.index]
+        return self._begun(counter, found, strict & self._known[counter.index]) if found else 0
 
-    def _begun(self, cell: Cell, here: int, anywhere: int) -> int:
+    def _begun(self, counter: TopologyCounter, here: int, anywhere: int) -> int:
         """Where the first of some pods that want to be together goes: a domain of the machine and, drawn again, any."""
-        return 1 << self._chosen(cell, places(here), {}) | 1 << self._chosen(cell, places(anywhere), {})
+        return 1 << self._chosen(counter, places(here), {}) | 1 << self._chosen(counter, places(anywhere), {})
 
-    def _lowest(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
+    def _lowest(self, request: PlacementRequest, counter: TopologyCounter, strict: int, among: int) -> int:
         """The domain with fewest pods among those that the skew allows."""
-        counts = self._members[cell.index]
-        universe = self._known[cell.index] | self._unsold[cell.place]
+        counts = self._members[counter.index]
+        universe = self._known[counter.index] | self._unsold[counter.place]
         universe |= bits(counts)  # where a pod is, there is a domain
         seen = [counts.get(at, 0) for at in places(universe & strict)]
-        least = min(seen) if seen and len(seen) >= cell.group.min_domains else 0
-        top = least + cell.skew - (cell.group in ask.cls.members)
+        least = min(seen) if seen and len(seen) >= counter.group.min_domains else 0
+        top = least + counter.skew - (counter.group in request.cls.members)
         allowed = [at for at in places(universe & among) if counts.get(at, 0) <= top]
         if not allowed:
             return 0
-        return 1 << self._chosen(cell, allowed, counts)
+        return 1 << self._chosen(counter, allowed, counts)
 
-    def _chosen(self, cell: Cell, domains: Iterable[int], counts: Mapping[int, int]) -> int:
+    def _chosen(self, counter: TopologyCounter, domains: Iterable[int], counts: Mapping[int, int]) -> int:
         """The domain with fewest pods; where several have as few, the reference leaves it to chance each time."""
         self._draws += self._turn
-        every = len(self.named[cell.place])
+        every = len(self.named[counter.place])
         open_to = list(domains)
         chosen = min(open_to, key=lambda at: (counts.get(at, 0), (at + self._draws) % every))
         if not self.left_to_chance:
@@ -148,31 +158,35 @@ class Tally:
             self.left_to_chance = any(at != chosen and counts.get(at, 0) == fewest for at in open_to)
         return chosen
 
-    def _unfeared(self, cell: Cell, among: int) -> int:
+    def _unfeared(self, counter: TopologyCounter, among: int) -> int:
         """Where nobody is who must not have the pod near: of domains in which only machines are, nothing is known."""
-        return self._clear(self._owners, cell, among & self._offered[cell.index])
+        return self._clear(self._owners, counter, among & self._offered[counter.index])
 
     @staticmethod
-    def _clear(tally: dict[int, dict[int, int]], cell: Cell, among: int) -> int:
-        return among & ~bits(tally[cell.index])
+    def _clear(topology_counts: dict[int, dict[int, int]], counter: TopologyCounter, among: int) -> int:
+        return among & ~bits(topology_counts[counter.index])
 
-    def record(self, ask: Ask, place: Place, domains: list[int | None], seen: Iterable[Cell]) -> None:
+    def record(
+        self, request: PlacementRequest, place: Place, domains: list[int | None], seen: Iterable[TopologyCounter]
+    ) -> None:
         """A pod is placed; `seen` are the groups that count it there."""
-        for cell in seen:
-            self._note(self._members[cell.index], cell, place, domains)
-        for cell in (*ask.ties.promised_hosts, *ask.ties.promised_domains):
-            if cell.kind == ANTI:
-                self._note(self._owners[cell.index], cell, place, domains)
+        for counter in seen:
+            self._note(self._members[counter.index], counter, place, domains)
+        for counter in (*request.topology.inverse_hosts, *request.topology.inverse_domains):
+            if counter.kind == ANTI:
+                self._note(self._owners[counter.index], counter, place, domains)
 
-    def _note(self, tally: dict[int, int], cell: Cell, place: Place, domains: list[int | None]) -> None:
-        if cell.host:
-            tally[place] = tally.get(place, 0) + 1
+    def _note(
+        self, topology_counts: dict[int, int], counter: TopologyCounter, place: Place, domains: list[int | None]
+    ) -> None:
+        if counter.host:
+            topology_counts[place] = topology_counts.get(place, 0) + 1
             return
-        among = domains[self.axis_at[cell.group.key]]
-        if among is None or (cell.kind != ANTI and among & (among - 1)):
+        among = domains[self.key_index[counter.group.key]]
+        if among is None or (counter.kind != ANTI and among & (among - 1)):
             return
         for at in places(among):
-            tally[at] = tally.get(at, 0) + 1
+            topology_counts[at] = topology_counts.get(at, 0) + 1
 
 
 def _offered(problem: Problem, named: list[list[set[str]]]) -> dict[int, int]:
@@ -186,11 +200,11 @@ def _offered(problem: Problem, named: list[list[set[str]]]) -> dict[int, int]:
         for group in (*one.levels[0].hard, *one.levels[0].soft):
             first.setdefault(group, one)
     found: dict[int, int] = {}
-    for group, cell in problem.cells.items():
-        if not cell.host:
+    for group, counter in problem.counters.items():
+        if not counter.host:
             borne = [_bears(group, first.get(group), pool) for pool in problem.pools]
-            values = set[str]().union(*itertools.compress(named[cell.place], borne))
-            found[cell.index] = _places_of(problem.axes[cell.place], values)
+            values = set[str]().union(*itertools.compress(named[counter.place], borne))
+            found[counter.index] = _places_of(problem.topology_keys[counter.place], values)
     return found
 
 
@@ -227,8 +241,8 @@ def _values(kind: InstanceType, key: str) -> Iterable[str]:
     return kind.labels.get(key, ())
 
 
-def _places_of(axis: Axis, values: set[str]) -> int:
-    return bits(at for at, value in enumerate(axis.values) if value in values)
+def _places_of(topology_key: TopologyKey, values: set[str]) -> int:
+    return bits(at for at, value in enumerate(topology_key.values) if value in values)
 
 
 def _counted(counts: list[int]) -> dict[int, int]:

@@ -251,5 +251,5 @@ def _guarded(snapshot: Snapshot, moved: Mapping[str, Sequence[Pod]]) -> dict[str
 
 
 def _ready(pod: Pod) -> bool:
-    told = condition(pod.status.conditions, "Ready")
-    return told is not None and told.status == "True"
+    described = condition(pod.status.conditions, "Ready")
+    return described is not None and described.status == "True"

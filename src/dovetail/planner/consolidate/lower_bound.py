@@ -14,12 +14,12 @@ import numpy as np
 
 from dovetail.planner.offerings.catalog import Floats
 from dovetail.planner.optimise.lower_bound import WORDS, relaxed, whole
-from dovetail.planner.optimise.relaxation import Fluid
+from dovetail.planner.optimise.relaxation import Relaxation
 from dovetail.planner.problem.compile import Problem
 
 #: Steps in which prices of the market are tried, from nothing to all they are.
 _STEPS = 64
-_TOLD = "any part of the fleet bought anew, whatever the disruption budgets of pods"
+_MAX_LISTED = "any part of the fleet bought anew, whatever the disruption budgets of pods"
 _KEPT = "; of pools with a budget as many machines stay as must"
 
 
@@ -51,29 +51,30 @@ def floor_of(
     In `problem` all `stands` are gone and their pods to be placed; `staying` is what the others cost. Of a pool with a
     budget at most so many may go.
     """
-    nowhere = {one.index: one.count for one in problem.classes if not _sold(problem, one.index)}
-    fluid = relaxed(problem, nowhere, seconds)
-    if fluid is None:
+    nowhere = {one.index: one.count for one in problem.classes if not _is_offered(problem, one.index)}
+    relaxation = relaxed(problem, nowhere, seconds)
+    if relaxation is None:
         return None
     prices, pools = np.array([each.price for each in stands]), [each.pool for each in stands]
-    values, must = _values(fluid, stands), {pool: pools.count(pool) - most for pool, most in budgets.items()}
+    values, must = _values(relaxation, stands), {pool: pools.count(pool) - most for pool, most in budgets.items()}
     found = max(
-        _kept(share * fluid.price, prices - share * values, pools, must) for share in np.linspace(0.0, 1.0, _STEPS + 1)
+        _kept(share * relaxation.price, prices - share * values, pools, must)
+        for share in np.linspace(0.0, 1.0, _STEPS + 1)
     )
     if all(each.resold for each in stands):
         found = max(found, whole(problem, nowhere))
-    words = f"{_TOLD}, where {WORDS}{_KEPT if any(count > 0 for count in must.values()) else ''}"
+    words = f"{_MAX_LISTED}, where {WORDS}{_KEPT if any(count > 0 for count in must.values()) else ''}"
     return Floor(float(staying + found), words)
 
 
-def _sold(problem: Problem, index: int) -> bool:
-    ask = problem.ask(problem.classes[index], len(problem.classes[index].levels) - 1)
-    return bool((ask.columns & np.isfinite(problem.menu.prices)).any())
+def _is_offered(problem: Problem, index: int) -> bool:
+    request = problem.request(problem.classes[index], len(problem.classes[index].levels) - 1)
+    return bool((request.offerings & np.isfinite(problem.frontier.prices)).any())
 
 
-def _kept(bought: float, dues: Floats, pools: Sequence[str], must: Mapping[str, int]) -> float:
+def _kept(new_nodes: float, dues: Floats, pools: Sequence[str], must: Mapping[str, int]) -> float:
     """What is bought, and what those cost on top whom it pays to keep, or who must stay: the best bargains."""
-    total = bought + float(np.minimum(dues, 0.0).sum())
+    total = new_nodes + float(np.minimum(dues, 0.0).sum())
     for pool, count in must.items():
         if count > 0:
             mine = np.sort(dues[[each == pool for each in pools]])
@@ -81,17 +82,17 @@ def _kept(bought: float, dues: Floats, pools: Sequence[str], must: Mapping[str, 
     return total
 
 
-def _values(fluid: Fluid, stands: Sequence[Stand]) -> Floats:
+def _values(relaxation: Relaxation, stands: Sequence[Stand]) -> Floats:
     """What the pods are worth at most that each machine holds if it stays: its own, and as many more as have room."""
-    asks = [flow.demand.ask for flow in fluid.flows]
+    placement_requests = [flow.demand.request for flow in relaxation.flows]
     each = {
-        ask.cls.index: float(total) / flow.demand.count
-        for ask, flow, total in zip(asks, fluid.flows, fluid.worth, strict=True)
+        request.cls.index: float(total) / flow.demand.count
+        for request, flow, total in zip(placement_requests, relaxation.flows, relaxation.worth, strict=True)
     }
     own = np.array([sum(each.get(index, 0.0) for index in stand.pods) for stand in stands])
-    if asks and stands:
-        asked = fluid.rates @ np.array([ask.request for ask in asks], dtype=np.float64).T
-        dear = (asked >= np.array([each[ask.cls.index] for ask in asks]) * (1 - 1e-9)).all(axis=1)
-        rates = fluid.rates[dear] if dear.any() else fluid.rates.max(axis=0, keepdims=True)
+    if placement_requests and stands:
+        asked = relaxation.rates @ np.array([request.amounts for request in placement_requests], dtype=np.float64).T
+        dear = (asked >= np.array([each[request.cls.index] for request in placement_requests]) * (1 - 1e-9)).all(axis=1)
+        rates = relaxation.rates[dear] if dear.any() else relaxation.rates.max(axis=0, keepdims=True)
         own = own + (np.maximum([stand.free for stand in stands], 0.0) @ rates.T).min(axis=1)
     return np.where([stand.resold for stand in stands], np.minimum(own, [each.price for each in stands]), own)

@@ -18,7 +18,7 @@ from dovetail.planner.consolidate.candidates import Choice, Fleet
 from dovetail.planner.consolidate.policy import Terms
 from dovetail.planner.consolidate.subsets import Proposals
 from dovetail.planner.launch.price_filter import cheaper
-from dovetail.planner.optimise.improve import Bettered, better, poured
+from dovetail.planner.optimise.improve import Improvement, along_relaxation, better
 from dovetail.planner.packing.pack import Packing
 from dovetail.planner.plan import Cost, Machine, Move, Plan
 from dovetail.planner.problem.compile import Problem
@@ -38,7 +38,7 @@ _CENT = 1e-6
 
 
 def consolidate(
-    snapshot: Snapshot, seed: int = 0, deadline: float = 5.0, terms: Terms | None = None, patience: float = 1.0
+    snapshot: Snapshot, seed: int = 0, deadline: float = 5.0, terms: Terms | None = None, clock_slack: float = 1.0
 ) -> Plan:
     """What to give back, on what terms. The clock only stops the search early; with no time at all there is none.
 
@@ -46,9 +46,9 @@ def consolidate(
     """
     start = stopwatch()
     fleet = Fleet(snapshot, terms or Terms())
-    search = _Search(fleet, seed, deadline, start, patience)
+    search = _Search(fleet, seed, deadline, start, clock_slack)
     best = search.run()
-    floor = fleet.floor(max(0.2, deadline * patience * _SHARE))
+    floor = fleet.floor(max(0.2, deadline * clock_slack * _SHARE))
     plan = _plan(fleet, best, stopwatch() - start)
     if floor is None:
         return plan
@@ -58,12 +58,12 @@ def consolidate(
 class _Search:
     """The best choice so far, and how many more may be asked about."""
 
-    def __init__(self, fleet: Fleet, seed: int, deadline: float, start: float, patience: float) -> None:
+    def __init__(self, fleet: Fleet, seed: int, deadline: float, start: float, clock_slack: float) -> None:
         self.fleet = fleet
         self.seed = seed
         self.deadline = deadline
-        self.patience = patience
-        self.end = start + deadline * patience
+        self.clock_slack = clock_slack
+        self.end = start + deadline * clock_slack
         self.left = int(_QUICK * deadline / (_PLAN + _EACH * (fleet.pods + len(fleet.candidates))))
         self.best = fleet.nothing
         self.tried: dict[frozenset[str], Choice | None] = {frozenset(): fleet.nothing}
@@ -98,7 +98,7 @@ class _Search:
         if key in self.tried:
             return False
         self.left -= 1
-        found = self.tried[key] = self.fleet.without(gone, self.seed, _BRISK, poured)
+        found = self.tried[key] = self.fleet.without(gone, self.seed, _BRISK, along_relaxation)
         return self._keep(found)
 
     def _keep(self, found: Choice | None) -> bool:
@@ -117,8 +117,8 @@ class _Search:
         if not choice.plan.machines or self.late():
             return
 
-        def clocked(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
-            left = min(seconds * self.patience, self.end - stopwatch())
+        def clocked(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement:
+            left = min(seconds * self.clock_slack, self.end - stopwatch())
             return better(problem, packing, seed, deadline, deadline - left)
 
         self._keep(self.fleet.without(choice.gone, self.seed, self.deadline * share, clocked))

@@ -16,7 +16,7 @@ import numpy as np
 
 from dovetail.planner.consolidate.candidates import Fleet
 from dovetail.planner.offerings.catalog import Bools, Floats, Table
-from dovetail.planner.problem.frontier import frontier
+from dovetail.planner.problem.frontier import undominated
 from dovetail.planner.problem.pod_classes import pod_key
 from dovetail.planner.problem.resources import PORT
 from dovetail.planner.problem.shared_volumes import ATTACH
@@ -57,18 +57,18 @@ class Proposals:
         ranked = self.ranked()
         yield self.fleet.within(ranked)
         limits, scale = self._limits(), np.maximum(self.room.mean(axis=0), 1.0)
-        menu, problem = self.problem.menu, self.problem
-        priced = np.flatnonzero(np.isfinite(menu.prices))
-        sold = np.array(frontier(priced, menu.capacity[self.dims]), dtype=np.int64) if len(priced) else priced
-        sizes = menu.capacity[self.dims][:, sold].T / scale
+        frontier, problem = self.problem.frontier, self.problem
+        priced = np.flatnonzero(np.isfinite(frontier.prices))
+        offered = np.array(undominated(priced, frontier.capacity[self.dims]), dtype=np.int64) if len(priced) else priced
+        sizes = frontier.capacity[self.dims][:, offered].T / scale
         wanted = problem.requests[:, self.dims].T @ problem.counts
         wanted = (wanted - np.maximum(problem.free[self.dims], 0).sum(axis=1)) / scale
-        nothing = np.zeros(len(sold))
+        nothing = np.zeros(len(offered))
         for (old, new), weight in product(_MARGINS, _WEIGHTS):
             whole = np.concatenate([self.room / scale * old, sizes * new])
             needs = [(whole[:, dim], float(least)) for dim, least in enumerate(wanted)]
             needs += [(np.concatenate([amounts, nothing]), least) for amounts, least in limits]
-            stays = cheapest(self.prices - weight * self.charges, needs, menu.prices[sold])
+            stays = cheapest(self.prices - weight * self.charges, needs, frontier.prices[offered])
             kept = {node.name for node, stay in zip(self.fleet.candidates, stays, strict=True) if stay}
             yield self.fleet.within(node for node in ranked if node.name not in kept)
 
@@ -93,24 +93,24 @@ class Proposals:
 SMALL, _FEW = 300, 8
 #: Branches of the integer programme: a limit on work, not on time, so that the answer is the same everywhere.
 _BRANCHES = 500
-_NO_SALE = np.zeros(0)
+_NO_OFFERS = np.zeros(0)
 
 #: So much of each machine, and of each thing for sale; at least so much is needed.
 Need = tuple[Floats, float]
 
 
-def cheapest(worth: Floats, needs: Sequence[Need], sale: Floats = _NO_SALE) -> Bools:
+def cheapest(worth: Floats, needs: Sequence[Need], offers: Floats = _NO_OFFERS) -> Bools:
     """Whom to keep, so that every need is met; everybody, if even all of them would not meet it.
 
     `worth` is what keeping each costs, `sale` the price of what can be had in any amount instead.
     """
-    count, wide = len(worth), len(worth) + len(sale)
+    count, wide = len(worth), len(worth) + len(offers)
     solver = highspy.Highs()
     for option, value in (("output_flag", False), ("threads", 1), ("mip_max_nodes", _BRANCHES), ("mip_rel_gap", 0.002)):
         solver.setOptionValue(option, value)
-    upper = np.concatenate([np.ones(count), np.full(len(sale), highspy.kHighsInf)])
+    upper = np.concatenate([np.ones(count), np.full(len(offers), highspy.kHighsInf)])
     solver.addVars(wide, np.zeros(wide), upper)
-    solver.changeColsCost(wide, np.arange(wide, dtype=np.int32), np.concatenate([worth, sale]))
+    solver.changeColsCost(wide, np.arange(wide, dtype=np.int32), np.concatenate([worth, offers]))
     if count <= SMALL:
         most = wide if count <= _FEW else count
         whole = np.full(most, highspy.HighsVarType.kInteger)

@@ -23,22 +23,22 @@ from dovetail.model.quantity import format_resources
 from dovetail.model.taints import text as taint_text
 from dovetail.model.taints import untolerated
 from dovetail.planner.offerings.alternatives import capacity_at_most
-from dovetail.planner.offerings.catalog import Columns
-from dovetail.planner.packing.state import Board
+from dovetail.planner.offerings.catalog import OfferingCatalog
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.topology_rules import allow_member, allow_owner
 from dovetail.planner.problem.compile import UNLIMITED, Problem
 from dovetail.planner.problem.pod_classes import pod_key
 from dovetail.planner.problem.pod_spec import DISK, shape_of
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.problem.resources import EVERYWHERE, PORT
 from dovetail.planner.problem.shared_volumes import ATTACH, driver_of
-from dovetail.planner.problem.topology_counters import Cell
+from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.requirements import NEVER, NODE_NAME, Clause, Term, text
 from dovetail.planner.snapshot import Pool
 
 #: So many alternatives are told in words.
-_TOLD = 3
+_MAX_LISTED = 3
 #: Amounts that take more letters than this are rounded, to one of these units.
 _LONG = 6
 _UNITS = {"Ti": 1 << 40, "Gi": 1 << 30, "Mi": 1 << 20}
@@ -57,60 +57,60 @@ class Question(NamedTuple):
     """What it asks of one label."""
 
 
-def of_offerings(problem: Problem, ask: Ask, pool: int) -> Iterator[Question]:
+def of_offerings(problem: Problem, request: PlacementRequest, pool: int) -> Iterator[Question]:
     """Every question asked of an offering of a pool, in order."""
-    columns, own = problem.columns, problem.columns.of_pool[pool]
-    yield from of_kind(problem, ask, pool)
-    for name, amount in sorted(ask.cls.requests.items()):
-        mask = columns.holding(name, amount)
-        absent = not mask & own and not name.startswith((PORT, ATTACH)) and not columns.holding(name, 1) & own
+    catalog, own = problem.catalog, problem.catalog.of_pool[pool]
+    yield from of_kind(problem, request, pool)
+    for name, amount in sorted(request.cls.requests.items()):
+        mask = catalog.holding(name, amount)
+        absent = not mask & own and not name.startswith((PORT, ATTACH)) and not catalog.holding(name, 1) & own
         yield Question(_size_code(name), size_words(name, amount), mask, name, absent)
-    if columns.overcommitted & own:
-        yield Question("NO_TYPE_FITS", "room for the node's DaemonSets", columns.everything & ~columns.overcommitted)
-    unpriced = columns.recall("unpriced", lambda: _unpriced(columns))
+    if catalog.overcommitted & own:
+        yield Question("NO_TYPE_FITS", "room for the node's DaemonSets", catalog.everything & ~catalog.overcommitted)
+    unpriced = catalog.recall("unpriced", lambda: _unpriced(catalog))
     if unpriced:
-        yield Question("NO_PRICE", "a known price", columns.everything & ~unpriced)
-    yield Question("NO_OFFERING", "capacity to be had now", columns.available | columns.overcommitted | unpriced)
+        yield Question("NO_PRICE", "a known price", catalog.everything & ~unpriced)
+    yield Question("NO_OFFERING", "capacity to be had now", catalog.available | catalog.overcommitted | unpriced)
 
 
-def _unpriced(columns: Columns) -> int:
+def _unpriced(catalog: OfferingCatalog) -> int:
     """What cannot be had, and has no price that is known."""
-    unpriced = columns.mask(each.offering.price is None for each in columns.rows)
-    return unpriced & ~columns.available & ~columns.overcommitted
+    unpriced = catalog.mask(each.offering.price is None for each in catalog.rows)
+    return unpriced & ~catalog.available & ~catalog.overcommitted
 
 
-def of_kind(problem: Problem, ask: Ask, pool: int) -> Iterator[Question]:
+def of_kind(problem: Problem, request: PlacementRequest, pool: int) -> Iterator[Question]:
     """The questions about the kind of machine, whatever its size: taints, labels, where volumes are."""
-    columns, template = problem.columns, problem.pools[pool]
-    missing = untolerated(template.taints, ask.cls.shape.tolerations, ("NoSchedule", "NoExecute"))
+    catalog, template = problem.catalog, problem.pools[pool]
+    missing = untolerated(template.taints, request.cls.shape.tolerations, ("NoSchedule", "NoExecute"))
     words = f"taint{'s' * (len(missing) != 1)} {', '.join(map(taint_text, missing))}".rstrip()
-    yield Question("UNTOLERATED_TAINT", words, 0 if missing else columns.everything)
-    terms = ask.level.terms
+    yield Question("UNTOLERATED_TAINT", words, 0 if missing else catalog.everything)
+    terms = request.level.terms
     if len(terms) == 1:
         for together in _by_key(terms[0]):
             words = _all_of(together)
-            yield Question(_label_code(columns, template, together), words, columns.term(together), clauses=together)
+            yield Question(_label_code(catalog, template, together), words, catalog.term(together), clauses=together)
     else:
-        unknown = all(_label_code(columns, template, term) == "UNKNOWN_LABEL" for term in terms)
-        yield Question("UNKNOWN_LABEL" if unknown else "NO_TYPE_MATCHES", _any_of(terms), columns.any_term(terms))
-    storage = ask.cls.storage.alternatives
+        unknown = all(_label_code(catalog, template, term) == "UNKNOWN_LABEL" for term in terms)
+        yield Question("UNKNOWN_LABEL" if unknown else "NO_TYPE_MATCHES", _any_of(terms), catalog.any_term(terms))
+    storage = request.cls.storage.alternatives
     if storage != ((),):
-        yield Question("VOLUME_ZONE", f"volumes in {_any_of(storage)}", columns.any_term(storage))
+        yield Question("VOLUME_ZONE", f"volumes in {_any_of(storage)}", catalog.any_term(storage))
 
 
-def known(columns: Columns, pool: Pool, key: str) -> bool:
+def known(catalog: OfferingCatalog, pool: Pool, key: str) -> bool:
     """Whether machines of a pool can have a label at all."""
-    return key in WELL_KNOWN or key in (HOSTNAME, NODE_NAME, "") or key in labels_of(columns, pool)
+    return key in WELL_KNOWN or key in (HOSTNAME, NODE_NAME, "") or key in labels_of(catalog, pool)
 
 
-def labels_of(columns: Columns, pool: Pool) -> frozenset[str]:
+def labels_of(catalog: OfferingCatalog, pool: Pool) -> frozenset[str]:
     """The labels that a pool and what its provider sells speak of."""
 
     def found() -> frozenset[str]:
         own = {*pool.labels, *(need.key for need in pool.requirements)}
         return frozenset(own.union(*(kind.labels for kind in pool.types)))
 
-    return columns.recall(("labels", pool.name), found)
+    return catalog.recall(("labels", pool.name), found)
 
 
 def _by_key(term: Term) -> list[Term]:
@@ -124,17 +124,17 @@ def _by_key(term: Term) -> list[Term]:
 def _all_of(together: Term) -> str:
     """What is asked of one label, with its name once."""
     first, *others = together
-    told = text(first) if first != NEVER else "an empty node selector"
-    return " and ".join([told, *(text(each).removeprefix(f"{each[0]} ") for each in others)])
+    described = text(first) if first != NEVER else "an empty node selector"
+    return " and ".join([described, *(text(each).removeprefix(f"{each[0]} ") for each in others)])
 
 
 def _any_of(terms: tuple[Term, ...]) -> str:
-    told = [", ".join(map(_all_of, _by_key(term))) for term in terms[:_TOLD]]
-    return " or ".join([*told, "others"] if len(terms) > _TOLD else told)
+    described = [", ".join(map(_all_of, _by_key(term))) for term in terms[:_MAX_LISTED]]
+    return " or ".join([*described, "others"] if len(terms) > _MAX_LISTED else described)
 
 
-def _label_code(columns: Columns, pool: Pool, term: Term) -> str:
-    return "NO_TYPE_MATCHES" if all(known(columns, pool, each[0]) for each in term) else "UNKNOWN_LABEL"
+def _label_code(catalog: OfferingCatalog, pool: Pool, term: Term) -> str:
+    return "NO_TYPE_MATCHES" if all(known(catalog, pool, each[0]) for each in term) else "UNKNOWN_LABEL"
 
 
 def _size_code(name: str) -> str:
@@ -168,23 +168,23 @@ _CODES = {SPREAD: "SPREAD", AFFINITY: "AFFINITY", ANTI: "ANTI_AFFINITY"}
 _MAX_NAMES = 5
 
 
-def in_the_way(problem: Problem, board: Board, ask: Ask, pool: int) -> Iterator[Question]:
+def in_the_way(problem: Problem, state: PackingState, request: PlacementRequest, pool: int) -> Iterator[Question]:
     """What may stand in the way of a new machine for the ask, in order."""
-    for cell in ask.ties.host_owned:
-        if cell.kind == AFFINITY:
-            yield _beside(problem, board, ask, cell)
-    for cell in ask.ties.domain_owned:
-        yield _owned(problem, board, ask, cell)
-    for cell in ask.ties.domain_members:
-        if cell.kind != AFFINITY and cell not in ask.ties.domain_owned:
-            yield _counted(problem, board, cell)
-    yield from _limits(problem, board, pool)
+    for counter in request.topology.host_owned:
+        if counter.kind == AFFINITY:
+            yield _beside(problem, state, request, counter)
+    for counter in request.topology.domain_owned:
+        yield _owned(problem, state, request, counter)
+    for counter in request.topology.domain_members:
+        if counter.kind != AFFINITY and counter not in request.topology.domain_owned:
+            yield _counted(problem, state, counter)
+    yield from _limits(problem, state, pool)
 
 
 def too_few(problem: Problem, pool: int, left: int) -> Iterator[Question]:
     """The variety that a pool asks for and that what is left of it has not."""
     for key, least in problem.min_values.get(pool, ()):
-        there = sum(1 for value, mask in problem.columns.by_label(key).items() if value is not None and mask & left)
+        there = sum(1 for value, mask in problem.catalog.by_label(key).items() if value is not None and mask & left)
         if there < least:
             count = f"there {'is' if there == 1 else 'are'} {there}"
             yield Question("MIN_VALUES", f"minValues {least} of {key} ({count})", 0)
@@ -198,91 +198,93 @@ def at_last(problem: Problem, pool: int) -> Question:
     return Question("SPREAD", "what it and other pods ask of each other", 0)
 
 
-def _beside(problem: Problem, board: Board, ask: Ask, cell: Cell) -> Question:
+def _beside(problem: Problem, state: PackingState, request: PlacementRequest, counter: TopologyCounter) -> Question:
     """Company on one machine: a new machine has none, unless the first pod of its own kind opens it."""
-    there = bool((board.host_counts[cell.slot, : board.size] > 0).any())
-    why = "no room beside it" if there else _missed(problem, cell)
-    opens = not there and cell in ask.ties.own
-    return Question("AFFINITY", f"{_words(cell.group, ask)} ({why})", problem.columns.everything if opens else 0)
+    there = bool((state.host_counts[counter.slot, : state.size] > 0).any())
+    why = "no room beside it" if there else _missed(problem, counter)
+    opens = not there and counter in request.topology.own
+    return Question("AFFINITY", f"{_words(counter.group, request)} ({why})", problem.catalog.everything if opens else 0)
 
 
-def _missed(problem: Problem, cell: Cell) -> str:
+def _missed(problem: Problem, counter: TopologyCounter) -> str:
     """Why company is not there."""
-    waiting = any(cell.group in one.kind.members for one in problem.classes)
+    waiting = any(counter.group in one.kind.members for one in problem.classes)
     return "such pods have no place either" if waiting else "no such pod"
 
 
-def _owned(problem: Problem, board: Board, ask: Ask, cell: Cell) -> Question:
-    assert cell.axis is not None
-    words = _words(cell.group, ask)
-    if not cell.axis.values and cell.kind != ANTI:
+def _owned(problem: Problem, state: PackingState, request: PlacementRequest, counter: TopologyCounter) -> Question:
+    assert counter.topology_key is not None
+    words = _words(counter.group, request)
+    if not counter.topology_key.values and counter.kind != ANTI:
         return Question("UNKNOWN_LABEL", f"{words} (no machine has that label)", 0)
-    allowed = [UNLIMITED] * (len(cell.axis.values) + 1)
-    allow_owner(ask, cell, board.counts[cell.slot], allowed)
-    if cell.kind == AFFINITY and not any(allowed):
-        return Question("AFFINITY", f"{words} ({_missed(problem, cell)})", 0)
-    return _domains(problem, cell, words, allowed)
+    allowed = [UNLIMITED] * (len(counter.topology_key.values) + 1)
+    allow_owner(request, counter, state.counts[counter.slot], allowed)
+    if counter.kind == AFFINITY and not any(allowed):
+        return Question("AFFINITY", f"{words} ({_missed(problem, counter)})", 0)
+    return _domains(problem, counter, words, allowed)
 
 
-def _counted(problem: Problem, board: Board, cell: Cell) -> Question:
+def _counted(problem: Problem, state: PackingState, counter: TopologyCounter) -> Question:
     """A rule of other pods."""
-    assert cell.axis is not None
-    allowed = [UNLIMITED] * (len(cell.axis.values) + 1)
-    allow_member(cell, board.counts[cell.slot], board.owners[cell.slot], allowed)
-    rule, to = ("topology spread", "over") if cell.kind == SPREAD else ("anti-affinity", "by")
-    return _domains(problem, cell, f"the {rule} of {_owner(problem, cell.group)} {to} {cell.group.key}", allowed)
+    assert counter.topology_key is not None
+    allowed = [UNLIMITED] * (len(counter.topology_key.values) + 1)
+    allow_member(counter, state.counts[counter.slot], state.owners[counter.slot], allowed)
+    rule, to = ("topology spread", "over") if counter.kind == SPREAD else ("anti-affinity", "by")
+    return _domains(
+        problem, counter, f"the {rule} of {_owner(problem, counter.group)} {to} {counter.group.key}", allowed
+    )
 
 
 def _owner(problem: Problem, group: Group) -> str:
     """The first pod whose rule it is: one that runs, or one that waits as well."""
     there = sorted((problem.machines[row] for row in problem.fears.get(group, ())), key=lambda node: node.name)
-    running = sorted(pod_key(pod) for node in there[:1] for pod in node.pods if _asks(problem, pod, group))
+    running = sorted(pod_key(pod) for node in there[:1] for pod in node.pods if _owns(problem, pod, group))
     waiting = (name for one in problem.classes if group in one.levels[0].hard for name in one.pods)
     return next(chain(running, waiting), "another pod")
 
 
-def _asks(problem: Problem, pod: Pod, group: Group) -> bool:
+def _owns(problem: Problem, pod: Pod, group: Group) -> bool:
     rules = shape_of(pod, problem.snapshot.memory).anti
     return any((rule.key, rule.selector, rule.weight) == (group.key, group.selector, 0) for rule in rules)
 
 
-def _domains(problem: Problem, cell: Cell, words: str, allowed: list[int]) -> Question:
-    assert cell.axis is not None
+def _domains(problem: Problem, counter: TopologyCounter, words: str, allowed: list[int]) -> Question:
+    assert counter.topology_key is not None
     if all(allowed):
-        return Question(_CODES[cell.kind], words, problem.columns.everything)
-    free = [value for value, room in zip(cell.axis.values, allowed, strict=False) if room]
+        return Question(_CODES[counter.kind], words, problem.catalog.everything)
+    free = [value for value, room in zip(counter.topology_key.values, allowed, strict=False) if room]
     more = " and others" if len(free) > _MAX_NAMES else ""
-    told = f"in {', '.join(free[:_MAX_NAMES])}{more}" if free else "nowhere"
-    mask = problem.columns.mask(np.array(allowed)[cell.axis.columns] > 0)
-    return Question(_CODES[cell.kind], f"{words} (room {told})", mask)
+    described = f"in {', '.join(free[:_MAX_NAMES])}{more}" if free else "nowhere"
+    mask = problem.catalog.mask(np.array(allowed)[counter.topology_key.offerings] > 0)
+    return Question(_CODES[counter.kind], f"{words} (room {described})", mask)
 
 
-def _words(group: Group, ask: Ask) -> str:
+def _words(group: Group, request: PlacementRequest) -> str:
     if group.kind == SPREAD:
         least = f", minDomains {group.min_domains}" if group.min_domains > 1 else ""
         return f"topology spread over {group.key}, maxSkew {group.max_skew}{least}"
     rule = "affinity" if group.kind == AFFINITY else "anti-affinity"
     spaces = group.namespaces or ()
-    elsewhere = f" in {', '.join(sorted(spaces))}" if {*spaces} - {ask.cls.shape.namespace} else ""
+    elsewhere = f" in {', '.join(sorted(spaces))}" if {*spaces} - {request.cls.shape.namespace} else ""
     return f"pod {rule} to {_selected(group.selector)}{elsewhere} by {group.key}"
 
 
 def _selected(selector: Term) -> str:
     """A selector as short as people write it."""
-    told = [
+    described = [
         f"{key}={values[0]}" if operator == "In" and len(values) == 1 else text((key, operator, values))
         for key, operator, values in selector
     ]
-    return ",".join(told) or "any pod"
+    return ",".join(described) or "any pod"
 
 
-def _limits(problem: Problem, board: Board, pool: int) -> Iterator[Question]:
-    columns = problem.columns
-    full = {name for name, most in problem.reservations.items() if board.reserved.get(name, 0) >= most}
+def _limits(problem: Problem, state: PackingState, pool: int) -> Iterator[Question]:
+    catalog = problem.catalog
+    full = {name for name, most in problem.reservations.items() if state.reserved.get(name, 0) >= most}
     if full:
-        mask = columns.mask(each.offering.reservation_id not in full for each in columns.rows)
+        mask = catalog.mask(each.offering.reservation_id not in full for each in catalog.rows)
         yield Question("RESERVATION_FULL", "reservations with room", mask)
-    for name, left in sorted(board.left[pool].items()):
+    for name, left in sorted(state.left[pool].items()):
         words = f"{name} limit ({shown(name, max(0, left))} left)"
-        within = (columns.everything if left > 0 else 0) if name == "nodes" else capacity_at_most(columns, name, left)
+        within = (catalog.everything if left > 0 else 0) if name == "nodes" else capacity_at_most(catalog, name, left)
         yield Question("LIMIT_REACHED", words, within)

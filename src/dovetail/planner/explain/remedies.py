@@ -22,13 +22,13 @@ from dovetail.model.reasons import reason
 from dovetail.planner.explain.filters import Question
 from dovetail.planner.explain.suggestions import contradictory, of_values, values
 from dovetail.planner.offerings.alternatives import capacity_at_most
-from dovetail.planner.offerings.catalog import Asked, Columns, lowest, sold
+from dovetail.planner.offerings.catalog import Asked, OfferingCatalog, lowest, offered
 from dovetail.planner.offerings.open_labels import RESERVATION, pool_clauses
-from dovetail.planner.packing.state import Board
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.plan import Choice, Funnel, Step
-from dovetail.planner.problem.compile import Problem, Unavailable, on_sale
+from dovetail.planner.problem.compile import Problem, Unavailable, build_catalog
 from dovetail.planner.problem.nodes import Daemon
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.problem.resources import PORT
 from dovetail.planner.problem.shared_volumes import ATTACH, driver_of
 from dovetail.planner.requirements import NODE_NAME, Clause, Term, text
@@ -44,7 +44,7 @@ _INSTEAD = {
 _DISK = "ephemeral-storage"
 
 
-def cure(columns: Columns, pool: Pool, question: Question) -> str:
+def cure(catalog: OfferingCatalog, pool: Pool, question: Question) -> str:
     """What helps where a question turned away the last offering of a pool."""
     if question.clauses and question.clauses[0][0] in (HOSTNAME, NODE_NAME):
         return "name a machine that is there, or none"
@@ -53,27 +53,27 @@ def cure(columns: Columns, pool: Pool, question: Question) -> str:
     if question.resource == _DISK:
         return "ask for less, or let the NodeClass give machines a larger disk"
     if question.absent:
-        there = question.resource in columns.stock and any(question.resource in kind.capacity for kind in pool.types)
+        there = question.resource in catalog.stock and any(question.resource in kind.capacity for kind in pool.types)
         return "let it buy types that have some" if there else "correct its name, or add it to types by a NodeOverlay"
     return reason(question.code).cure
 
 
-def widened(problem: Problem, board: Board, ask: Ask, pool: int, funnel: Funnel) -> Funnel:
+def widened(problem: Problem, state: PackingState, request: PlacementRequest, pool: int, funnel: Funnel) -> Funnel:
     """The funnel with the machine that would do if its pool allowed it, if there is one within the pool's limits.
 
     One machine is not enough for a pool that wants a choice.
     """
     if funnel.code not in _INSTEAD or funnel.barren or pool in problem.min_values:
         return funnel
-    left, terms = board.left[pool], ask.level.terms
+    left, terms = state.left[pool], request.level.terms
     limits = {name: amount for name, amount in left.items() if name != "nodes"}
-    shelf = shelf_of(problem, pool)
-    found = shelf.forbidden(Need((terms, ask.cls.storage.alternatives), ask.cls.requests, limits))
+    provider = provider_catalog(problem, pool)
+    found = provider.forbidden(Need((terms, request.cls.storage.alternatives), request.cls.requests, limits))
     if found is not None and left.get("nodes", 1) > 0:
         rules = " and ".join(map(text, found.clauses))
         instead = f"{_INSTEAD[funnel.code]}, or widen its {rules}"
         return replace(funnel, nearest=found.choice, nearest_lacks="", misses=1, cure=instead)
-    if funnel.cure == reason("NO_TYPE_MATCHES").cure and not shelf.sells(terms):
+    if funnel.cure == reason("NO_TYPE_MATCHES").cure and not provider.sells(terms):
         return replace(funnel, cure="ask for something that it sells, or use another NodePool")
     return funnel
 
@@ -96,16 +96,16 @@ def _to_blame(pool: Pool) -> str:
         return f"its NodeClass (it offers no types{' in any zone' if pool.types else ''})"
     clauses = pool_clauses(pool)
     for each in clauses:
-        if not sold(pool, (each,)):
+        if not offered(pool, (each,)):
             there = values(pool, each[0])
-            told = of_values((each,), there, there)
-            return f"its own requirement {text(each)}{f' ({told})' if told else ''}"
-    needed = [each for each in clauses if sold(pool, (other for other in clauses if other != each))]
+            described = of_values((each,), there, there)
+            return f"its own requirement {text(each)}{f' ({described})' if described else ''}"
+    needed = [each for each in clauses if offered(pool, (other for other in clauses if other != each))]
     return f"its own requirements {' and '.join(map(text, needed)) or 'together'}"
 
 
 #: So many shelves are remembered.
-_SHELVES = 8
+_MAX_PROVIDER_CATALOGS = 8
 
 
 class Need(NamedTuple):
@@ -123,14 +123,14 @@ class Forbidden(NamedTuple):
     clauses: tuple[Clause, ...]
 
 
-class Shelf:
+class ProviderCatalog:
     """All that the provider of a pool sells: whatever the pool requires of types and offerings, nothing is left out."""
 
     def __init__(self, pool: Pool, asked: Asked, unavailable: Unavailable, daemons: Iterable[Daemon]) -> None:
         theirs = {key for kind in pool.types for key in kind.labels} | {ZONE, CAPACITY_TYPE, INSTANCE_TYPE, RESERVATION}
         own = tuple(each for each in pool.requirements if each.key not in theirs)
         self._rules = [each for each in pool_clauses(pool) if each[0] in theirs]
-        self._columns = on_sale((replace(pool, requirements=own),), asked, unavailable, daemons)
+        self._columns = build_catalog((replace(pool, requirements=own),), asked, unavailable, daemons)
 
     def sells(self, terms: Iterable[Term]) -> bool:
         """Whether anything meets any of the terms, to be had now or not."""
@@ -138,12 +138,12 @@ class Shelf:
 
     def forbidden(self, need: Need) -> Forbidden | None:
         """The offering that fewest requirements of the pool keep from a pod, of several the cheapest."""
-        columns, mask = self._columns, self._doing(need)
+        catalog, mask = self._columns, self._doing(need)
         for count in range(1, len(self._rules) + 1) if mask else ():
             ways = [(self._but(mask, broken), broken) for broken in combinations(self._rules, count)]
             found = min(((lowest(where), broken) for where, broken in ways if where), default=None)
             if found is not None:
-                return Forbidden(columns.rows[found[0]].choice, found[1])
+                return Forbidden(catalog.rows[found[0]].choice, found[1])
         return None
 
     def _but(self, mask: int, broken: tuple[Clause, ...]) -> int:
@@ -154,34 +154,36 @@ class Shelf:
         return mask
 
     def _doing(self, need: Need) -> int:
-        columns = self._columns
-        mask = columns.available
+        catalog = self._columns
+        mask = catalog.available
         for name, amount in need.requests.items():
             if not name.startswith(PORT):
-                mask &= self._attaching(name, amount) if name.startswith(ATTACH) else columns.holding(name, amount)
+                mask &= self._attaching(name, amount) if name.startswith(ATTACH) else catalog.holding(name, amount)
             if not mask:
                 return 0
         for alternatives in need.terms:
-            mask &= columns.any_term(alternatives)
+            mask &= catalog.any_term(alternatives)
         for name, left in need.limits.items():
-            mask &= capacity_at_most(columns, name, left)
+            mask &= capacity_at_most(catalog, name, left)
         return mask
 
     def _attaching(self, name: str, amount: int) -> int:
         rows, driver = self._columns.rows, driver_of(name)
         return self._columns.recall(
             ("attaching", driver, amount),
-            lambda: Columns.mask(row.type.attach_limits.get(driver, amount) >= amount for row in rows),
+            lambda: OfferingCatalog.mask(row.type.attach_limits.get(driver, amount) >= amount for row in rows),
         )
 
 
-def shelf_of(problem: Problem, pool: int) -> Shelf:
+def provider_catalog(problem: Problem, pool: int) -> ProviderCatalog:
     """The shelf of a pool, remembered as long as what is sold is the same."""
-    table: dict[tuple[int, int], tuple[Columns, Shelf]] = problem.snapshot.memory.table("shelves")
-    known = table.get((id(problem.columns), pool))
+    table: dict[tuple[int, int], tuple[OfferingCatalog, ProviderCatalog]] = problem.snapshot.memory.table("shelves")
+    known = table.get((id(problem.catalog), pool))
     if known is None:
-        if len(table) >= _SHELVES:
+        if len(table) >= _MAX_PROVIDER_CATALOGS:
             table.clear()
-        made = Shelf(problem.pools[pool], problem.columns.asked, problem.snapshot.unavailable, problem.daemons)
-        known = table[id(problem.columns), pool] = (problem.columns, made)
+        made = ProviderCatalog(
+            problem.pools[pool], problem.catalog.asked, problem.snapshot.unavailable, problem.daemons
+        )
+        known = table[id(problem.catalog), pool] = (problem.catalog, made)
     return known[1]

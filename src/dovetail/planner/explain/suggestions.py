@@ -12,55 +12,55 @@ from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, WELL_K
 from dovetail.model.selector import integer
 from dovetail.model.spelling import nearest
 from dovetail.planner.explain.filters import known, labels_of, shown
-from dovetail.planner.offerings.catalog import UNBORN, Columns
+from dovetail.planner.offerings.catalog import UNBORN, OfferingCatalog
 from dovetail.planner.problem.resources import PORT
 from dovetail.planner.problem.shared_volumes import ATTACH
 from dovetail.planner.requirements import NEVER, NODE_NAME, Term
 from dovetail.planner.snapshot import Pool
 
 #: So many values are told; of more, the one that was meant.
-_TOLD = 6
+_MAX_LISTED = 6
 
 
-def of_labels(columns: Columns, pool: Pool, asked: Term, among: int) -> str:
+def of_labels(catalog: OfferingCatalog, pool: Pool, asked: Term, among: int) -> str:
     """What is to be had instead of what is `asked` of a label, among columns; empty where nothing is to be said."""
     if not asked or NEVER in asked:
         return ""
     key = asked[0][0]
     if key in (HOSTNAME, NODE_NAME):
         return "a new machine has a name of its own"
-    if not known(columns, pool, key):
-        meant = columns.recall(("meant", pool.name, key), lambda: tuple(_meant_label(key, labels_of(columns, pool))))
+    if not known(catalog, pool, key):
+        meant = catalog.recall(("meant", pool.name, key), lambda: tuple(_meant_label(key, labels_of(catalog, pool))))
         return "; ".join(("no machine has that label", *meant))
     if contradictory(asked):
         return "no value is both"
-    there = [value for value, mask in columns.by_label(key).items() if value and value != UNBORN and mask & among]
-    return columns.recall(("hint", pool.name, asked, among), lambda: of_values(asked, there, values(pool, key)))
+    there = [value for value, mask in catalog.by_label(key).items() if value and value != UNBORN and mask & among]
+    return catalog.recall(("hint", pool.name, asked, among), lambda: of_values(asked, there, values(pool, key)))
 
 
-def of_values(asked: Term, there: Iterable[str], sold: Set[str]) -> str:
+def of_values(asked: Term, there: Iterable[str], offered: Set[str]) -> str:
     """The values that there are, if few; else the one that was meant, unless what is asked is sold elsewhere."""
     found = sorted(there, key=lambda value: (integer(value) or 0, value))
     if not found:
         return "there is none"
-    if len(found) <= _TOLD:
+    if len(found) <= _MAX_LISTED:
         return f"there {'is' if len(found) == 1 else 'are'} {', '.join(found)}"
     if all(integer(value) is not None for value in found):
         return f"there are {found[0]} to {found[-1]}"
     wanted = [value for _, operator, named in asked if operator == "In" for value in named]
-    meant = nearest(wanted[0], found) if len(wanted) == 1 and wanted[0] not in sold else None
+    meant = nearest(wanted[0], found) if len(wanted) == 1 and wanted[0] not in offered else None
     return f"did you mean {meant}?" if meant else ""
 
 
-def of_amounts(columns: Columns, pool: Pool, name: str, at: int) -> str:
+def of_amounts(catalog: OfferingCatalog, pool: Pool, name: str, at: int) -> str:
     """How much the most is that there is of a resource, which is what column `at` has."""
     if name.startswith(PORT):
         return "daemons use it"
-    most = int(columns.amounts(name)[at])
-    if most <= 0 and name not in columns.charged() and not name.startswith(ATTACH):
-        meant = columns.recall(("meant", pool.name, name), lambda: tuple(_meant_resource(name, columns)))
+    most = int(catalog.amounts(name)[at])
+    if most <= 0 and name not in catalog.charged() and not name.startswith(ATTACH):
+        meant = catalog.recall(("meant", pool.name, name), lambda: tuple(_meant_resource(name, catalog)))
         return "; ".join(("no type has any", *meant))
-    daemons = int(columns.overhead(name)[at]) if name in columns.charged() else 0
+    daemons = int(catalog.overhead(name)[at]) if name in catalog.charged() else 0
     return f"at most {shown(name, max(0, most))}{f', daemons take {shown(name, daemons)}' if daemons else ''}"
 
 
@@ -93,8 +93,8 @@ def _meant_label(key: str, there: Set[str]) -> Iterator[str]:
         yield f"did you mean {meant}?"
 
 
-def _meant_resource(name: str, columns: Columns) -> Iterator[str]:
-    meant = nearest(name, columns.stock)
+def _meant_resource(name: str, catalog: OfferingCatalog) -> Iterator[str]:
+    meant = nearest(name, catalog.stock)
     if meant:
         yield f"did you mean {meant}?"
 

@@ -13,12 +13,12 @@ from dovetail.model.reasons import reason
 from dovetail.planner.explain import suggestions as hints
 from dovetail.planner.explain.filters import Question, at_last, in_the_way, of_offerings, size_words, too_few
 from dovetail.planner.explain.remedies import barren, cure, widened
-from dovetail.planner.offerings.catalog import Columns, lowest
-from dovetail.planner.packing.state import Board
+from dovetail.planner.offerings.catalog import OfferingCatalog, lowest
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.plan import Funnel, Step, Unschedulable
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import PodClass
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.problem.resources import PORT
 
 #: Of pools that lack one thing each, further along is nearer to a place.
@@ -43,17 +43,17 @@ _PROGRESS = (
 _NAMED, _LOOKED_AT = 10, 200
 
 
-def unschedulable(problem: Problem, board: Board, one: PodClass) -> Unschedulable:
+def unschedulable(problem: Problem, state: PackingState, one: PodClass) -> Unschedulable:
     """The reason for a class, with every pool's funnel; the pool to blame comes first."""
     if one.error:
         return _plainly(one.shape.code if one.shape.error else one.storage.code, one.error)
     if not problem.pools:
         return _plainly("NO_NODEPOOL", reason("NO_NODEPOOL").text)
-    ask = problem.ask(one, len(one.levels) - 1)
-    funnels = {index: _funnel(problem, board, ask, index) for index in range(len(problem.pools))}
+    request = problem.request(one, len(one.levels) - 1)
+    funnels = {index: _funnel(problem, state, request, index) for index in range(len(problem.pools))}
     order = sorted(funnels, key=lambda at: (funnels[at].misses, -_PROGRESS.index(funnels[at].code), at))
     blamed = order[0]
-    best = funnels[blamed] = widened(problem, board, ask, blamed, funnels[blamed])
+    best = funnels[blamed] = widened(problem, state, request, blamed, funnels[blamed])
     name = problem.pools[blamed].name
     message = f"NodePool {name}: {best.emptied_by} left none of {best.start} offerings; {best.cure}"
     if best.nearest is not None:
@@ -73,60 +73,60 @@ def _plainly(code: str, text: str) -> Unschedulable:
     return Unschedulable(code=code, message=f"{text}; {known.cure}", cure=known.cure)
 
 
-def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
-    columns = problem.columns
-    left = columns.of_pool[pool]
+def _funnel(problem: Problem, state: PackingState, request: PlacementRequest, pool: int) -> Funnel:
+    catalog = problem.catalog
+    left = catalog.of_pool[pool]
     start = left.bit_count()
     if not start:
         return barren(problem.pools[pool])
-    alone = list(of_offerings(problem, ask, pool))
+    alone = list(of_offerings(problem, request, pool))
     choice = too_few(problem, pool, _passing(left, alone)) if pool in problem.min_values else ()
-    questions = [*alone, *choice, *in_the_way(problem, board, ask, pool)]
+    questions = [*alone, *choice, *in_the_way(problem, state, request, pool)]
     steps: list[Step] = []
     for question in (*questions, at_last(problem, pool)):
         before, left = left, left & question.mask
         if not left:
             break
-        steps.append(_step(columns, question.words, before, left))
+        steps.append(_step(catalog, question.words, before, left))
     more = questions[len(steps) + 1 :]
-    at = _nearest(problem, ask, before, more)
-    short = _short_of(problem, ask, at)
+    at = _nearest(problem, request, before, more)
+    short = _lacks_feasible_pod(problem, request, at)
     others = [each.words for each in more if not each.resource and not each.mask >> at & 1]
     one = problem.pools[pool]
-    told = (
-        hints.of_amounts(columns, one, question.resource, at)
+    described = (
+        hints.of_amounts(catalog, one, question.resource, at)
         if question.resource
-        else hints.of_labels(columns, one, question.clauses, before)
+        else hints.of_labels(catalog, one, question.clauses, before)
     )
-    words = f"{question.words} ({told})" if told else question.words
-    steps.append(_step(columns, words, before, 0))
+    words = f"{question.words} ({described})" if described else question.words
+    steps.append(_step(catalog, words, before, 0))
     return Funnel(
         start=start,
         steps=tuple(steps),
         code=question.code,
         emptied_by=words,
-        cure=cure(columns, one, question),
-        nearest=columns.rows[at].choice,
+        cure=cure(catalog, one, question),
+        nearest=catalog.rows[at].choice,
         nearest_lacks=", ".join([*short.values(), *others]),
         misses=len(short.keys() - {question.resource}) + len(others) + 1,
     )
 
 
-def _step(columns: Columns, words: str, before: int, left: int) -> Step:
-    return Step(clause=words, left=left.bit_count(), turned_away=_turned_away(columns, before & ~left))
+def _step(catalog: OfferingCatalog, words: str, before: int, left: int) -> Step:
+    return Step(clause=words, left=left.bit_count(), turned_away=_turned_away(catalog, before & ~left))
 
 
-def _turned_away(columns: Columns, lost: int) -> tuple[str, ...]:
+def _turned_away(catalog: OfferingCatalog, lost: int) -> tuple[str, ...]:
     """The cheapest types among offerings, a few: whoever reads on wants names, not numbers alone."""
-    return columns.recall(("turned away", lost), lambda: _types(columns, lost)) if lost else ()
+    return catalog.recall(("turned away", lost), lambda: _types(catalog, lost)) if lost else ()
 
 
-def _types(columns: Columns, lost: int) -> tuple[str, ...]:
+def _types(catalog: OfferingCatalog, lost: int) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for _ in range(min(lost.bit_count(), _LOOKED_AT)):
         at = lowest(lost)
         lost ^= 1 << at
-        found[columns.rows[at].type.name] = None
+        found[catalog.rows[at].type.name] = None
         if len(found) == _NAMED:
             break
     return tuple(found)
@@ -139,23 +139,23 @@ def _passing(among: int, questions: Iterable[Question]) -> int:
     return among
 
 
-def _nearest(problem: Problem, ask: Ask, among: int, more: Sequence[Question]) -> int:
+def _nearest(problem: Problem, request: PlacementRequest, among: int, more: Sequence[Question]) -> int:
     """Of what a question turned away, the cheapest that passes as much of the rest as can be.
 
     Where all of them lack something, the cheapest of those that have most of it.
     """
-    columns, among = problem.columns, _passing(among, more)
-    for name, amount in sorted(ask.cls.requests.items()):
-        if not name.startswith(PORT) and not among & columns.holding(name, amount):
-            return lowest(columns.richest(name, among))
+    catalog, among = problem.catalog, _passing(among, more)
+    for name, amount in sorted(request.cls.requests.items()):
+        if not name.startswith(PORT) and not among & catalog.holding(name, amount):
+            return lowest(catalog.richest(name, among))
     return lowest(among)
 
 
-def _short_of(problem: Problem, ask: Ask, at: int) -> dict[str, str]:
+def _lacks_feasible_pod(problem: Problem, request: PlacementRequest, at: int) -> dict[str, str]:
     """What a nearest miss has too little of, in words."""
-    columns = problem.columns
+    catalog = problem.catalog
     return {
-        name: size_words(name, amount - int(columns.amounts(name)[at]))
-        for name, amount in ask.cls.requests.items()
-        if amount > columns.amounts(name)[at] and not name.startswith(PORT)
+        name: size_words(name, amount - int(catalog.amounts(name)[at]))
+        for name, amount in request.cls.requests.items()
+        if amount > catalog.amounts(name)[at] and not name.startswith(PORT)
     }

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERVED, ZONE
 from dovetail.planner.launch.rejected_offerings import cheaper
 from dovetail.planner.offerings.alternatives import beyond, capacity_at_most, kind_mask, sayable
-from dovetail.planner.offerings.catalog import Column, Columns
+from dovetail.planner.offerings.catalog import CatalogEntry, OfferingCatalog
 from dovetail.planner.offerings.open_labels import RESERVATION
 from dovetail.planner.packing.pack import Packing
-from dovetail.planner.packing.resize import Company, company
-from dovetail.planner.packing.state import Board, used_by_all
+from dovetail.planner.packing.resize import NodeConstraints, constraints_on
+from dovetail.planner.packing.state import PackingState, used_by_all
 from dovetail.planner.packing.violated_preferences import failing_on, held_by
 from dovetail.planner.plan import Choice, Machine, Placement
 from dovetail.planner.problem.compile import Problem
@@ -31,144 +31,144 @@ from dovetail.planner.problem.shared_volumes import ATTACH
 from dovetail.planner.problem.topology_groups import AFFINITY
 from dovetail.planner.snapshot import Pool
 
-_MOST_STORIES = 100
+_MAX_EXPLAINED_NODES = 100
 
 
 class Launcher:
     """Turns machines on a board into machines to buy, sharing what is the same between them."""
 
-    def __init__(self, problem: Problem, board: Board) -> None:
+    def __init__(self, problem: Problem, state: PackingState) -> None:
         self.problem = problem
-        self.board = board
-        self.columns = problem.columns
+        self.state = state
+        self.catalog = problem.catalog
         self.zones: Counter[str] = Counter()
-        self.counts = Counter([problem.menu.pool_at[board.standing(at)] for at in board.bought()])
-        self._stories = 0
-        self._fitting: dict[tuple[int, Company], tuple[int, bool]] = {}
-        self._short: dict[int, list[tuple[str, int]]] = {}
-        self._rows: list[int] = problem.menu.full.tolist()
-        self._used = used_by_all(board)
-        self._steps = [self.columns.steps(name) for name in problem.dims]
+        self.counts = Counter([problem.frontier.pool_at[state.offering_of(at)] for at in state.new_nodes()])
+        self._explained = 0
+        self._fitting: dict[tuple[int, NodeConstraints], tuple[int, bool]] = {}
+        self._try_shortage_portfolio: dict[int, list[tuple[str, int]]] = {}
+        self._rows: list[int] = problem.frontier.full.tolist()
+        self._used = used_by_all(state)
+        self._steps = [self.catalog.steps(name) for name in problem.dims]
         self._resources = [(dim, name) for dim, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
-        self._charged = daemons_take(self.columns)
-        self._held = held_by(board) if problem.wishes else {}
+        self._charged = daemons_take(self.catalog)
+        self._held = held_by(state) if problem.preferences else {}
 
     def machine(self, at: int, name: str, pods: tuple[str, ...]) -> Machine:
-        column = self.columns.rows[self._rows[self.board.standing(at)]]
-        used = self._used[at - self.board.existing]
-        pool = self.problem.pools[column.pool]
-        these = company(self.board, at)
-        offer = self._offer(self.offerings(at, these, column, used), column, pool)
-        choices = self._choices(offer, at, column)
+        entry = self.catalog.rows[self._rows[self.state.offering_of(at)]]
+        used = self._used[at - self.state.existing]
+        pool = self.problem.pools[entry.pool]
+        these = constraints_on(self.state, at)
+        offer = self._offer(self.offerings(at, these, entry, used), entry, pool)
+        choices = self._choices(offer, at, entry)
         return Machine(
             name=name,
             pool=pool.name,
             offerings=choices,
             requirements=offer.requirements,
-            requests=self._requests(used, choices[0], column),
+            requests=self._requests(used, choices[0], entry),
             pods=pods,
-            labels={key: value for key, value in column.flavour if value is not None} if column.flavour else {},
-            cheaper=cheaper(self.board, at, column, used, these) if self._told() else (),
+            labels={key: value for key, value in entry.open_labels if value is not None} if entry.open_labels else {},
+            cheaper=cheaper(self.state, at, entry, used, these) if self._described() else (),
         )
 
-    def _told(self) -> bool:
+    def _described(self) -> bool:
         """Reasons are kept for the first machines only: a plan of thousands repeats itself."""
-        self._stories += 1
-        return self._stories <= _MOST_STORIES
+        self._explained += 1
+        return self._explained <= _MAX_EXPLAINED_NODES
 
-    def offerings(self, at: int, these: Company, column: Column, used: list[int]) -> int:
+    def offerings(self, at: int, these: NodeConstraints, entry: CatalogEntry, used: list[int]) -> int:
         """All columns that hold the company on a machine, and what is `used` of it."""
-        known = self._fitting.get((column.index, these))
+        known = self._fitting.get((entry.index, these))
         if known is None:
-            known = self._fitting[column.index, these] = self._fit_for(these, column)
+            known = self._fitting[entry.index, these] = self._fit_for(these, entry)
         mask, plain = known
         for (levels, masks), amount in zip(self._steps, used, strict=True):
             if amount:
                 mask &= masks[bisect_left(levels, amount)]
-        mask = self._within_limits(mask, column, self.board.standing(at))
-        mask = mask if plain else self._sayable(mask, column)
-        return self._as_wished(mask, at, column) if self.problem.wishes else mask
+        mask = self._within_limits(mask, entry, self.state.offering_of(at))
+        mask = mask if plain else self._sayable(mask, entry)
+        return self._keeping_preferences(mask, at, entry) if self.problem.preferences else mask
 
-    def _sayable(self, mask: int, column: Column) -> int:
+    def _sayable(self, mask: int, entry: CatalogEntry) -> int:
         """What a claim can say of a mask, if that leaves the variety that its pool asks for."""
-        needs = self.problem.min_values.get(column.pool, ())
-        return sayable(self.columns, mask, column, lambda left: various(self.columns, left, needs))
+        needs = self.problem.min_values.get(entry.pool, ())
+        return sayable(self.catalog, mask, entry, lambda left: various(self.catalog, left, needs))
 
-    def _fit_for(self, these: Company, column: Column) -> tuple[int, bool]:
+    def _fit_for(self, these: NodeConstraints, entry: CatalogEntry) -> tuple[int, bool]:
         """What a machine on a column may become for its company, whatever its size, and whether a claim can say so."""
-        mask = kind_mask(self.columns, column) & these.mask
+        mask = kind_mask(self.catalog, entry) & these.mask
         for key in these.keys:
-            mask &= self.columns.by_label(key).get(self.columns.label(column, key), 0)
-        return mask, not beyond(self.columns, mask, column)
+            mask &= self.catalog.by_label(key).get(self.catalog.label(entry, key), 0)
+        return mask, not beyond(self.catalog, mask, entry)
 
-    def _as_wished(self, mask: int, at: int, column: Column) -> int:
+    def _keeping_preferences(self, mask: int, at: int, entry: CatalogEntry) -> int:
         """Of some columns those that keep every wish about machines which the machine keeps where it stands, and the
         company that its pods like to have near.
 
         Where its pool asks for variety, the heaviest come first, as far as they leave enough.
         """
-        needs, contents = self.problem.min_values.get(column.pool), self.board.contents[at]
-        wished = {each for number in contents for each in self.board.asks[number].cls.shape.preferred}
-        wheres = [self.columns.term(term) for _, term in sorted(wished, key=lambda each: (-each[0], each[1]))]
+        needs, contents = self.problem.min_values.get(entry.pool), self.state.contents[at]
+        preferred = {each for number in contents for each in self.state.placement_requests[number].cls.shape.preferred}
+        wheres = [self.catalog.term(term) for _, term in sorted(preferred, key=lambda each: (-each[0], each[1]))]
         for key in sorted(key for kind, key in self._held.get(at, ()) if kind == AFFINITY):
-            wheres.append(self.columns.by_label(key).get(self.columns.label(column, key), 0))
+            wheres.append(self.catalog.by_label(key).get(self.catalog.label(entry, key), 0))
         for where in wheres:
-            if where >> column.index & 1 and (needs is None or various(self.columns, mask & where, needs)):
+            if where >> entry.index & 1 and (needs is None or various(self.catalog, mask & where, needs)):
                 mask &= where
         return mask
 
-    def _within_limits(self, mask: int, column: Column, at: int) -> int:
+    def _within_limits(self, mask: int, entry: CatalogEntry, at: int) -> int:
         """Those that keep the pool's limits even if every machine of the pool takes its largest."""
-        for name, left in self._scarce(column.pool):
-            charge = self.problem.menu.limited.get(name)
-            own = column.type.capacity.get(name, 0) if charge is None else int(charge[at])
-            most = own + max(0, left) // max(1, self.counts[column.pool])
-            mask &= capacity_at_most(self.columns, name, most) | 1 << column.index
+        for name, left in self._scarce(entry.pool):
+            charge = self.problem.frontier.limited.get(name)
+            own = entry.type.capacity.get(name, 0) if charge is None else int(charge[at])
+            most = own + max(0, left) // max(1, self.counts[entry.pool])
+            mask &= capacity_at_most(self.catalog, name, most) | 1 << entry.index
         return mask
 
     def _scarce(self, pool: int) -> list[tuple[str, int]]:
         """The limits of a pool that do not let each of its machines grow by the largest, and what is left of them."""
-        known = self._short.get(pool)
+        known = self._try_shortage_portfolio.get(pool)
         if known is None:
             machines = max(1, self.counts[pool])
-            known = self._short[pool] = [
+            known = self._try_shortage_portfolio[pool] = [
                 (name, left)
-                for name, left in self.board.left[pool].items()
-                if name != "nodes" and max(0, left) // machines < self.columns.largest(name, pool)
+                for name, left in self.state.left[pool].items()
+                if name != "nodes" and max(0, left) // machines < self.catalog.largest(name, pool)
             ]
         return known
 
-    def _offer(self, mask: int, column: Column, pool: Pool) -> Offer:
-        own = column.index if column.flavour or column.offering.reservation_id else -column.pool - 1
-        return self.columns.recall(("offer", mask, own), lambda: offer_of(self.columns.listed(mask), column, pool))
+    def _offer(self, mask: int, entry: CatalogEntry, pool: Pool) -> Offer:
+        own = entry.index if entry.open_labels or entry.offering.reservation_id else -entry.pool - 1
+        return self.catalog.recall(("offer", mask, own), lambda: offer_of(self.catalog.listed(mask), entry, pool))
 
-    def _choices(self, offer: Offer, at: int, column: Column) -> tuple[Choice, ...]:
+    def _choices(self, offer: Offer, at: int, entry: CatalogEntry) -> tuple[Choice, ...]:
         """All offerings; of those at the best price, the one in the zone used least so far comes first.
 
         A machine that keeps a wish about other pods by its zone stays in it.
         """
         zone = min(offer.led_by, key=self.zones.__getitem__)
-        if column.offering.zone in offer.led_by and any(key == ZONE for _, key in self._held.get(at, ())):
-            zone = column.offering.zone
+        if entry.offering.zone in offer.led_by and any(key == ZONE for _, key in self._held.get(at, ())):
+            zone = entry.offering.zone
         self.zones[zone] += 1
         return offer.led_by[zone]
 
-    def _requests(self, used: list[int], choice: Choice, column: Column) -> dict[str, int]:
+    def _requests(self, used: list[int], choice: Choice, entry: CatalogEntry) -> dict[str, int]:
         total = {name: used[dim] for dim, name in self._resources if used[dim]}
         if not self._charged:
             return total
-        index = self._index(choice, column)
+        index = self._index(choice, entry)
         for name in self._charged:
-            total[name] = total.get(name, 0) + int(self.columns.overhead(name)[index])
+            total[name] = total.get(name, 0) + int(self.catalog.overhead(name)[index])
         return {name: amount for name, amount in sorted(total.items()) if amount}
 
-    def _index(self, choice: Choice, column: Column) -> int:
-        if column.choice == choice:
-            return column.index
-        for each in self.columns.rows:
-            if each.choice == choice and each.pool == column.pool and each.flavour == column.flavour:
+    def _index(self, choice: Choice, entry: CatalogEntry) -> int:
+        if entry.choice == choice:
+            return entry.index
+        for each in self.catalog.rows:
+            if each.choice == choice and each.pool == entry.pool and each.open_labels == entry.open_labels:
                 return each.index
-        return column.index
+        return entry.index
 
 
 class Offer(NamedTuple):
@@ -178,8 +178,8 @@ class Offer(NamedTuple):
     requirements: tuple[Mapping[str, Any], ...]
 
 
-def offer_of(held: list[Column], column: Column, pool: Pool) -> Offer:
-    return Offer(_led_by(tuple(dict.fromkeys(each.choice for each in held))), requirements(held, column, pool))
+def offer_of(held: list[CatalogEntry], entry: CatalogEntry, pool: Pool) -> Offer:
+    return Offer(_led_by(tuple(dict.fromkeys(each.choice for each in held))), requirements(held, entry, pool))
 
 
 def _led_by(choices: tuple[Choice, ...]) -> dict[str, tuple[Choice, ...]]:
@@ -195,13 +195,13 @@ def _led_by(choices: tuple[Choice, ...]) -> dict[str, tuple[Choice, ...]]:
 
 def recharged(problem: Problem, was: Machine, machine: Machine) -> Machine:
     """A machine that now has another first offering, with what the daemons of that one ask for."""
-    names = daemons_take(problem.columns)
+    names = daemons_take(problem.catalog)
     if not names or was.choice == machine.choice:
         return machine
     before, after = _row(problem, was), _row(problem, machine)
     requests = dict(machine.requests)
     for name in names:
-        taken = problem.columns.overhead(name)
+        taken = problem.catalog.overhead(name)
         requests[name] = requests.get(name, 0) + int(taken[after]) - int(taken[before])
     return replace(machine, requests={name: amount for name, amount in sorted(requests.items()) if amount})
 
@@ -210,19 +210,19 @@ def _row(problem: Problem, machine: Machine) -> int:
     """The column of a machine's first offering."""
     return next(
         each.index
-        for each in problem.columns.rows
+        for each in problem.catalog.rows
         if each.choice == machine.choice
         and problem.pools[each.pool].name == machine.pool
-        and all(machine.labels.get(key) == value for key, value in each.flavour)
+        and all(machine.labels.get(key) == value for key, value in each.open_labels)
     )
 
 
-def daemons_take(columns: Columns) -> list[str]:
+def daemons_take(catalog: OfferingCatalog) -> list[str]:
     """The resources that daemons take, beside what only packing counts."""
-    return [name for name in sorted(columns.charged()) if not name.startswith((PORT, ATTACH))]
+    return [name for name in sorted(catalog.charged()) if not name.startswith((PORT, ATTACH))]
 
 
-def requirements(held: list[Column], column: Column, pool: Pool) -> tuple[Mapping[str, Any], ...]:
+def requirements(held: list[CatalogEntry], entry: CatalogEntry, pool: Pool) -> tuple[Mapping[str, Any], ...]:
     """What the NodeClaim asks: the pool's own requirements, narrowed to what was chosen."""
     narrowed: dict[str, set[str]] = {
         INSTANCE_TYPE: {each.type.name for each in held},
@@ -230,26 +230,26 @@ def requirements(held: list[Column], column: Column, pool: Pool) -> tuple[Mappin
         CAPACITY_TYPE: {each.offering.capacity_type for each in held},
         NODEPOOL: {pool.name},
     }
-    for name, value in column.flavour:
+    for name, value in entry.open_labels:
         if value is not None:
             narrowed[name] = {value}
-    if column.offering.reservation_id and narrowed[CAPACITY_TYPE] == {RESERVED}:
-        narrowed[RESERVATION] = {column.offering.reservation_id}
+    if entry.offering.reservation_id and narrowed[CAPACITY_TYPE] == {RESERVED}:
+        narrowed[RESERVATION] = {entry.offering.reservation_id}
     found: list[Mapping[str, Any]] = []
     least = {each.key: each.min_values for each in pool.requirements if each.min_values is not None}
     for name in sorted(narrowed):
-        entry: dict[str, Any] = {"key": name, "operator": "In", "values": sorted(narrowed[name])}
+        requirement: dict[str, Any] = {"key": name, "operator": "In", "values": sorted(narrowed[name])}
         if name in least:
-            entry["minValues"] = least[name]
-        found.append(entry)
+            requirement["minValues"] = least[name]
+        found.append(requirement)
     for each in pool.requirements:
         if each.key not in narrowed:
-            entry = {"key": each.key, "operator": each.operator}
+            requirement = {"key": each.key, "operator": each.operator}
             if each.values:
-                entry["values"] = list(each.values)
+                requirement["values"] = list(each.values)
             if each.min_values is not None:
-                entry["minValues"] = each.min_values
-            found.append(entry)
+                requirement["minValues"] = each.min_values
+            found.append(requirement)
     return tuple(found)
 
 
@@ -265,52 +265,52 @@ def machines_and_placements(
     problem: Problem, packing: Packing
 ) -> tuple[tuple[Machine, ...], dict[str, Placement], dict[int, list[str]]]:
     """The machines to buy, where every placed pod goes, and the names of those left over by class."""
-    board, asks = packing.board, packing.board.asks
-    taken, starts = [0] * len(problem.classes), _starts(problem, board)
+    state, placement_requests = packing.state, packing.state.placement_requests
+    taken, starts = [0] * len(problem.classes), _starts(problem, state)
     placements: dict[str, Placement] = {}
-    launcher = Launcher(problem, board)
+    launcher = Launcher(problem, state)
     machines: list[Machine] = []
-    prefix = _prefix(problem) if board.size > board.existing else ""
-    for at, contents in enumerate(board.contents):
+    prefix = _prefix(problem) if state.size > state.existing else ""
+    for at, contents in enumerate(state.contents):
         if not contents:
             continue
-        target = problem.nodes[at].name if at < board.existing else f"{prefix}{len(machines) + 1}"
+        target = problem.nodes[at].name if at < state.existing else f"{prefix}{len(machines) + 1}"
         pods: list[str] = []
-        plain = Placement(node=target) if at < board.existing else Placement(machine=target)
-        relaxed: dict[str, Placement] = {}
+        plain = Placement(node=target) if at < state.existing else Placement(machine=target)
+        relaxed_placements: dict[str, Placement] = {}
         for number in sorted(contents):
-            ask, count = asks[number], contents[number]
-            one, given_up = ask.cls, ask.level.given_up
+            request, count = placement_requests[number], contents[number]
+            one, relaxed = request.cls, request.level.relaxed
             first = taken[one.index]
             taken[one.index] = first + count
             if starts:
                 first = starts.get((at, number), first)
             these = one.pods[first : first + count]
             pods += these
-            if given_up:
-                relaxed.update(dict.fromkeys(these, replace(plain, relaxed=given_up)))
+            if relaxed:
+                relaxed_placements.update(dict.fromkeys(these, replace(plain, relaxed=relaxed)))
         placements.update(dict.fromkeys(pods, plain))
-        placements.update(relaxed)
-        if at >= board.existing:
+        placements.update(relaxed_placements)
+        if at >= state.existing:
             machines.append(launcher.machine(at, target, tuple(pods)))
     short = problem.classes if sum(taken) < problem.total else ()
     left = {one.index: one.pods[taken[one.index] :] for one in short if taken[one.index] < one.count}
     return tuple(machines), placements, left
 
 
-def _starts(problem: Problem, board: Board) -> dict[tuple[int, int], int]:
+def _starts(problem: Problem, state: PackingState) -> dict[tuple[int, int], int]:
     """Where among the pods of its class those of an ask on a machine begin, if the yardstick leaves some of them out.
 
     Those are the last of their class, and get the places that keep fewest wishes: nobody else misses them.
     """
-    names = problem.yardstick.names if problem.yardstick is not None else ()
+    names = problem.baseline.names if problem.baseline is not None else ()
     short = {one.index for one in problem.classes if one.pods and one.pods[-1] in names} if names else ()
     found: dict[tuple[int, int], int] = {}
     taken: Counter[int] = Counter()
-    shares = sorted((failing, at, number) for at, number, failing in failing_on(board)) if short else ()
+    shares = sorted((failing, at, number) for at, number, failing in failing_on(state)) if short else ()
     for _, at, number in shares:
-        index = board.asks[number].cls.index
+        index = state.placement_requests[number].cls.index
         if index in short:
             found[at, number] = taken[index]
-            taken[index] += board.contents[at][number]
+            taken[index] += state.contents[at][number]
     return found

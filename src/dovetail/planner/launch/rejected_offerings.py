@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dovetail.planner.explain.filters import of_kind, shown
-from dovetail.planner.offerings.catalog import Column, Columns
-from dovetail.planner.packing.resize import Company
-from dovetail.planner.packing.state import Board
+from dovetail.planner.offerings.catalog import CatalogEntry, OfferingCatalog
+from dovetail.planner.packing.resize import NodeConstraints
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.plan import Lost
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.problem.resources import PORT
 from dovetail.planner.problem.shared_volumes import ATTACH
 
@@ -21,89 +21,93 @@ _MOST = 10
 class _Rival(NamedTuple):
     """A column that costs less, what it has of every dimension, and its bit in masks of columns that are to be had."""
 
-    column: Column
+    entry: CatalogEntry
     rooms: list[int]
     bit: int
 
 
-def cheaper(board: Board, at: int, chosen: Column, used: list[int], these: Company) -> tuple[Lost, ...]:
+def cheaper(
+    state: PackingState, at: int, chosen: CatalogEntry, used: list[int], these: NodeConstraints
+) -> tuple[Lost, ...]:
     """Up to ten types that cost less than the chosen one, nearest in price first, each with its reason.
 
     `these` are the pods on the machine, as far as its choice goes.
     """
-    columns, dims = board.problem.columns, board.problem.dims
-    rivals = columns.recall(("rivals", chosen.index, *dims), lambda: _rivals(columns, chosen, dims))
+    catalog, dims = state.problem.catalog, state.problem.dims
+    rivals = catalog.recall(("rivals", chosen.index, *dims), lambda: _rivals(catalog, chosen, dims))
     return tuple(
-        [Lost(choice=each.column.choice, because=_because(board, at, each, chosen, these, used)) for each in rivals]
+        [Lost(choice=each.entry.choice, because=_because(state, at, each, chosen, these, used)) for each in rivals]
     )
 
 
-def _rivals(columns: Columns, chosen: Column, dims: Sequence[str]) -> list[_Rival]:
+def _rivals(catalog: OfferingCatalog, chosen: CatalogEntry, dims: Sequence[str]) -> list[_Rival]:
     """A column of each of the types next below in price."""
-    found: dict[str, Column] = {}
-    for column in reversed(columns.rows[: chosen.index]):
-        if column.type.name != chosen.type.name and column.choice.price != chosen.choice.price:
-            found.setdefault(column.type.name, column)
+    found: dict[str, CatalogEntry] = {}
+    for entry in reversed(catalog.rows[: chosen.index]):
+        if entry.type.name != chosen.type.name and entry.choice.price != chosen.choice.price:
+            found.setdefault(entry.type.name, entry)
         if len(found) == _MOST:
             break
     return [
         _Rival(
-            each, [max(0, int(columns.amounts(name)[each.index])) for name in dims], 1 << each.index & columns.available
+            each, [max(0, int(catalog.amounts(name)[each.index])) for name in dims], 1 << each.index & catalog.available
         )
         for each in found.values()
     ]
 
 
-def _because(board: Board, at: int, rival: _Rival, chosen: Column, these: Company, used: list[int]) -> str:
-    problem, column = board.problem, rival.column
+def _because(
+    state: PackingState, at: int, rival: _Rival, chosen: CatalogEntry, these: NodeConstraints, used: list[int]
+) -> str:
+    problem, entry = state.problem, rival.entry
     if not rival.bit:
         return "not available now"
     if not these.mask & rival.bit:
-        return _refused(board, at, column)
+        return _failed_insertions(state, at, entry)
     for name, amount, room in zip(problem.dims, used, rival.rooms, strict=True):
         if amount > room:
             return "too few volumes or ports" if name.startswith((PORT, ATTACH)) else _too_small(name, amount, room)
     for key in these.keys:
-        where = problem.columns.label(chosen, key)
-        if problem.columns.label(column, key) != where:
+        where = problem.catalog.label(chosen, key)
+        if problem.catalog.label(entry, key) != where:
             return f"its pods belong where {key} is {where}"
-    return _forbidden(board, column, chosen)
+    return _forbidden(state, entry, chosen)
 
 
-def _forbidden(board: Board, column: Column, chosen: Column) -> str:
+def _forbidden(state: PackingState, entry: CatalogEntry, chosen: CatalogEntry) -> str:
     """What pools say about a column that the pods would take."""
-    pool, own = board.problem.pools[column.pool], board.problem.pools[chosen.pool]
+    pool, own = state.problem.pools[entry.pool], state.problem.pools[chosen.pool]
     if pool.weight < own.weight:
         return f"NodePool {pool.name} has less weight"
-    reservation = column.offering.reservation_id
+    reservation = entry.offering.reservation_id
     if reservation is not None:
         return f"reservation {reservation} is used up, or keeps its machines to itself"
     back = chosen.type.capacity if pool is own else {}
-    for name, left in board.left[column.pool].items():
-        if name != "nodes" and column.type.capacity.get(name, 0) > left + back.get(name, 0):
+    for name, left in state.left[entry.pool].items():
+        if name != "nodes" and entry.type.capacity.get(name, 0) > left + back.get(name, 0):
             return f"the {name} limit of NodePool {pool.name}"
-    if pool is not own and board.left[column.pool].get("nodes", 1) < 1:
+    if pool is not own and state.left[entry.pool].get("nodes", 1) < 1:
         return f"the nodes limit of NodePool {pool.name}"
-    if column.pool in board.problem.min_values:
+    if entry.pool in state.problem.min_values:
         return f"minValues of NodePool {pool.name}"
     return "a wish of its pods, or labels that it would change"
 
 
-def _refused(board: Board, at: int, column: Column) -> str:
+def _failed_insertions(state: PackingState, at: int, entry: CatalogEntry) -> str:
     """Which of the pods on a machine asks what of the machine that a column has not, or would rather have it."""
-    asks = (board.asks[number] for number in board.contents[at])
-    unwilling = next(ask for ask in asks if not ask.mask >> column.index & 1)
-    return f"{unwilling.cls.pods[0]} {_verb(board, unwilling, column)}"
+    placement_requests = (state.placement_requests[number] for number in state.contents[at])
+    unwilling = next(request for request in placement_requests if not request.mask >> entry.index & 1)
+    return f"{unwilling.cls.pods[0]} {_verb(state, unwilling, entry)}"
 
 
-def _verb(board: Board, ask: Ask, column: Column) -> str:
-    problem = board.problem
-    for question in of_kind(problem, ask, column.pool):
-        if not question.mask >> column.index & 1:
+def _verb(state: PackingState, request: PlacementRequest, entry: CatalogEntry) -> str:
+    problem = state.problem
+    for question in of_kind(problem, request, entry.pool):
+        if not question.mask >> entry.index & 1:
             if question.code == "UNTOLERATED_TAINT":
                 return f"does not tolerate {question.words}"
-            last = problem.ask(ask.cls, len(ask.cls.levels) - 1)
-            return f"{'prefers' if last.mask >> column.index & 1 else 'asks for'} {question.words}"
+            last = problem.request(request.cls, len(request.cls.levels) - 1)
+            return f"{'prefers' if last.mask >> entry.index & 1 else 'asks for'} {question.words}"
     return "may not run on it"
 
 

@@ -7,51 +7,51 @@ from functools import reduce
 from operator import or_
 
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from dovetail.planner.offerings.catalog import Column, Columns, lowest, of_bits
+from dovetail.planner.offerings.catalog import CatalogEntry, OfferingCatalog, lowest, of_bits
 from dovetail.planner.offerings.open_labels import RESERVATION
 
 #: What a NodeClaim says of the machine it wants, each by itself; the fewest values first.
 _SAID = (CAPACITY_TYPE, ZONE, INSTANCE_TYPE)
 
 
-def kind_mask(columns: Columns, column: Column) -> int:
+def kind_mask(catalog: OfferingCatalog, entry: CatalogEntry) -> int:
     """The columns a machine may change to while it stays the machine it is.
 
     A reserved one stays with its reservation; where its pool asks for variety, it may become what is not reserved.
     """
-    mask = columns.of_pool[column.pool] & columns.available
-    for key, value in column.flavour:
-        mask &= columns.by_label(key).get(value, 0)
-    reservation = column.offering.reservation_id
+    mask = catalog.of_pool[entry.pool] & catalog.available
+    for key, value in entry.open_labels:
+        mask &= catalog.by_label(key).get(value, 0)
+    reservation = entry.offering.reservation_id
     if reservation is None:
-        return mask & ~columns.reserved
-    same = columns.by_label(RESERVATION).get(reservation, 0)
-    choosy = any(each.min_values for each in columns.pools[column.pool].requirements)
-    return mask & (same | ~columns.reserved) if choosy else mask & same
+        return mask & ~catalog.reserved
+    same = catalog.by_label(RESERVATION).get(reservation, 0)
+    choosy = any(each.min_values for each in catalog.pools[entry.pool].requirements)
+    return mask & (same | ~catalog.reserved) if choosy else mask & same
 
 
-def beyond(columns: Columns, mask: int, column: Column) -> int:
+def beyond(catalog: OfferingCatalog, mask: int, entry: CatalogEntry) -> int:
     """What a claim admits beside a mask: it names types, zones and capacity types, and any of them go together."""
-    found = kind_mask(columns, column) & ~mask
+    found = kind_mask(catalog, entry) & ~mask
     for key in _SAID:
         if found:
-            found &= reduce(or_, (where for where in columns.by_label(key).values() if where & mask), 0)
+            found &= reduce(or_, (where for where in catalog.by_label(key).values() if where & mask), 0)
     return found
 
 
-def sayable(columns: Columns, mask: int, column: Column, enough: Callable[[int], bool]) -> int:
+def sayable(catalog: OfferingCatalog, mask: int, entry: CatalogEntry, enough: Callable[[int], bool]) -> int:
     """Of a mask what a claim can say, and admit nothing else: pods with alternatives refuse some combinations.
 
     The values go that let in most for what is lost with them; those of the cheapest column stay. Where what is left
     would not be `enough`, the mask stays as it is.
     """
-    best, said = columns.rows[lowest(mask)], mask
-    while admitted := beyond(columns, said, column):
+    best, said = catalog.rows[lowest(mask)], mask
+    while admitted := beyond(catalog, said, entry):
         ways = [
             where
             for key in _SAID
-            for value, where in columns.by_label(key).items()
-            if where & admitted and value != columns.label(best, key) and enough(said & ~where)
+            for value, where in catalog.by_label(key).items()
+            if where & admitted and value != catalog.label(best, key) and enough(said & ~where)
         ]
         if not ways:
             return mask
@@ -59,34 +59,34 @@ def sayable(columns: Columns, mask: int, column: Column, enough: Callable[[int],
     return said
 
 
-def capacity_at_most(columns: Columns, name: str, most: int) -> int:
-    table: dict[tuple[str, int], int] = columns.__dict__.setdefault("_at_most", {})
+def capacity_at_most(catalog: OfferingCatalog, name: str, most: int) -> int:
+    table: dict[tuple[str, int], int] = catalog.__dict__.setdefault("_at_most", {})
     known = table.get((name, most))
     if known is None:
         known = 0
-        for amount, where in _by_capacity(columns, name):
+        for amount, where in _by_capacity(catalog, name):
             known |= where if amount <= most else 0
         table[name, most] = known
     return known
 
 
-def capacities(columns: Columns, mask: int, name: str) -> list[int]:
+def capacities(catalog: OfferingCatalog, mask: int, name: str) -> list[int]:
     """How much machines of a mask have of a resource in all, each amount once, the least first."""
-    return [amount for amount, where in reversed(_by_capacity(columns, name)) if where & mask]
+    return [amount for amount, where in reversed(_by_capacity(catalog, name)) if where & mask]
 
 
-def largest_capacity(columns: Columns, mask: int, name: str) -> int:
+def largest_capacity(catalog: OfferingCatalog, mask: int, name: str) -> int:
     """What the largest machine of a mask that is not empty has of a resource in all."""
-    return next(amount for amount, where in _by_capacity(columns, name) if where & mask)
+    return next(amount for amount, where in _by_capacity(catalog, name) if where & mask)
 
 
-def _by_capacity(columns: Columns, name: str) -> list[tuple[int, int]]:
+def _by_capacity(catalog: OfferingCatalog, name: str) -> list[tuple[int, int]]:
     """The columns by how much of a resource they have, the largest first."""
 
     def found() -> list[tuple[int, int]]:
         by_amount: dict[int, list[int]] = {}
-        for column in columns.rows:
-            by_amount.setdefault(column.type.capacity.get(name, 0), []).append(column.index)
+        for entry in catalog.rows:
+            by_amount.setdefault(entry.type.capacity.get(name, 0), []).append(entry.index)
         return [(amount, of_bits(by_amount[amount])) for amount in sorted(by_amount, reverse=True)]
 
-    return columns.recall(("capacities", name), found)
+    return catalog.recall(("capacities", name), found)

@@ -20,10 +20,10 @@ from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPO
 from dovetail.planner.offerings.open_labels import (
     ALWAYS,
     RESERVATION,
-    Flavour,
+    OpenLabels,
     fixed_label,
-    flavours_of,
     left_open,
+    open_label_values,
     pool_clauses,
 )
 from dovetail.planner.plan import Choice
@@ -44,21 +44,23 @@ Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
-class Column:
+class CatalogEntry:
     """One machine that could be bought."""
 
-    __slots__ = ("choice", "flavour", "index", "offering", "pool", "type")
+    __slots__ = ("choice", "index", "offering", "open_labels", "pool", "type")
 
-    def __init__(self, pool: int, kind: InstanceType, offering: Offering, flavour: Flavour, choice: Choice) -> None:
+    def __init__(
+        self, pool: int, kind: InstanceType, offering: Offering, open_labels: OpenLabels, choice: Choice
+    ) -> None:
         self.index = -1
         self.pool = pool
         self.type = kind
         self.offering = offering
-        self.flavour = flavour
+        self.open_labels = open_labels
         self.choice = choice
 
     @property
-    def sort_key(self) -> tuple[float, str, str, str, int, Flavour]:
+    def sort_key(self) -> tuple[float, str, str, str, int, OpenLabels]:
         price = self.offering.price
         offering = self.offering
         return (
@@ -67,7 +69,7 @@ class Column:
             offering.capacity_type,
             f"{offering.zone}/{offering.reservation_id or ''}",
             self.pool,
-            tuple((key, value or "") for key, value in self.flavour),
+            tuple((key, value or "") for key, value in self.open_labels),
         )
 
 
@@ -84,35 +86,35 @@ class Asked:
         self.values = {key: tuple(sorted(values[key])) for key in sorted(values)}
 
 
-class Columns:
+class OfferingCatalog:
     """The columns of all pools, and the masks that select among them. Bit i is column i; lower is cheaper."""
 
     def __init__(self, pools: Sequence[Pool], asked: Asked, unavailable: frozenset[tuple[str, str, str]]) -> None:
         self.pools = tuple(pools)
         self.asked = asked
         self._rules = [_by_key(pool_clauses(pool)) for pool in pools]
-        found: list[Column] = []
+        found: list[CatalogEntry] = []
         blocks = _Blocks(asked)
         for index, (pool, rules) in enumerate(zip(pools, self._rules, strict=True)):
-            found += [Column(index, *each) for each in blocks.of(pool, rules)]
+            found += [CatalogEntry(index, *each) for each in blocks.of(pool, rules)]
         found.sort(key=attrgetter("sort_key"))
-        for at, column in enumerate(found):
-            column.index = at
+        for at, entry in enumerate(found):
+            entry.index = at
         self.rows = found
         self.size = len(found)
         self.everything = (1 << self.size) - 1
         prices = [c.offering.price for c in found]
         self.prices: Floats = np.array([np.inf if price is None else price for price in prices], dtype=np.float64)
         of_pool: list[list[int]] = [[] for _ in pools]
-        for column in found:
-            of_pool[column.pool].append(column.index)
+        for entry in found:
+            of_pool[entry.pool].append(entry.index)
         self.of_pool = [of_bits(where) for where in of_pool]
         self.available = self.mask(_launchable(c.offering, c.type, unavailable) for c in found)
         self.overcommitted = 0
         """Offerings whose DaemonSets alone do not fit on a node."""
         self.reserved = self.mask(c.offering.capacity_type == "reserved" for c in found)
         self._labels: dict[str, dict[str | None, int]] = {}
-        self._told = _told(found).union(*(pool.labels for pool in pools), *self._rules)
+        self._described = _described(found).union(*(pool.labels for pool in pools), *self._rules)
         """The labels that any machine may have."""
         self._clauses: dict[Clause, int] = {}
         self._amounts: dict[str, Ints] = {}
@@ -127,8 +129,8 @@ class Columns:
 
         def found() -> Mapping[str, int]:
             left: dict[str, int] = {}
-            for column in self.rows:
-                name, count = column.offering.reservation_id, column.offering.reservation_capacity
+            for entry in self.rows:
+                name, count = entry.offering.reservation_id, entry.offering.reservation_capacity
                 if name is not None and count is not None:
                     left[name] = min(left.get(name, count), count)
             return left
@@ -161,34 +163,34 @@ class Columns:
     def by_label(self, key: str) -> dict[str | None, int]:
         """The columns by the value of a label."""
         known = self._labels.get(key)
-        if known is None and key not in self._told:
+        if known is None and key not in self._described:
             known = self._labels[key] = {None: self.everything} if self.rows else {}
         if known is None:
             bits: dict[str | None, list[int]] = {}
-            for column in self.rows:
-                bits.setdefault(self.label(column, key), []).append(column.index)
+            for entry in self.rows:
+                bits.setdefault(self.label(entry, key), []).append(entry.index)
             known = self._labels[key] = {value: of_bits(where) for value, where in bits.items()}
         return known
 
-    def label(self, column: Column, key: str) -> str | None:
+    def label(self, entry: CatalogEntry, key: str) -> str | None:
         """The value of a label on a machine of this column."""
         if key == ZONE:
-            return column.offering.zone
+            return entry.offering.zone
         if key == CAPACITY_TYPE:
-            return column.offering.capacity_type
+            return entry.offering.capacity_type
         if key == INSTANCE_TYPE:
-            return column.type.name
-        pool = self.pools[column.pool]
+            return entry.type.name
+        pool = self.pools[entry.pool]
         if key == NODEPOOL:
             return pool.name
         if key in (HOSTNAME, NODE_NAME):
             return UNBORN
-        for name, value in column.flavour:
+        for name, value in entry.open_labels:
             if name == key:
                 return value
-        if key == RESERVATION and column.offering.reservation_id:
-            return column.offering.reservation_id
-        return fixed_label(pool, self._rules[column.pool].get(key, ()), column.type, column.offering, key)
+        if key == RESERVATION and entry.offering.reservation_id:
+            return entry.offering.reservation_id
+        return fixed_label(pool, self._rules[entry.pool].get(key, ()), entry.type, entry.offering, key)
 
     def clause(self, each: Clause) -> int:
         """The columns on which a clause holds."""
@@ -280,10 +282,10 @@ class Columns:
         """How much of a resource columns have, in rising order, and those with as much or more; at the end nobody."""
         known = self._steps.get(name)
         if known is None:
-            known = self._steps[name] = self._stairs(name)
+            known = self._steps[name] = self._price_indexes(name)
         return known
 
-    def _stairs(self, name: str) -> tuple[list[int], list[int]]:
+    def _price_indexes(self, name: str) -> tuple[list[int], list[int]]:
         amounts = self.amounts(name)
         levels = np.unique(amounts)
         packed = np.packbits(amounts >= levels[:, None], axis=1, bitorder="little")
@@ -297,7 +299,7 @@ class Columns:
                 break
         return mask
 
-    def listed(self, mask: int) -> list[Column]:
+    def listed(self, mask: int) -> list[CatalogEntry]:
         """The columns of a mask, cheapest first."""
         return [self.rows[at] for at in np.flatnonzero(self.bools(mask))] if mask else []
 
@@ -323,7 +325,7 @@ def _launchable(offering: Offering, kind: InstanceType, unavailable: frozenset[t
     return offering.capacity_type != "reserved" or offering.reservation_capacity != 0
 
 
-def sold(pool: Pool, clauses: Iterable[Clause]) -> bool:
+def offered(pool: Pool, clauses: Iterable[Clause]) -> bool:
     """Whether any offering of a pool's types meets clauses of the pool's own."""
     by_key, defined = _by_key(clauses), _defined(pool)
     return any(
@@ -334,11 +336,11 @@ def sold(pool: Pool, clauses: Iterable[Clause]) -> bool:
     )
 
 
-def _told(columns: Iterable[Column]) -> set[str]:
+def _described(catalog: Iterable[CatalogEntry]) -> set[str]:
     """The labels that machines have whatever their pools say."""
     found = {*_OF_ALL, *ALWAYS}
-    found.update(key for flavour in {each.flavour for each in columns} for key, _ in flavour)
-    types = {id(each.type): each.type for each in columns}.values()
+    found.update(key for open_labels in {each.open_labels for each in catalog} for key, _ in open_labels)
+    types = {id(each.type): each.type for each in catalog}.values()
     return found.union(*(each.labels for each in types), *(each.labels for kind in types for each in kind.offerings))
 
 
@@ -355,7 +357,7 @@ def _defined(pool: Pool) -> set[str]:
 
 
 #: What a column is beside its pool.
-_Entry = tuple[InstanceType, Offering, Flavour, Choice]
+_Entry = tuple[InstanceType, Offering, OpenLabels, Choice]
 
 
 class _Blocks:
@@ -395,11 +397,11 @@ def _entries(pool: Pool, by_key: Mapping[str, list[Clause]], asked: Asked) -> li
     open_keys = [key for key in asked.values if any(key in each for each in left)]
     found: list[_Entry] = []
     for kind, options in zip(kinds, left, strict=True):
-        flavours = list(flavours_of(pool, kind, by_key, options, open_keys)) if open_keys else [()]
+        label_values = list(open_label_values(pool, kind, by_key, options, open_keys)) if open_keys else [()]
         for offering in kind.offerings:
             if _offering_allowed(offering, by_key):
                 choice = _choice(kind, offering)
-                found += [(kind, offering, flavour, choice) for flavour in flavours]
+                found += [(kind, offering, open_labels, choice) for open_labels in label_values]
     return found
 
 

@@ -21,9 +21,9 @@ ALWAYS = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
 #: A value for a label that must exist and that nobody asked about.
 ANY_VALUE = "dovetail"
 #: More combinations of open labels than this for one type, and only the first are kept.
-MOST_FLAVOURS = 256
+MAX_LABEL_COMBINATIONS = 256
 
-Flavour = tuple[tuple[str, str | None], ...]
+OpenLabels = tuple[tuple[str, str | None], ...]
 
 
 def fixed_label(pool: Pool, rules: Sequence[Clause], kind: InstanceType, offering: Offering, key: str) -> str | None:
@@ -77,25 +77,25 @@ def left_open(
     return found
 
 
-def flavours_of(
+def open_label_values(
     pool: Pool,
     kind: InstanceType,
     by_key: Mapping[str, list[Clause]],
     left: Mapping[str, list[str | None]],
     open_keys: Sequence[str],
-) -> Iterable[Flavour]:
+) -> Iterable[OpenLabels]:
     """Every way to settle the labels that are open on any type of the pool.
 
     A machine that may become one of another type takes its labels along, so the flavour of this one tells them too.
     """
     said = [key for key in open_keys if key in left or not any(key in offering.labels for offering in kind.offerings)]
     first = kind.offerings[0]
-    axes = [
+    options = [
         [(key, value) for value in left.get(key) or [fixed_label(pool, by_key.get(key, ()), kind, first, key)]]
         for key in said
     ]
-    for count, combination in enumerate(product(*axes)):
-        if count == MOST_FLAVOURS:
+    for count, combination in enumerate(product(*options)):
+        if count == MAX_LABEL_COMBINATIONS:
             return
         yield combination
 

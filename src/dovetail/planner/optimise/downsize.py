@@ -11,24 +11,24 @@ from collections.abc import Callable
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools
-from dovetail.planner.packing.state import Board
-from dovetail.planner.problem.request import Ask, Ties
+from dovetail.planner.packing.state import PackingState
+from dovetail.planner.problem.request import PlacementRequest, TopologyConstraints
 from dovetail.planner.problem.topology_groups import AFFINITY
 
 #: Smaller columns tried for one machine, and how many pods may leave it.
-_MOST_COLUMNS, _MOST_PODS = 6, 12
+_MAX_OFFERINGS, _MOST_PODS = 6, 12
 _MOST_PASSES = 6
 
 
-def squeezed(board: Board, out_of_time: Callable[[], bool]) -> Board:
+def downsized(state: PackingState, out_of_time: Callable[[], bool]) -> PackingState:
     """The board with machines made smaller as long as there is one to be had; the board given is not changed."""
-    problem = board.problem
+    problem = state.problem
     if problem.binding or problem.reservations or problem.diversity is not None:
-        return board
-    twin = board.clone()
+        return state
+    twin = state.clone()
     for _ in range(_MOST_PASSES):
         gained = False
-        for at in sorted(twin.bought(), key=lambda each: (-_waste(twin, each), each)):
+        for at in sorted(twin.new_nodes(), key=lambda each: (-_waste(twin, each), each)):
             if out_of_time():
                 return twin
             gained |= _smaller(twin, at)
@@ -37,73 +37,73 @@ def squeezed(board: Board, out_of_time: Callable[[], bool]) -> Board:
     return twin
 
 
-def _waste(board: Board, at: int) -> float:
+def _waste(state: PackingState, at: int) -> float:
     """What of a machine's price is paid for room that is empty."""
-    column = int(board.column[at])
-    capacity = np.maximum(board.menu.capacity[:, column], 1)
-    return float(board.menu.prices[column] * (board.free[:, at] / capacity)[: len(capacity)].min())
+    offering = int(state.offering[at])
+    capacity = np.maximum(state.frontier.capacity[:, offering], 1)
+    return float(state.frontier.prices[offering] * (state.free[:, at] / capacity)[: len(capacity)].min())
 
 
-def _smaller(board: Board, at: int) -> bool:
-    asks = [board.asks[number] for number in board.contents[at]]
-    if not asks or any(_together(ask.ties) for ask in asks):
+def _smaller(state: PackingState, at: int) -> bool:
+    placement_requests = [state.placement_requests[number] for number in state.contents[at]]
+    if not placement_requests or any(_together(request.topology) for request in placement_requests):
         return False
-    if sum(board.contents[at].values()) <= _MOST_PODS and _moved(board, at, dict(board.contents[at])):
-        board.close(at)
+    if sum(state.contents[at].values()) <= _MOST_PODS and _moved(state, at, dict(state.contents[at])):
+        state.close(at)
         return True
-    used = board.used(at)
-    for column in _columns(board, at, asks):
-        room = board.menu.sizes[column]
-        leaving = _excess(board, at, [amount - most for amount, most in zip(used, room, strict=True)])
-        if leaving is not None and _moved(board, at, leaving):
-            board.move(at, column)
+    used = state.used(at)
+    for offering in _columns(state, at, placement_requests):
+        room = state.frontier.sizes[offering]
+        leaving = _excess(state, at, [amount - most for amount, most in zip(used, room, strict=True)])
+        if leaving is not None and _moved(state, at, leaving):
+            state.move(at, offering)
             return True
     return False
 
 
-def _together(ties: Ties) -> bool:
+def _together(topology: TopologyConstraints) -> bool:
     """Whether pods must be on a machine with others."""
-    return any(cell.kind == AFFINITY for cell in (*ties.host_owned, *ties.host_members))
+    return any(counter.kind == AFFINITY for counter in (*topology.host_owned, *topology.host_members))
 
 
-def _columns(board: Board, at: int, asks: list[Ask]) -> list[int]:
+def _columns(state: PackingState, at: int, placement_requests: list[PlacementRequest]) -> list[int]:
     """Cheaper columns for a machine in its domains, the cheapest first, one of each price."""
-    menu, column = board.menu, int(board.column[at])
-    ok: Bools = (menu.kinds == menu.kinds[column]) & (menu.prices < menu.prices[column])
-    for ask in asks:
-        ok &= ask.columns
-    for axis in {board.axis_at[key] for ask in asks for key in ask.keys}:
-        ok &= menu.domains[axis] == board.domains[axis][at]
-    ok &= (menu.capacity * _MOST_PODS >= np.array(board.used(at))[:, None]).all(axis=0)
+    frontier, offering = state.frontier, int(state.offering[at])
+    ok: Bools = (frontier.kinds == frontier.kinds[offering]) & (frontier.prices < frontier.prices[offering])
+    for request in placement_requests:
+        ok &= request.offerings
+    for topology_key in {state.key_index[key] for request in placement_requests for key in request.keys}:
+        ok &= frontier.domains[topology_key] == state.domains[topology_key][at]
+    ok &= (frontier.capacity * _MOST_PODS >= np.array(state.used(at))[:, None]).all(axis=0)
     found = np.flatnonzero(ok)
-    return [int(each) for each in found[-_MOST_COLUMNS:]]
+    return [int(each) for each in found[-_MAX_OFFERINGS:]]
 
 
-def _excess(board: Board, at: int, over: list[int]) -> dict[int, int] | None:
+def _excess(state: PackingState, at: int, over: list[int]) -> dict[int, int] | None:
     """A few pods without which a machine holds less by `over`: each time the one that is nearest to what is missing."""
     leaving: dict[int, int] = {}
-    held = dict(board.contents[at])
+    held = dict(state.contents[at])
     for _ in range(_MOST_PODS):
         if max(over) <= 0:
             return leaving
-        best, number = max([(_help(board.asks[each], over), -each) for each in held])
+        best, number = max([(_help(state.placement_requests[each], over), -each) for each in held])
         if best <= 0.0:
             return None
         leaving[-number] = leaving.get(-number, 0) + 1
         held[-number] -= 1
         if not held[-number]:
             del held[-number]
-        for dim, amount in board.asks[-number].steps:
+        for dim, amount in state.placement_requests[-number].steps:
             over[dim] -= amount
         if not held:
             return None
     return leaving if max(over) <= 0 else None
 
 
-def _help(ask: Ask, over: list[int]) -> float:
+def _help(request: PlacementRequest, over: list[int]) -> float:
     """How much of what must go a pod takes with it; what it takes beyond that is hard to place elsewhere."""
     took = wasted = 0.0
-    for dim, amount in ask.steps:
+    for dim, amount in request.steps:
         need = max(0, over[dim])
         if need:
             took += min(amount, need) / need
@@ -112,38 +112,38 @@ def _help(ask: Ask, over: list[int]) -> float:
     return took - 0.2 * wasted
 
 
-def _moved(board: Board, at: int, leaving: dict[int, int]) -> bool:
+def _moved(state: PackingState, at: int, leaving: dict[int, int]) -> bool:
     """Move pods off a machine into room elsewhere, all or none."""
-    done: list[tuple[Ask, int, int]] = []
-    numbers = sorted(leaving, key=lambda each: -int(board.asks[each].request.max()))
+    done: list[tuple[PlacementRequest, int, int]] = []
+    numbers = sorted(leaving, key=lambda each: -int(state.placement_requests[each].amounts.max()))
     for number in numbers:
-        ask, count = board.asks[number], leaving[number]
-        board.put(ask, at, -count)
-        done.append((ask, at, count))
-        for place, fits in _places(board, ask, at, count):
+        request, count = state.placement_requests[number], leaving[number]
+        state.put(request, at, -count)
+        done.append((request, at, count))
+        for place, fits in _places(state, request, at, count):
             take = min(fits, count)
-            board.put(ask, place, take)
-            done.append((ask, place, -take))
+            state.put(request, place, take)
+            done.append((request, place, -take))
             count -= take
             if not count:
                 break
         if count:
             for one, place, amount in reversed(done):
-                board.put(one, place, amount)
+                state.put(one, place, amount)
             return False
     return True
 
 
-def _places(board: Board, ask: Ask, at: int, count: int) -> list[tuple[int, int]]:
+def _places(state: PackingState, request: PlacementRequest, at: int, count: int) -> list[tuple[int, int]]:
     """Other machines with room for pods of the ask in the same domains, the fullest first."""
-    bins, room = board.room(ask, count)
+    bins, room = state.room(request, count)
     ok = bins != at
-    for key in ask.keys:
-        lying = board.domains[board.axis_at[key]]
+    for key in request.keys:
+        lying = state.domains[state.key_index[key]]
         ok &= lying[bins] == lying[at]
     bins, room = bins[ok], room[ok]
     left = np.zeros(len(bins))
-    for dim, amount in ask.steps:
-        left += board.free[dim].take(bins) / amount
+    for dim, amount in request.steps:
+        left += state.free[dim].take(bins) / amount
     order = np.argsort(left, kind="stable")
     return list(zip(bins[order].tolist(), room[order].tolist(), strict=True))

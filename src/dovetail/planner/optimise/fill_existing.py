@@ -10,14 +10,14 @@ import numpy as np
 
 from dovetail.planner.offerings.catalog import Floats, Ints
 from dovetail.planner.optimise.lower_bound import holding
-from dovetail.planner.optimise.relaxation import Demand, fluid
+from dovetail.planner.optimise.relaxation import Demand, relaxation
 from dovetail.planner.packing.pack import Packing
 from dovetail.planner.packing.packer import Packer
 from dovetail.planner.packing.resize import shrink
-from dovetail.planner.packing.state import Board
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 
 #: Of as many pods alike as fit, this part is taken before the next pick.
 _PART = 4
@@ -27,23 +27,23 @@ _PRECIOUS = 1e6
 
 def filled(problem: Problem, start: Packing, largest: int) -> Packing | None:
     """The packing with machines that are there filled anew; None if somebody would lose their place by it."""
-    board, loose = _loosened(problem, start.board)
+    state, loose = _loosened(problem, start.state)
     if not loose:
         return None
-    asks = list(loose)
-    counts = np.array([loose[ask] for ask in asks], dtype=np.int64)
-    requests = np.array([ask.request for ask in asks], dtype=np.int64)
-    worth = _worth(problem, asks, counts, largest)
-    suits = np.array([ask.nodes for ask in asks])
-    there = board.free[:, : board.existing]
+    placement_requests = list(loose)
+    counts = np.array([loose[request] for request in placement_requests], dtype=np.int64)
+    requests = np.array([request.amounts for request in placement_requests], dtype=np.int64)
+    worth = _worth(problem, placement_requests, counts, largest)
+    suits = np.array([request.nodes for request in placement_requests])
+    there = state.free[:, : state.existing]
     roomy = (there / there.max(axis=1, initial=1, keepdims=True)).sum(axis=0)
     for at in np.argsort(-roomy, kind="stable").tolist():
         open_to = np.flatnonzero(suits[:, at] & (counts > 0))
-        for place, take in _picked(board.free[:, at].copy(), requests[open_to], counts[open_to], worth[open_to]):
+        for place, take in _picked(state.free[:, at].copy(), requests[open_to], counts[open_to], worth[open_to]):
             number = int(open_to[place])
-            board.put(asks[number], at, take)
+            state.put(placement_requests[number], at, take)
             counts[number] -= take
-    return _bought(problem, start, board, asks, counts)
+    return _add_to_new_claim(problem, start, state, placement_requests, counts)
 
 
 def _picked(free: Ints, requests: Ints, counts: Ints, worth: Floats) -> list[tuple[int, int]]:
@@ -64,58 +64,62 @@ def _picked(free: Ints, requests: Ints, counts: Ints, worth: Floats) -> list[tup
         found.append((best, take))
 
 
-def _worth(problem: Problem, asks: list[Ask], counts: Ints, largest: int) -> Floats:
+def _worth(problem: Problem, placement_requests: list[PlacementRequest], counts: Ints, largest: int) -> Floats:
     """What a pod of each ask would cost on the market."""
-    finite = np.isfinite(problem.menu.prices)
-    sold = {}
-    for ask, count in zip(asks, counts.tolist(), strict=True):
-        columns = np.flatnonzero(holding(problem, ask, problem.blurred) & finite)
-        if len(columns):
-            sold[ask] = Demand(ask, float(count), columns)
-    market = fluid(problem, list(sold.values()), 3600.0, largest=largest, proven=True)
-    if market is None:
-        return np.ones(len(asks))
+    finite = np.isfinite(problem.frontier.prices)
+    offered = {}
+    for request, count in zip(placement_requests, counts.tolist(), strict=True):
+        offerings = np.flatnonzero(holding(problem, request, problem.blurred) & finite)
+        if len(offerings):
+            offered[request] = Demand(request, float(count), offerings)
+    context = relaxation(problem, list(offered.values()), 3600.0, largest=largest, proven=True)
+    if context is None:
+        return np.ones(len(placement_requests))
     known = {
-        flow.demand.ask: float(worth) / flow.demand.count
-        for flow, worth in zip(market.flows, market.worth, strict=True)
+        flow.demand.request: float(worth) / flow.demand.count
+        for flow, worth in zip(context.flows, context.worth, strict=True)
     }
-    return np.array([known.get(ask, _PRECIOUS) for ask in asks])
+    return np.array([known.get(request, _PRECIOUS) for request in placement_requests])
 
 
-def _loosened(problem: Problem, before: Board) -> tuple[Board, dict[Ask, int]]:
+def _loosened(problem: Problem, before: PackingState) -> tuple[PackingState, dict[PlacementRequest, int]]:
     """A board with those who are tied to others where they are, and the pods to be placed again."""
-    board = Board(problem)
-    loose: dict[Ask, int] = {}
+    state = PackingState(problem)
+    loose: dict[PlacementRequest, int] = {}
     for at, contents in enumerate(before.contents):
-        asks = [(before.asks[number], count) for number, count in contents.items()]
-        tied = [each for each in asks if _tied(each[0])]
-        stays = asks if tied and at >= before.existing else tied
+        placement_requests = [(before.placement_requests[number], count) for number, count in contents.items()]
+        tied = [each for each in placement_requests if _tied(each[0])]
+        stays = placement_requests if tied and at >= before.existing else tied
         if stays:
-            place = at if at < before.existing else board.open(int(before.column[at]))
-            for ask, count in stays:
-                board.put(ask, place, count)
-        for ask, count in asks if not stays or at < before.existing else ():
-            if not _tied(ask):
-                board.asks[ask.number] = ask
-                loose[ask] = loose.get(ask, 0) + count
-    return board, loose
+            place = at if at < before.existing else state.open(int(before.offering[at]))
+            for request, count in stays:
+                state.put(request, place, count)
+        for request, count in placement_requests if not stays or at < before.existing else ():
+            if not _tied(request):
+                state.placement_requests[request.number] = request
+                loose[request] = loose.get(request, 0) + count
+    return state, loose
 
 
-def _tied(ask: Ask) -> bool:
-    return bool(ask.shared or ask.ties.ruled or ask.ties.domain_owned or ask.ties.domain_members)
+def _tied(request: PlacementRequest) -> bool:
+    return bool(
+        request.shared or request.topology.ruled or request.topology.domain_owned or request.topology.domain_members
+    )
 
 
-def _bought(problem: Problem, start: Packing, board: Board, asks: list[Ask], counts: Ints) -> Packing | None:
+def _add_to_new_claim(
+    problem: Problem, start: Packing, state: PackingState, placement_requests: list[PlacementRequest], counts: Ints
+) -> Packing | None:
     """The packing with machines bought for whoever is left."""
-    packer = Packer(problem, Strategy(), board)
-    rest = [(ask, count) for ask, count in zip(asks, counts.tolist(), strict=True) if count]
-    largest = problem.menu.capacity.max(axis=1, initial=1)
-    rest.sort(key=lambda each: (-float((each[0].request / np.maximum(largest, 1)).max()), each[0].number))
-    for ask, count in rest:
-        packer.waiting += ask.request * float(count)
-    for ask, count in rest:
-        packer.waiting -= ask.request * float(count)
-        if packer.place(ask, count) < count:
+    packer = Packer(problem, Strategy(), state)
+    rest = [(request, count) for request, count in zip(placement_requests, counts.tolist(), strict=True) if count]
+    largest = problem.frontier.capacity.max(axis=1, initial=1)
+    rest.sort(key=lambda each: (-float((each[0].amounts / np.maximum(largest, 1)).max()), each[0].number))
+    for request, count in rest:
+        packer.waiting += request.amounts * float(count)
+    for request, count in rest:
+        packer.waiting -= request.amounts * float(count)
+        if packer.place(request, count) < count:
             return None
-    shrink(packer.board)
-    return Packing(packer.board, start.left)
+    shrink(packer.state)
+    return Packing(packer.state, start.left)

@@ -12,13 +12,13 @@ from typing import Protocol
 import msgspec
 
 from dovetail.clock import stopwatch
-from dovetail.planner.optimise.downsize import squeezed
+from dovetail.planner.optimise.downsize import downsized
 from dovetail.planner.optimise.fill_existing import filled
 from dovetail.planner.optimise.lns import improve
 from dovetail.planner.optimise.lower_bound import proven
 from dovetail.planner.optimise.patterns import Patterns
 from dovetail.planner.optimise.rounding import COARSE, FINE, rounded
-from dovetail.planner.packing.pack import Packing, few, pourable
+from dovetail.planner.packing.pack import Packing, can_relax, few
 from dovetail.planner.packing.topology_validation import sound
 from dovetail.planner.packing.zone_spread import widened
 from dovetail.planner.problem.compile import Problem
@@ -26,7 +26,7 @@ from dovetail.planner.problem.compile import Problem
 #: Work of the search for each second it is given: clocks differ, work does not. An idle core does up to twice this.
 _WORK_A_SECOND = 40_000
 #: Where plans should not depend on the clock, it stops what takes so many times as long as it should.
-PATIENCE = 4.0
+CLOCK_SLACK = 4.0
 _FOREVER = 1e9
 #: Up to this many classes packing from scratch is quick enough to try many ways.
 _ALIKE = 120
@@ -40,7 +40,7 @@ _TIMES = 2
 _ROUNDS, _STROLL = 2, 2
 
 
-class Bettered(msgspec.Struct):
+class Improvement(msgspec.Struct):
     """The best packing so far, and what no plan can cost less than, where that is known."""
 
     packing: Packing
@@ -53,7 +53,7 @@ class Optimiser(Protocol):
     `deadline` is what the whole plan may take in seconds, `spent` what of it is gone.
     """
 
-    def __call__(self, problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered: ...
+    def __call__(self, problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement: ...
 
 
 def better(
@@ -62,30 +62,32 @@ def better(
     seed: int,
     deadline: float,
     spent: float = 0.0,
-    patience: float | None = 1.0,
-    tell: Callable[[Bettered], None] | None = None,
-) -> Bettered:
+    clock_slack: float | None = 1.0,
+    on_improvement: Callable[[Improvement], None] | None = None,
+) -> Improvement:
     """The best packing found in time; `tell` hears of every step on the way.
 
     The clock stops it after the deadline times `patience`, or not at all.
     """
-    end = stopwatch() + deadline * patience - spent if patience is not None else None
-    return _Attempt(problem, packing, seed, int(_WORK_A_SECOND * deadline), end, tell).run()
+    end = stopwatch() + deadline * clock_slack - spent if clock_slack is not None else None
+    return _Attempt(problem, packing, seed, int(_WORK_A_SECOND * deadline), end, on_improvement).run()
 
 
-def poured(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
+def along_relaxation(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement:
     """The least of betterment: room that is there and machines to buy filled along the relaxation, and no search."""
     return _Attempt(problem, packing, seed, 0, None, None).along()
 
 
-def better_by_work(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
+def better_by_work(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement:
     """`better`, blind to the clock: for virtual time, where an answer must never depend on how busy a machine is."""
-    return better(problem, packing, seed, deadline, patience=None)
+    return better(problem, packing, seed, deadline, clock_slack=None)
 
 
-def better_patiently(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
+def better_with_clock_slack(
+    problem: Problem, packing: Packing, seed: int, deadline: float, spent: float
+) -> Improvement:
     """`better`, with the clock as the last resort against what nobody reckoned with."""
-    return better(problem, packing, seed, deadline, spent, PATIENCE)
+    return better(problem, packing, seed, deadline, spent, CLOCK_SLACK)
 
 
 class _Attempt:
@@ -98,7 +100,7 @@ class _Attempt:
         seed: int,
         budget: int,
         end: float | None,
-        tell: Callable[[Bettered], None] | None,
+        on_improvement: Callable[[Improvement], None] | None,
     ) -> None:
         self.problem = problem
         self.best = start
@@ -106,34 +108,34 @@ class _Attempt:
         self.budget = budget
         self.most = None if few(problem) else problem.work + _TIMES * budget
         self.end = end
-        self.tell = tell
+        self.on_improvement = on_improvement
         self.bound: float | None = None
 
-    def run(self) -> Bettered:
+    def run(self) -> Improvement:
         problem = self.problem
         self.bound = proven(problem, self.best.left, self.left() / 3)
-        self._say()
-        if pourable(problem):
+        self._report()
+        if can_relax(problem):
             self._fill()
-        poured = pourable(problem) and self._pour()
-        self._say()
-        self._walk(0, self.budget, afresh=not poured or (few(problem) and len(problem.classes) <= _ALIKE))
-        self.best = Packing(widened(self.best.board, self.best.left), self.best.left)
-        self._say()
-        return Bettered(self.best, self.bound)
+        along_relaxation = can_relax(problem) and self._round()
+        self._report()
+        self._search(0, self.budget, afresh=not along_relaxation or (few(problem) and len(problem.classes) <= _ALIKE))
+        self.best = Packing(widened(self.best.state, self.best.left), self.best.left)
+        self._report()
+        return Improvement(self.best, self.bound)
 
-    def along(self) -> Bettered:
+    def along(self) -> Improvement:
         """The packing along the relaxation alone."""
-        if pourable(self.problem):
+        if can_relax(self.problem):
             self._fill()
             found = rounded(self.problem, self.best, self.left, COARSE)
-            if found is not None and sound(found.board):
+            if found is not None and sound(found.state):
                 self._try(found)
-        return Bettered(self.best)
+        return Improvement(self.best)
 
     def _fill(self) -> None:
         """Fill machines that are there anew, where something is bought beside them."""
-        if self.problem.nodes and self.best.board.bought():
+        if self.problem.nodes and self.best.state.new_nodes():
             found = filled(self.problem, self.best, COARSE)
             if found is not None:
                 self._try(found)
@@ -145,28 +147,28 @@ class _Attempt:
     def over(self) -> bool:
         return self.left() < 0 or (self.most is not None and self.problem.work > self.most)
 
-    def _say(self) -> None:
-        if self.tell is not None:
-            self.tell(Bettered(self.best, self.bound))
+    def _report(self) -> None:
+        if self.on_improvement is not None:
+            self.on_improvement(Improvement(self.best, self.bound))
 
     def _try(self, found: Packing) -> None:
         self.best = min(self.best, found, key=lambda each: each.rank)
 
-    def _walk(self, turn: int, budget: int, afresh: bool) -> None:
+    def _search(self, turn: int, budget: int, afresh: bool) -> None:
         self.best = improve(self.problem, self.best, self.seed + turn, budget, self.bound or 0.0, self.over, afresh)
 
-    def _pour(self) -> bool:
+    def _round(self) -> bool:
         """Choose machines anew along the relaxation's flows; False if that came to nothing."""
-        machines = len(self.best.board.bought())
+        machines = len(self.best.state.new_nodes())
         small = machines >= _MANY and self.problem.total < _ROOMY * machines
         finely = FINE if not small or self.problem.total <= _HORDE else COARSE
         found = rounded(self.problem, self.best, lambda: self.left() / 3, finely)
-        if found is None or not sound(found.board):
+        if found is None or not sound(found.state):
             return False
         if small:
             self._cut(found)
         else:
-            self._try(self._squeezed(found))
+            self._try(self._downsized(found))
         return True
 
     def _cut(self, found: Packing) -> None:
@@ -174,15 +176,15 @@ class _Attempt:
         patterns = Patterns(self.problem, found)
         self._try(found)
         for turn in range(1, _ROUNDS + 1):
-            if self.over() or not any([patterns.learn(found.board), patterns.learn(self.best.board)]):
+            if self.over() or not any([patterns.learn(found.state), patterns.learn(self.best.state)]):
                 return
             cut = patterns.packed(self.left)
             if cut is None:
                 return
-            found = self._squeezed(cut)
+            found = self._downsized(cut)
             self._try(found)
-            self._walk(turn, self.budget // _STROLL, afresh=False)
-            self._say()
+            self._search(turn, self.budget // _STROLL, afresh=False)
+            self._report()
 
-    def _squeezed(self, packing: Packing) -> Packing:
-        return Packing(squeezed(packing.board, self.over), packing.left)
+    def _downsized(self, packing: Packing) -> Packing:
+        return Packing(downsized(packing.state, self.over), packing.left)

@@ -22,9 +22,9 @@ import highspy
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Floats, Ints, Table
-from dovetail.planner.optimise.relaxation import Demand, Fluid, fluid
+from dovetail.planner.optimise.relaxation import Demand, Relaxation, relaxation
 from dovetail.planner.problem.compile import UNLIMITED, Problem
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.problem.topology_groups import ANTI, SPREAD
 
 WORDS = (
@@ -39,35 +39,38 @@ _ASKED, _COUNTED = 8, 5000
 
 def proven(problem: Problem, left: dict[int, int], seconds: float) -> float | None:
     """What no plan costs less than that leaves out the same pods; None where time is short."""
-    fluid = relaxed(problem, left, seconds)
-    return None if fluid is None else max(fluid.price, whole(problem, left))
+    relaxation = relaxed(problem, left, seconds)
+    return None if relaxation is None else max(relaxation.price, whole(problem, left))
 
 
-def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | None:
+def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Relaxation | None:
     """The relaxation for the pods that a plan places (`left` has none): a coarser one, or None, where time is short."""
-    finite = np.isfinite(problem.menu.prices)
+    finite = np.isfinite(problem.frontier.prices)
     found = []
     for one in problem.classes:
         count = one.count - left.get(one.index, 0)
         if count > 0:
-            ask = problem.ask(one, len(one.levels) - 1)
-            columns = np.flatnonzero(holding(problem, ask, problem.blurred) & finite)
-            found.append(Demand(ask, float(count), columns, _lonely(ask)))
-    poured = fluid(problem, found, seconds, True, _FINE, proven=True)
-    poured = poured or fluid(problem, found, max(seconds, 1.0), True, _COARSE, proven=True)
-    return None if poured is None else stretched(problem, poured)
+            request = problem.request(one, len(one.levels) - 1)
+            offerings = np.flatnonzero(holding(problem, request, problem.blurred) & finite)
+            found.append(Demand(request, float(count), offerings, _one_per_node(request)))
+    along_relaxation = relaxation(problem, found, seconds, True, _FINE, proven=True)
+    along_relaxation = along_relaxation or relaxation(problem, found, max(seconds, 1.0), True, _COARSE, proven=True)
+    return None if along_relaxation is None else stretched(problem, along_relaxation)
 
 
 def whole(problem: Problem, left: dict[int, int]) -> float:
     """What machines cost at least for pods of one class, of those that find no room on machines that are there."""
-    finite = np.isfinite(problem.menu.prices)
+    finite = np.isfinite(problem.frontier.prices)
     needs: list[tuple[float, int, Ints, Floats]] = []
     for one in problem.classes:
-        ask = problem.ask(one, len(one.levels) - 1)
-        there = int(_fitting(problem, ask, problem.free)[ask.nodes].sum())
-        count, columns = one.count - left.get(one.index, 0) - there, ask.columns & finite
-        if count > 0 and columns.any():
-            fits, prices = _fitting(problem, ask, problem.menu.capacity)[columns], problem.menu.prices[columns]
+        request = problem.request(one, len(one.levels) - 1)
+        there = int(_fitting(problem, request, problem.free)[request.nodes].sum())
+        count, offerings = one.count - left.get(one.index, 0) - there, request.offerings & finite
+        if count > 0 and offerings.any():
+            fits, prices = (
+                _fitting(problem, request, problem.frontier.capacity)[offerings],
+                problem.frontier.prices[offerings],
+            )
             if fits.any():
                 rate = float((prices[fits > 0] / fits[fits > 0]).min())
                 needs.append((count * rate, count, fits, prices))
@@ -75,10 +78,12 @@ def whole(problem: Problem, left: dict[int, int]) -> float:
     return max((_cover(count, fits, prices) for _, count, fits, prices in needs[:_ASKED]), default=0.0)
 
 
-def _fitting(problem: Problem, ask: Ask, room: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Ints:
+def _fitting(
+    problem: Problem, request: PlacementRequest, room: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+) -> Ints:
     """How many pods of an ask each machine holds at most by itself, with so much room in every dimension."""
-    found: Ints = np.full(room.shape[1], 1 if _lonely(ask) else UNLIMITED, dtype=np.int64)
-    for dim, amount in ask.steps:
+    found: Ints = np.full(room.shape[1], 1 if _one_per_node(request) else UNLIMITED, dtype=np.int64)
+    for dim, amount in request.steps:
         if dim not in problem.blurred:
             np.minimum(found, np.maximum(room[dim], 0) // amount, out=found)
     return found
@@ -98,30 +103,32 @@ def _cover(count: int, fits: Ints, prices: Floats) -> float:
     return least[count]
 
 
-def holding(problem: Problem, ask: Ask, but: Set[int] = frozenset()) -> Bools:
+def holding(problem: Problem, request: PlacementRequest, but: Set[int] = frozenset()) -> Bools:
     """The columns that hold a pod of the ask, by all dimensions `but` some."""
-    ok = ask.columns.copy()
-    for dim, amount in ask.steps:
+    ok = request.offerings.copy()
+    for dim, amount in request.steps:
         if dim not in but:
-            ok &= problem.menu.capacity[dim] >= amount
-    for dim, more in problem.sharing.amounts(ask.shared):
+            ok &= problem.frontier.capacity[dim] >= amount
+    for dim, more in problem.sharing.amounts(request.shared):
         if dim not in but:
-            ok &= problem.menu.capacity[dim] >= ask.request[dim] + more
+            ok &= problem.frontier.capacity[dim] >= request.amounts[dim] + more
     return ok
 
 
-def _lonely(ask: Ask) -> tuple[tuple[int, int], ...]:
+def _one_per_node(request: PlacementRequest) -> tuple[tuple[int, int], ...]:
     return tuple(
-        (cell.slot, 1) for cell in ask.ties.promised_hosts if cell.kind == ANTI and cell.group in ask.cls.members
+        (counter.slot, 1)
+        for counter in request.topology.inverse_hosts
+        if counter.kind == ANTI and counter.group in request.cls.members
     )
 
 
-def sharing(ask: Ask) -> tuple[tuple[int, int], ...]:
+def sharing(request: PlacementRequest) -> tuple[tuple[int, int], ...]:
     """The hostname rules that an ask has with its own kind: a cell, and how many of it may share a machine."""
     return tuple(
-        (cell.slot, 1 if cell.kind == ANTI else cell.skew)
-        for cell in ask.ties.host_owned
-        if cell.kind in (ANTI, SPREAD) and cell.group in ask.cls.members
+        (counter.slot, 1 if counter.kind == ANTI else counter.skew)
+        for counter in request.topology.host_owned
+        if counter.kind in (ANTI, SPREAD) and counter.group in request.cls.members
     )
 
 
@@ -132,34 +139,34 @@ _BRANCHES = 200
 _SAFETY = 1e-6
 
 
-def stretched(problem: Problem, fluid: Fluid) -> Fluid:
+def stretched(problem: Problem, relaxation: Relaxation) -> Relaxation:
     """The fluid with all pods worth as much more as whole machines allow."""
-    asks = [flow.demand.ask for flow in fluid.flows]
-    sizes = {ask.request.tobytes() for ask in asks}
-    lonely = any(flow.demand.caps for flow in fluid.flows)
-    if not fluid.slack or lonely or problem.blurred or len(sizes) > _SIZES:
-        return fluid
-    counts = np.array([flow.demand.count for flow in fluid.flows])
-    requests = np.array([ask.request for ask in asks], dtype=np.float64)
-    worth, menu = fluid.worth / counts, problem.menu
-    room = np.minimum(menu.capacity[:, list(fluid.slack)].T, counts @ requests)
-    held = (fluid.rates * room).sum(axis=1)
+    placement_requests = [flow.demand.request for flow in relaxation.flows]
+    sizes = {request.amounts.tobytes() for request in placement_requests}
+    one_per_node = any(flow.demand.caps for flow in relaxation.flows)
+    if not relaxation.slack or one_per_node or problem.blurred or len(sizes) > _SIZES:
+        return relaxation
+    counts = np.array([flow.demand.count for flow in relaxation.flows])
+    requests = np.array([request.amounts for request in placement_requests], dtype=np.float64)
+    worth, frontier = relaxation.worth / counts, problem.frontier
+    room = np.minimum(frontier.capacity[:, list(relaxation.slack)].T, counts @ requests)
+    held = (relaxation.rates * room).sum(axis=1)
     most = {
-        column: float(menu.prices[column]) / max(float(value), 1e-12)
-        for column, value in zip(fluid.slack, held, strict=True)
+        offering: float(frontier.prices[offering]) / max(float(value), 1e-12)
+        for offering, value in zip(relaxation.slack, held, strict=True)
     }
     factor = np.inf
-    for column in sorted(most, key=lambda each: (most[each], each)):
-        if most[column] >= factor:
+    for offering in sorted(most, key=lambda each: (most[each], each)):
+        if most[offering] >= factor:
             break
-        here = [at for at, flow in enumerate(fluid.flows) if column in flow.demand.columns]
-        best = _most(worth[here], requests[here], counts[here], menu.capacity[:, column].astype(np.float64))
+        here = [at for at, flow in enumerate(relaxation.flows) if offering in flow.demand.offerings]
+        best = _most(worth[here], requests[here], counts[here], frontier.capacity[:, offering].astype(np.float64))
         if best > 0:
-            factor = min(factor, float(menu.prices[column]) / best)
+            factor = min(factor, float(frontier.prices[offering]) / best)
         if factor <= 1.0:
-            return fluid
+            return relaxation
     by = factor * (1 - _SAFETY) if np.isfinite(factor) else 1.0
-    return fluid.scaled(max(1.0, by))
+    return relaxation.scaled(max(1.0, by))
 
 
 def _most(worth: Floats, requests: Table, counts: Floats, capacity: Floats) -> float:

@@ -15,14 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools
-from dovetail.planner.optimise.relaxation import Cut, Demand, Fluid, fluid
+from dovetail.planner.optimise.relaxation import Demand, PatternUse, Relaxation, relaxation
 from dovetail.planner.optimise.rounding import COARSE, FINE, Rounding, where_on
 from dovetail.planner.packing.pack import Packing
 from dovetail.planner.packing.resize import shrink
-from dovetail.planner.packing.state import Board
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.topology_validation import sound
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.problem.frontier import Menu
+from dovetail.planner.problem.frontier import OfferingFrontier
 
 #: A machine that holds this many pods of the average size is filled by a fluid.
 _LARGE = 100
@@ -33,7 +33,7 @@ _WORTHWHILE = 0.05
 Place = tuple[int, ...]
 
 
-class Cloth(NamedTuple):
+class ItemType(NamedTuple):
     """What pods have in common that may stand for each other in a pattern, wherever they lie."""
 
     request: bytes
@@ -46,7 +46,7 @@ class Pattern(NamedTuple):
     """A machine of a type, whatever place it lies in, and how many of each cloth are on it."""
 
     type: int
-    pods: tuple[tuple[Cloth, int], ...]
+    pods: tuple[tuple[ItemType, int], ...]
 
 
 class Patterns:
@@ -56,34 +56,36 @@ class Patterns:
         self.problem = problem
         self.start = start
         self.seen: dict[Pattern, None] = {}
-        self.types, self.columns = problem.menu.types(), _by_place(problem.menu)
+        self.types, self.catalog = problem.frontier.types(), _by_place(problem.frontier)
         self.uncut = Rounding(problem, start, COARSE)
         laid = list(zip(self.uncut.demands, self.uncut.where, strict=True))
-        self.cloths = [self._cloth(demand, where) for demand, where in laid]
-        self.known = {(demand.ask.number, where): at for at, (demand, where) in enumerate(laid)}
-        self.rolls: dict[tuple[Cloth, Place], list[int]] = {}
+        self.cloths = [self._item_type(demand, where) for demand, where in laid]
+        self.known = {(demand.request.number, where): at for at, (demand, where) in enumerate(laid)}
+        self.rolls: dict[tuple[ItemType, Place], list[int]] = {}
         """Demands of one cloth in one place, by their numbers."""
-        for at, (cloth, where) in enumerate(zip(self.cloths, self.uncut.where, strict=True)):
-            self.rolls.setdefault((cloth, where), []).append(at)
+        for at, (item_type, where) in enumerate(zip(self.cloths, self.uncut.where, strict=True)):
+            self.rolls.setdefault((item_type, where), []).append(at)
 
-    def _cloth(self, demand: Demand, where: Place) -> Cloth:
-        types = np.unique(self.types[demand.columns])
-        return Cloth(demand.ask.request.tobytes(), demand.caps, types.tobytes(), tuple(each >= 0 for each in where))
+    def _item_type(self, demand: Demand, where: Place) -> ItemType:
+        types = np.unique(self.types[demand.offerings])
+        return ItemType(
+            demand.request.amounts.tobytes(), demand.caps, types.tobytes(), tuple(each >= 0 for each in where)
+        )
 
-    def learn(self, board: Board) -> bool:
+    def learn(self, state: PackingState) -> bool:
         """Take up the patterns of a board; says whether any is new."""
         before = len(self.seen)
-        for at in board.bought():
-            column, cloths = board.standing(at), self._on(board, at)
-            if cloths is not None and np.isfinite(self.problem.menu.prices[column]):
-                self.seen[Pattern(int(self.types[column]), tuple(sorted(cloths.items())))] = None
+        for at in state.new_nodes():
+            offering, cloths = state.offering_of(at), self._on(state, at)
+            if cloths is not None and np.isfinite(self.problem.frontier.prices[offering]):
+                self.seen[Pattern(int(self.types[offering]), tuple(sorted(cloths.items())))] = None
         return len(self.seen) > before
 
-    def _on(self, board: Board, at: int) -> Counter[Cloth] | None:
+    def _on(self, state: PackingState, at: int) -> Counter[ItemType] | None:
         """What is on a machine; None if some of it is not to be placed anew."""
-        found = Counter[Cloth]()
-        for number, count in board.contents[at].items():
-            demand = self.known.get((number, where_on(board, at, board.asks[number])))
+        found = Counter[ItemType]()
+        for number, count in state.contents[at].items():
+            demand = self.known.get((number, where_on(state, at, state.placement_requests[number])))
             if demand is None:
                 return None
             found[self.cloths[demand]] += count
@@ -92,78 +94,80 @@ class Patterns:
     def packed(self, seconds: Callable[[], float]) -> Packing | None:
         """A packing cut by the patterns, as the linear programme has it; None if it came to nothing."""
         cuts, rounding = list(self._cuts()), self.uncut.copy()
-        flow = fluid(self.problem, rounding.demands, seconds(), largest=FINE, only=self._large(), cuts=cuts)
+        flow = relaxation(self.problem, rounding.demands, seconds(), largest=FINE, only=self._large(), cuts=cuts)
         if flow is None:
             return None
         for cut, times in _taken(cuts, flow):
             for _ in range(times):
                 self._take(cut, rounding)
-        board = rounding.run(seconds)
-        if board is None or not sound(board):
+        state = rounding.run(seconds)
+        if state is None or not sound(state):
             return None
-        shrink(board)
-        return Packing(board, self.start.left)
+        shrink(state)
+        return Packing(state, self.start.left)
 
-    def _cuts(self) -> Iterator[Cut]:
+    def _cuts(self) -> Iterator[PatternUse]:
         """Every pattern in every place where there are pods for it."""
         for pattern in self.seen:
-            for place, column in self.columns[pattern.type].items():
-                rolls = [(self.rolls.get((cloth, _pinned(cloth, place))), count) for cloth, count in pattern.pods]
-                if all(roll for roll, _ in rolls):
-                    yield Cut(column, {roll[0]: count for roll, count in rolls if roll})
+            for place, offering in self.catalog[pattern.type].items():
+                rolls = [
+                    (self.rolls.get((item_type, _pinned(item_type, place))), count) for item_type, count in pattern.pods
+                ]
+                if all(demands for demands, _ in rolls):
+                    yield PatternUse(offering, {demands[0]: count for demands, count in rolls if demands})
 
     def _large(self) -> Bools:
         """The columns that hold many pods."""
         demands = self.uncut.demands
-        total = np.sum([each.ask.request * each.count for each in demands], axis=0)
+        total = np.sum([each.request.amounts * each.count for each in demands], axis=0)
         mean = total / sum(each.count for each in demands)
-        return np.asarray((self.problem.menu.capacity >= _LARGE * mean[:, None]).all(axis=0))
+        return np.asarray((self.problem.frontier.capacity >= _LARGE * mean[:, None]).all(axis=0))
 
-    def _take(self, cut: Cut, rounding: Rounding) -> None:
+    def _take(self, cut: PatternUse, rounding: Rounding) -> None:
         """Buy the machine of a cut with as many of its pods as hostname rules let on it, if there are enough left."""
         rolls = [(self._left(first, rounding), count) for first, count in cut.pods.items()]
-        if any(sum(each.count for each in roll) < count for roll, count in rolls):
+        if any(sum(each.count for each in demands) < count for demands, count in rolls):
             return
-        board = rounding.board
-        machine = board.open(cut.column)
-        for roll, count in sorted(rolls, key=lambda each: not each[0][0].caps):
-            for demand in roll:
-                count -= _put(board, demand, machine, count)
-        if not board.contents[machine]:
-            board.close(machine)
+        state = rounding.state
+        machine = state.open(cut.offering)
+        for demands, count in sorted(rolls, key=lambda each: not each[0][0].caps):
+            for demand in demands:
+                count -= _put(state, demand, machine, count)
+        if not state.contents[machine]:
+            state.close(machine)
 
     def _left(self, first: int, rounding: Rounding) -> list[Demand]:
         """What may stand for a demand."""
         return [rounding.demands[at] for at in self.rolls[self.cloths[first], self.uncut.where[first]]]
 
 
-def _put(board: Board, demand: Demand, machine: int, most: int) -> int:
+def _put(state: PackingState, demand: Demand, machine: int, most: int) -> int:
     """Put up to `most` pods on a machine; returns how many there was room for."""
-    ask, most = demand.ask, min(most, int(demand.count))
-    if not most or not ask.columns[board.standing(machine)] or not board.holds(ask, machine, 1):
+    request, most = demand.request, min(most, int(demand.count))
+    if not most or not request.offerings[state.offering_of(machine)] or not state.holds(request, machine, 1):
         return 0
-    _, fits = board.shares(ask, np.array([machine]), most, lenient=False)
+    _, fits = state.shares(request, np.array([machine]), most, ignore_counted=False)
     taken = int(fits.sum())
     if taken:
-        board.put(ask, machine, taken)
+        state.put(request, machine, taken)
         demand.count -= taken
     return taken
 
 
-def _pinned(cloth: Cloth, place: Place) -> Place:
-    return tuple(domain if pinned else -1 for domain, pinned in zip(place, cloth.pinned, strict=True))
+def _pinned(item_type: ItemType, place: Place) -> Place:
+    return tuple(domain if pinned else -1 for domain, pinned in zip(place, item_type.pinned, strict=True))
 
 
-def _by_place(menu: Menu) -> list[dict[Place, int]]:
+def _by_place(frontier: OfferingFrontier) -> list[dict[Place, int]]:
     """The columns of each type by their place."""
-    types = menu.types().tolist()
+    types = frontier.types().tolist()
     found: list[dict[Place, int]] = [{} for _ in range(max(types, default=-1) + 1)]
-    for column, (type_, place) in enumerate(zip(types, menu.places, strict=True)):
-        found[type_].setdefault(place, column)
+    for offering, (type_, place) in enumerate(zip(types, frontier.places, strict=True)):
+        found[type_].setdefault(place, offering)
     return found
 
 
-def _taken(cuts: list[Cut], flow: Fluid) -> list[tuple[Cut, int]]:
+def _taken(cuts: list[PatternUse], flow: Relaxation) -> list[tuple[PatternUse, int]]:
     """How often to take each cut: first all that are wanted whole, then once more what is wanted most."""
     whole = [(cut, int(wanted + 1e-6)) for cut, wanted in zip(cuts, flow.cuts, strict=True)]
     rest = [(wanted - times, at) for at, ((_, times), wanted) in enumerate(zip(whole, flow.cuts, strict=True))]

@@ -15,8 +15,8 @@ import numpy as np
 from dovetail.planner.offerings.catalog import Bools, Floats, Ints, Table
 from dovetail.planner.optimise.lp import Model, Solved, minimise
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.problem.frontier import frontier
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.frontier import undominated
+from dovetail.planner.problem.request import PlacementRequest
 
 #: More shares than this and classes are poured together first; it hardly ever costs the bound anything.
 _LARGEST = 3000
@@ -36,7 +36,7 @@ class Flow(msgspec.Struct):
     amounts: dict[int, float]
 
 
-class Fluid(msgspec.Struct):
+class Relaxation(msgspec.Struct):
     """`machines` has the fraction of each column bought, `slack` what columns cost too much.
 
     Where the price is proven, `worth` is what the pods of each flow are worth together on this market, and `rates` what
@@ -51,9 +51,9 @@ class Fluid(msgspec.Struct):
     rates: Table = _NO_TABLE
     cuts: list[float] = []
 
-    def scaled(self, factor: float) -> Fluid:
+    def scaled(self, factor: float) -> Relaxation:
         """The same with everything worth so many times more."""
-        return Fluid(
+        return Relaxation(
             self.price * factor,
             self.flows,
             self.machines,
@@ -67,16 +67,16 @@ class Fluid(msgspec.Struct):
 class Demand(msgspec.Struct, eq=False):
     """`count` pods of an ask, to stand on some columns. `caps` are rules on how many share a machine."""
 
-    ask: Ask
+    request: PlacementRequest
     count: float
-    columns: Ints
+    offerings: Ints
     caps: tuple[tuple[int, int], ...] = ()
 
 
-class Cut(msgspec.Struct):
+class PatternUse(msgspec.Struct):
     """A machine that is offered whole, with the pods on it: how many of each of some demands, by their numbers."""
 
-    column: int
+    offering: int
     pods: dict[int, int]
 
 
@@ -87,34 +87,34 @@ class _Pool(msgspec.Struct):
     admitted: list[Ints]
     """The columns of each member; `columns` are those of any of them."""
     request: Floats
-    columns: Ints
+    offerings: Ints
     caps: tuple[tuple[int, int], ...]
     count: float
 
 
-def fluid(
+def relaxation(
     problem: Problem,
     demands: list[Demand],
     seconds: float,
-    standing: bool = False,
+    existing: bool = False,
     largest: int = _LARGEST,
     only: Bools | None = None,
-    cuts: Sequence[Cut] = (),
+    cuts: Sequence[PatternUse] = (),
     proven: bool = False,
-) -> Fluid | None:
+) -> Relaxation | None:
     """The least price at which demands flow onto their columns (`only` some of them), or are served by `cuts`.
 
     `standing`: they also flow onto machines that are there. `proven`: the price is what no machines can cost less than,
     and what pods are worth says why; where there are many, large ones may flow where small ones do.
     """
     if not demands:
-        return Fluid(0.0, [])
+        return Relaxation(0.0, [])
     kept = _undominated(problem, demands)
     if only is not None:
         kept &= only
-    narrowed = {raw: columns[kept[columns]] for raw, columns in _distinct(demands).items()}
-    shown = [narrowed[each.columns.tobytes()] for each in demands]
-    requests = np.array([each.ask.request for each in demands], dtype=np.float64)
+    narrowed = {raw: offerings[kept[offerings]] for raw, offerings in _distinct(demands).items()}
+    shown = [narrowed[each.offerings.tobytes()] for each in demands]
+    requests = np.array([each.request.amounts for each in demands], dtype=np.float64)
     totals = requests * np.array([[each.count] for each in demands])
     shares = np.log2(np.maximum(totals, 1.0) / np.maximum(totals.max(axis=1, keepdims=True), 1.0))
     rules = _rules(demands)
@@ -122,42 +122,42 @@ def fluid(
     for fineness in (None, 8.0, 4.0, 2.0, 1.0, 0.0):
         marks = requests if fineness is None else np.round(shares * fineness)
         keys = [
-            (mark.tobytes(), _open_to(each, columns, bool(cuts), proven and fineness is not None), caps)
-            for mark, columns, each, caps in zip(marks, shown, demands, rules, strict=True)
+            (mark.tobytes(), _open_to(each, offerings, bool(cuts), proven and fineness is not None), caps)
+            for mark, offerings, each, caps in zip(marks, shown, demands, rules, strict=True)
         ]
         if sum(map(len, dict(zip(keys, shown, strict=True)).values())) <= largest:
             break
-    by_key = _poured(demands, shown, rules, totals, keys)
+    by_key = _rounded(demands, shown, rules, totals, keys)
     number = {key: at for at, key in enumerate(by_key)}
-    programme = _Programme(problem, list(by_key.values()), standing and bool(len(problem.nodes)))
+    programme = _Programme(problem, list(by_key.values()), existing and bool(len(problem.nodes)))
     for cut in cuts:
         served = Counter[int]()
         for at, count in cut.pods.items():
             served[number[keys[at]]] += count
-        programme.offer(float(problem.menu.prices[cut.column]), served)
+        programme.offer(float(problem.frontier.prices[cut.offering]), served)
     return programme.minimised(seconds, proven)
 
 
-def _open_to(demand: Demand, columns: Ints, whole: bool, loosely: bool) -> object:
+def _open_to(demand: Demand, offerings: Ints, whole: bool, loosely: bool) -> object:
     """What demands that are poured together have in common: their columns, or whatever they ask of any."""
-    return demand.ask.mask if loosely else (demand.columns if whole else columns).tobytes()
+    return demand.request.mask if loosely else (demand.offerings if whole else offerings).tobytes()
 
 
 def _distinct(demands: list[Demand]) -> dict[bytes, Ints]:
-    return {each.columns.tobytes(): each.columns for each in demands}
+    return {each.offerings.tobytes(): each.offerings for each in demands}
 
 
 def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
     """Of columns that every demand sees alike, those that no cheaper one equals or exceeds; others cannot matter."""
-    menu = problem.menu
+    frontier = problem.frontier
     seen = _distinct(demands)
-    admitted = np.zeros((len(seen), menu.size), dtype=np.bool_)
-    for row, columns in enumerate(seen.values()):
-        admitted[row, columns] = True
+    admitted = np.zeros((len(seen), frontier.size), dtype=np.bool_)
+    for row, offerings in enumerate(seen.values()):
+        admitted[row, offerings] = True
     _, family = np.unique(np.packbits(admitted, axis=0), axis=1, return_inverse=True)
-    kept = np.zeros(menu.size, dtype=np.bool_)
+    kept = np.zeros(frontier.size, dtype=np.bool_)
     for each in np.unique(family):
-        kept[frontier(np.flatnonzero(family.ravel() == each), menu.capacity)] = True
+        kept[undominated(np.flatnonzero(family.ravel() == each), frontier.capacity)] = True
     return kept
 
 
@@ -173,7 +173,7 @@ def _rules(demands: list[Demand]) -> list[tuple[tuple[int, int], ...]]:
     return [tuple(rule for rule in each.caps if rule in kept) for each in demands]
 
 
-def _poured(
+def _rounded(
     demands: list[Demand],
     shown: list[Ints],
     rules: list[tuple[tuple[int, int], ...]],
@@ -182,15 +182,15 @@ def _poured(
 ) -> dict[object, _Pool]:
     """Demands with the same key as one. Where their requests differ, that hardly changes what resources are worth."""
     pools: dict[object, _Pool] = {}
-    for each, columns, caps, total, key in zip(demands, shown, rules, totals, keys, strict=True):
+    for each, offerings, caps, total, key in zip(demands, shown, rules, totals, keys, strict=True):
         known = pools.get(key)
         if known is None:
-            pools[key] = _Pool([each], [columns], total.copy(), columns, caps, each.count)
+            pools[key] = _Pool([each], [offerings], total.copy(), offerings, caps, each.count)
         else:
             known.members.append(each)
-            known.admitted.append(columns)
-            if len(columns) != len(known.columns) or (columns != known.columns).any():
-                known.columns = np.union1d(known.columns, columns)
+            known.admitted.append(offerings)
+            if len(offerings) != len(known.offerings) or (offerings != known.offerings).any():
+                known.offerings = np.union1d(known.offerings, offerings)
             known.request += total
             known.count += each.count
     return pools
@@ -199,44 +199,44 @@ def _poured(
 class _Programme:
     """Shares of pool p on column t, machines of column t, cuts taken: least price with every pool served."""
 
-    def __init__(self, problem: Problem, pools: list[_Pool], standing: bool) -> None:
+    def __init__(self, problem: Problem, pools: list[_Pool], existing: bool) -> None:
         self.problem = problem
         self.pools = pools
         self.model = Model()
         counted = [d for d in range(len(problem.dims)) if d not in problem.blurred]
         self.dims = [d for d in counted if any(each.request[d] > 0 for each in pools)]
         self.total = np.sum([each.request for each in pools], axis=0)[self.dims]
-        self.used = np.unique(np.concatenate([each.columns for each in pools])).astype(np.int64)
-        self.place = np.full(problem.menu.size, -1, dtype=np.int64)
+        self.used = np.unique(np.concatenate([each.offerings for each in pools])).astype(np.int64)
+        self.place = np.full(problem.frontier.size, -1, dtype=np.int64)
         self.place[self.used] = np.arange(len(self.used))
-        self._buy({rule for each in pools for rule in each.caps})
+        self._open({rule for each in pools for rule in each.caps})
         self.spare: Ints | None = None
-        if standing:
-            self.standing = np.maximum(problem.free[self.dims], 0).sum(axis=1) / self.total
-            self.spare = self.model.rows(len(self.dims), upper=self.standing)
+        if existing:
+            self.existing = np.maximum(problem.free[self.dims], 0).sum(axis=1) / self.total
+            self.spare = self.model.rows(len(self.dims), upper=self.existing)
         self.served = self.model.rows(len(pools), lower=1.0)
-        self.shares = [self._pour(number, each) for number, each in enumerate(pools)]
+        self.shares = [self._round(number, each) for number, each in enumerate(pools)]
         self.offered: list[Ints] = []
 
-    def _buy(self, rules: set[tuple[int, int]]) -> None:
+    def _open(self, rules: set[tuple[int, int]]) -> None:
         """Machines: they have room for what flows there, and for so many of those that refuse each other."""
-        model, menu, high, wide = self.model, self.problem.menu, len(self.used), len(self.dims)
-        room = self.room = np.clip(menu.capacity[self.dims][:, self.used].T / self.total, 0.0, _PLENTY)
+        model, frontier, high, wide = self.model, self.problem.frontier, len(self.used), len(self.dims)
+        room = self.room = np.clip(frontier.capacity[self.dims][:, self.used].T / self.total, 0.0, _PLENTY)
         self.rows = model.rows(high * wide, upper=0.0).reshape(high, wide)
-        self.bought = model.columns(menu.prices[self.used])
-        model.entries(self.rows.ravel(), np.repeat(self.bought, wide), -room.ravel())
+        self.new_nodes = model.columns(frontier.prices[self.used])
+        model.entries(self.rows.ravel(), np.repeat(self.new_nodes, wide), -room.ravel())
         self.limits = {rule: model.rows(high, upper=0.0) for rule in sorted(rules)}
         for rule, at in self.limits.items():
-            model.entries(at, self.bought, np.full(high, -float(rule[1])))
+            model.entries(at, self.new_nodes, np.full(high, -float(rule[1])))
 
-    def _pour(self, number: int, pool: _Pool) -> Ints:
+    def _round(self, number: int, pool: _Pool) -> Ints:
         """The shares of a pool on its columns, and with them on machines that are there."""
-        model, width, wide = self.model, len(pool.columns), len(self.dims)
-        places, ask = self.place[pool.columns], pool.request[self.dims] / self.total
+        model, width, wide = self.model, len(pool.offerings), len(self.dims)
+        places, request = self.place[pool.offerings], pool.request[self.dims] / self.total
         mine = model.columns(np.zeros(width + (self.spare is not None)))
-        model.entries(self.rows[places].ravel(), np.repeat(mine[:width], wide), np.tile(ask, width))
+        model.entries(self.rows[places].ravel(), np.repeat(mine[:width], wide), np.tile(request, width))
         if self.spare is not None:
-            model.entries(self.spare, np.repeat(mine[width:], wide), ask)
+            model.entries(self.spare, np.repeat(mine[width:], wide), request)
         for rule in pool.caps:
             model.entries(self.limits[rule][places], mine[:width], np.full(width, pool.count))
         model.entries(np.repeat(self.served[number], len(mine)), mine, np.ones(len(mine)))
@@ -250,14 +250,14 @@ class _Programme:
         self.model.entries(served, np.repeat(taken, len(served)), np.array(shares))
         self.offered.append(taken)
 
-    def minimised(self, seconds: float, proven: bool) -> Fluid | None:
+    def minimised(self, seconds: float, proven: bool) -> Relaxation | None:
         """The least price and how to come by it; None where there was no time."""
         solved = minimise(self.model, seconds)
         if solved is None:
             return None
         values = solved.values
-        machines = {int(at): float(n) for at, n in zip(self.used, values[self.bought], strict=True) if n > 1e-9}
-        slack = dict(zip(self.used.tolist(), solved.reduced[self.bought].tolist(), strict=True))
+        machines = {int(at): float(n) for at, n in zip(self.used, values[self.new_nodes], strict=True) if n > 1e-9}
+        slack = dict(zip(self.used.tolist(), solved.reduced[self.new_nodes].tolist(), strict=True))
         flows = [
             _flow(one, each, values[mine])
             for each, mine in zip(self.pools, self.shares, strict=True)
@@ -265,7 +265,7 @@ class _Programme:
         ]
         cuts = [float(values[at][0]) for at in self.offered]
         price, worth, rates = self._proof(solved) if proven else (solved.price, _NONE, _NO_TABLE)
-        return Fluid(max(0.0, price * (1 - _SAFETY) - 1e-9), flows, machines, slack, worth, rates, cuts)
+        return Relaxation(max(0.0, price * (1 - _SAFETY) - 1e-9), flows, machines, slack, worth, rates, cuts)
 
     def _proof(self, solved: Solved) -> tuple[float, Floats, Table]:
         """What all demands are worth, each alone at the cheapest column for it, and the rates that say so.
@@ -273,26 +273,26 @@ class _Programme:
         Rates at which no machine holds more than it costs prove a price, however they were come by: also where
         demands were poured together that are not quite the same.
         """
-        menu, free = self.problem.menu, 0.0
+        frontier, free = self.problem.frontier, 0.0
         rates = np.maximum(-solved.duals[self.rows], 0.0)
-        lonely = {rule: np.maximum(-solved.duals[at], 0.0) for rule, at in self.limits.items()}
-        held = (rates * self.room).sum(axis=1) + sum((rule[1] * each for rule, each in lonely.items()), 0.0)
-        fair = np.minimum(1.0, menu.prices[self.used] / np.maximum(held, 1e-12))
+        one_per_node = {rule: np.maximum(-solved.duals[at], 0.0) for rule, at in self.limits.items()}
+        held = (rates * self.room).sum(axis=1) + sum((rule[1] * each for rule, each in one_per_node.items()), 0.0)
+        fair = np.minimum(1.0, frontier.prices[self.used] / np.maximum(held, 1e-12))
         rates *= fair[:, None]
         there = _NONE
         if self.spare is not None:
             there = np.maximum(-solved.duals[self.spare], 0.0)
-            free = float((there * self.standing).sum())
+            free = float((there * self.existing).sum())
         worth = []
         for pool in self.pools:
-            places = self.place[pool.columns]
-            asked = np.array([one.ask.request[self.dims] * one.count for one in pool.members]) / self.total
+            places = self.place[pool.offerings]
+            asked = np.array([one.request.amounts[self.dims] * one.count for one in pool.members]) / self.total
             costs = asked @ rates[places].T
             for rule in pool.caps:
-                costs += np.array([[one.count] for one in pool.members]) * (lonely[rule] * fair)[places]
-            for row, columns in zip(costs, pool.admitted, strict=True):
-                if len(columns) < len(row):
-                    row[~np.isin(pool.columns, columns, assume_unique=True)] = np.inf
+                costs += np.array([[one.count] for one in pool.members]) * (one_per_node[rule] * fair)[places]
+            for row, offerings in zip(costs, pool.admitted, strict=True):
+                if len(offerings) < len(row):
+                    row[~np.isin(pool.offerings, offerings, assume_unique=True)] = np.inf
             cheapest = costs.min(axis=1, initial=np.inf)
             worth.append(cheapest if self.spare is None else np.minimum(cheapest, asked @ there))
         each: Floats = np.concatenate(worth)
@@ -303,4 +303,4 @@ class _Programme:
 
 def _flow(one: Demand, pool: _Pool, shares: Floats) -> Flow:
     chosen = np.flatnonzero(shares > 1e-7)
-    return Flow(one, {int(pool.columns[n]): float(shares[n]) * one.count for n in chosen})
+    return Flow(one, {int(pool.offerings[n]): float(shares[n]) * one.count for n in chosen})

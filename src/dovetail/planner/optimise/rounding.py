@@ -15,14 +15,14 @@ import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Floats, Ints
 from dovetail.planner.optimise.lower_bound import holding, sharing
-from dovetail.planner.optimise.relaxation import Demand, Fluid, fluid
+from dovetail.planner.optimise.relaxation import Demand, Relaxation, relaxation
 from dovetail.planner.packing.pack import Packing
 from dovetail.planner.packing.packer import Packer
 from dovetail.planner.packing.resize import shrink
-from dovetail.planner.packing.state import Board, put_all
+from dovetail.planner.packing.state import PackingState, put_all
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD
 
 #: Shares that the relaxation has at most: for the search, and for the quick answer.
@@ -50,62 +50,65 @@ class Rounding:
     def __init__(self, problem: Problem, start: Packing, largest: int) -> None:
         self.problem = problem
         self.largest = largest
-        self.board, loose = _emptied(problem, start.board)
+        self.state, loose = _emptied(problem, start.state)
         self.sizes = _sizes(problem)
         weights = np.array([pool.weight for pool in problem.pools], dtype=np.int64)
-        self.weights = weights[problem.menu.pools] if len(set(weights.tolist())) > 1 else None
+        self.weights = weights[problem.frontier.pools] if len(set(weights.tolist())) > 1 else None
         """The weight of each column's pool, where they differ: whoever a heavier pool can serve is served by it."""
         self.demands = [
-            Demand(ask, float(count), self._columns(ask, where), sharing(ask)) for (ask, where), count in loose.items()
+            Demand(request, float(count), self._columns(request, where), sharing(request))
+            for (request, where), count in loose.items()
         ]
         self.where = [where for _, where in loose]
 
     def copy(self) -> Rounding:
         """The same, to go on with another way."""
         twin = copy(self)
-        twin.board = self.board.clone()
-        twin.demands = [Demand(each.ask, each.count, each.columns, each.caps) for each in self.demands]
+        twin.state = self.state.clone()
+        twin.demands = [Demand(each.request, each.count, each.offerings, each.caps) for each in self.demands]
         return twin
 
-    def _columns(self, ask: Ask, where: tuple[int, ...]) -> Ints:
-        ok = holding(self.problem, ask) & self.sizes
-        for axis, domain in enumerate(where):
+    def _columns(self, request: PlacementRequest, where: tuple[int, ...]) -> Ints:
+        ok = holding(self.problem, request) & self.sizes
+        for topology_key, domain in enumerate(where):
             if domain >= 0:
-                ok &= self.problem.menu.domains[axis] == domain
+                ok &= self.problem.frontier.domains[topology_key] == domain
         if self.weights is not None and ok.any():
             ok &= self.weights == self.weights[ok].max()
         found = np.flatnonzero(ok)
-        if len(found) and any(cell.kind == SPREAD for cell in ask.ties.host_owned):
-            prices = self.problem.menu.prices[found]
+        if len(found) and any(counter.kind == SPREAD for counter in request.topology.host_owned):
+            prices = self.problem.frontier.prices[found]
             found = found[prices <= _SMALL * prices.min()]
         return found
 
-    def run(self, seconds: Callable[[], float]) -> Board | None:
+    def run(self, seconds: Callable[[], float]) -> PackingState | None:
         """Pour until little is left, and pack the rest whenever it might do; the cheapest board found."""
         if not any(each.count > 0 for each in self.demands):
-            return self.board
+            return self.state
         open_to: Bools = self.sizes.copy()
         whole = tried = None
-        best: Board | None = None
+        best: PackingState | None = None
         for _ in range(_MOST_ROUNDS):
             waiting = [each for each in self.demands if each.count > 0]
-            shown = [Demand(each.ask, each.count, each.columns[open_to[each.columns]], each.caps) for each in waiting]
-            hopeful = bool(waiting) and all(len(each.columns) for each in shown)
-            flow = fluid(self.problem, shown, seconds(), largest=self.largest) if hopeful else None
+            shown = [
+                Demand(each.request, each.count, each.offerings[open_to[each.offerings]], each.caps) for each in waiting
+            ]
+            hopeful = bool(waiting) and all(len(each.offerings) for each in shown)
+            flow = relaxation(self.problem, shown, seconds(), largest=self.largest) if hopeful else None
             if flow is None:
                 break
             if whole is None:
                 whole = flow.price
                 self._narrow(open_to, flow)
-            if flow.price <= _REST * whole and self.board.size != tried:
-                best, tried = self._cheaper(best), self.board.size
+            if flow.price <= _REST * whole and self.state.size != tried:
+                best, tried = self._cheaper(best), self.state.size
             if flow.price <= _CRUMBS * whole:
                 return best
             if not self._pour_all(flow, {id(one): each for one, each in zip(shown, waiting, strict=True)}):
                 self._shrink(open_to, flow)
         return self._cheaper(best) if whole is not None else None
 
-    def _cheaper(self, best: Board | None) -> Board | None:
+    def _cheaper(self, best: PackingState | None) -> PackingState | None:
         """The better of a board and this one with the rest packed the usual way."""
         for strategy in _WAYS if self.largest > COARSE else _WAYS[:1]:
             filled = self._packed(strategy)
@@ -113,38 +116,38 @@ class Rounding:
                 best = filled
         return best
 
-    def _packed(self, strategy: Strategy) -> Board | None:
-        packer = Packer(self.problem, strategy, self.board.clone())
+    def _packed(self, strategy: Strategy) -> PackingState | None:
+        packer = Packer(self.problem, strategy, self.state.clone())
         rest = [(each, where) for each, where in zip(self.demands, self.where, strict=True) if each.count > 0]
-        rest.sort(key=lambda each: (-self._share(each[0].ask), each[0].ask.number))
+        rest.sort(key=lambda each: (-self._share(each[0].request), each[0].request.number))
         for demand, _ in rest:
-            packer.waiting += demand.ask.request * demand.count
+            packer.waiting += demand.request.amounts * demand.count
         for demand, where in rest:
-            packer.waiting -= demand.ask.request * demand.count
-            if packer.place_at(demand.ask, int(demand.count), where) < int(demand.count):
+            packer.waiting -= demand.request.amounts * demand.count
+            if packer.place_at(demand.request, int(demand.count), where) < int(demand.count):
                 return None
-        shrink(packer.board, packer.board.changed(self.board))
-        return packer.board
+        shrink(packer.state, packer.state.changed(self.state))
+        return packer.state
 
-    def _share(self, ask: Ask) -> float:
-        return float((ask.request / (self.problem.menu.capacity.max(axis=1, initial=0) + 1)).max())
+    def _share(self, request: PlacementRequest) -> float:
+        return float((request.amounts / (self.problem.frontier.capacity.max(axis=1, initial=0) + 1)).max())
 
-    def _narrow(self, open_to: Bools, flow: Fluid) -> None:
+    def _narrow(self, open_to: Bools, flow: Relaxation) -> None:
         for at, slack in flow.slack.items():
-            if slack > _NEAR * self.problem.menu.prices[at]:
+            if slack > _NEAR * self.problem.frontier.prices[at]:
                 open_to[at] = False
 
-    def _shrink(self, open_to: Bools, flow: Fluid) -> None:
+    def _shrink(self, open_to: Bools, flow: Relaxation) -> None:
         """Nothing was filled whole: look at machines of about the size that would be."""
-        prices = self.problem.menu.prices
+        prices = self.problem.frontier.prices
         filled = max(float(prices[at]) * n for at, n in flow.machines.items())
         dearest = max(float(prices[at]) for at in flow.machines)
         open_to &= (prices <= _ROOMY * filled) & (prices < dearest)
 
-    def _pour_all(self, flow: Fluid, whose: dict[int, Demand]) -> bool:
+    def _pour_all(self, flow: Relaxation, whose: dict[int, Demand]) -> bool:
         """Buy what is filled whole; False if nothing was."""
         wholes = {at: int(n + 1 - _NEARLY) for at, n in flow.machines.items()}
-        order = sorted((at for at, n in wholes.items() if n), key=lambda at: (-self.problem.menu.prices[at], at))
+        order = sorted((at for at, n in wholes.items() if n), key=lambda at: (-self.problem.frontier.prices[at], at))
         for at in order:
             share = min(1.0, wholes[at] / flow.machines[at])
             mine = []
@@ -154,103 +157,108 @@ class Rounding:
                 carried += each.amounts.get(at, 0.0) * share
                 mine.append((one, min(int(one.count), int(carried))))
                 carried -= int(carried)
-            self._pour(at, wholes[at], [each for each in mine if each[1]])
+            self._round(at, wholes[at], [each for each in mine if each[1]])
         return bool(order)
 
-    def _pour(self, column: int, machines: int, mine: list[tuple[Demand, int]]) -> None:
+    def _round(self, offering: int, machines: int, mine: list[tuple[Demand, int]]) -> None:
         """Open machines of a column and fill them alike, the largest pods first; then use up what room is left."""
-        start = self.board.size
-        self.board.open_alike(column, machines)
+        start = self.state.size
+        self.state.open_alike(offering, machines)
         held: list[dict[int, int]] = [{} for _ in range(machines)]
-        mine.sort(key=lambda each: (not each[0].caps, -self._size(each[0].ask, column), each[0].ask.number))
+        mine.sort(key=lambda each: (not each[0].caps, -self._size(each[0].request, offering), each[0].request.number))
         for demand, amount in mine:
             self._even(demand, amount, start, held)
         others = sorted(
             (each for each in self.demands if each.count > 0),
-            key=lambda each: (-self._size(each.ask, column), each.ask.number),
+            key=lambda each: (-self._size(each.request, offering), each.request.number),
         )
         for demand in others:
-            if column in demand.columns:
+            if offering in demand.offerings:
                 self._even(demand, int(demand.count), start, held)
         for at, contents in enumerate(held):
-            self.board.contents[start + at] = contents
+            self.state.contents[start + at] = contents
 
     def _even(self, demand: Demand, count: int, start: int, held: list[dict[int, int]]) -> None:
         """Put up to `count` pods on the machines from `start`, the emptiest first."""
-        ask = demand.ask
+        request = demand.request
         while count > 0:
-            bins, room = self.board.room(ask, count, start=start)
+            bins, room = self.state.room(request, count, start=start)
             if not len(bins):
                 return
             each = max(1, count // len(bins))
             takes = np.minimum(room, each)
             if len(bins) * each > count:
-                emptiest = np.argsort(-self._slack(ask, bins), kind="stable")[:count]
+                emptiest = np.argsort(-self._slack(request, bins), kind="stable")[:count]
                 bins, takes = bins[emptiest], takes[emptiest]
-            if ask.shared:
+            if request.shared:
                 for at, take in zip(bins.tolist(), takes.tolist(), strict=True):
-                    self.board.put(ask, at, take)
+                    self.state.put(request, at, take)
             else:
-                put_all(self.board, ask, bins, takes)
+                put_all(self.state, request, bins, takes)
             for at, take in zip(bins.tolist(), takes.tolist(), strict=True):
-                held[at - start][ask.number] = held[at - start].get(ask.number, 0) + take
+                held[at - start][request.number] = held[at - start].get(request.number, 0) + take
             done = int(takes.sum())
             count -= done
             demand.count -= done
 
-    def _slack(self, ask: Ask, bins: Ints) -> Floats:
+    def _slack(self, request: PlacementRequest, bins: Ints) -> Floats:
         """How well the room that is left on machines suits a pod: its scarcest dimension relative to the request."""
-        dims = ask.dims
-        capacity = self.problem.menu.capacity[dims][:, self.board.column[bins]]
-        need = ask.request[dims, None] / np.maximum(capacity, 1)
-        free = self.board.free[:, bins][dims] / np.maximum(capacity, 1)
+        dims = request.dims
+        capacity = self.problem.frontier.capacity[dims][:, self.state.offering[bins]]
+        need = request.amounts[dims, None] / np.maximum(capacity, 1)
+        free = self.state.free[:, bins][dims] / np.maximum(capacity, 1)
         return np.asarray((need * free).sum(axis=0))
 
-    def _size(self, ask: Ask, column: int) -> float:
-        return float((ask.request / np.maximum(self.problem.menu.capacity[:, column], 1)).max())
+    def _size(self, request: PlacementRequest, offering: int) -> float:
+        return float((request.amounts / np.maximum(self.problem.frontier.capacity[:, offering], 1)).max())
 
 
 def _sizes(problem: Problem) -> Bools:
     """Columns with a price; where sizes come in small steps, a few of each magnitude will do."""
-    menu = problem.menu
-    priced = np.isfinite(menu.prices)
-    magnitude = np.round(_STEPS * np.log2(np.maximum(np.where(priced, menu.prices, 1.0), 1e-6)))
-    shape = np.round(2 * np.log2(np.maximum(menu.capacity, 1) / np.maximum(menu.capacity.max(axis=0), 1)))
-    marks = np.vstack([magnitude, shape, menu.kinds, *menu.domains])
+    frontier = problem.frontier
+    priced = np.isfinite(frontier.prices)
+    magnitude = np.round(_STEPS * np.log2(np.maximum(np.where(priced, frontier.prices, 1.0), 1e-6)))
+    shape = np.round(2 * np.log2(np.maximum(frontier.capacity, 1) / np.maximum(frontier.capacity.max(axis=0), 1)))
+    marks = np.vstack([magnitude, shape, frontier.kinds, *frontier.domains])
     _, first = np.unique(marks[:, priced], axis=1, return_index=True)
-    chosen = np.zeros(menu.size, dtype=np.bool_)
+    chosen = np.zeros(frontier.size, dtype=np.bool_)
     chosen[np.flatnonzero(priced)[first]] = True
     return chosen
 
 
-def _emptied(problem: Problem, before: Board) -> tuple[Board, dict[tuple[Ask, tuple[int, ...]], int]]:
+def _emptied(
+    problem: Problem, before: PackingState
+) -> tuple[PackingState, dict[tuple[PlacementRequest, tuple[int, ...]], int]]:
     """A board with what stays where it is, and the pods to be placed again with the domains they must lie in."""
-    board = Board(problem)
-    loose: dict[tuple[Ask, tuple[int, ...]], int] = {}
+    state = PackingState(problem)
+    loose: dict[tuple[PlacementRequest, tuple[int, ...]], int] = {}
     for at, contents in enumerate(before.contents):
         if not contents:
             continue
-        asks = [(before.asks[number], count) for number, count in contents.items()]
-        stays = at < before.existing or any(_clings(ask) for ask, _ in asks)
-        place = at if at < before.existing else board.open(int(before.column[at])) if stays else -1
-        for ask, count in asks:
+        placement_requests = [(before.placement_requests[number], count) for number, count in contents.items()]
+        stays = at < before.existing or any(_clings(request) for request, _ in placement_requests)
+        place = at if at < before.existing else state.open(int(before.offering[at])) if stays else -1
+        for request, count in placement_requests:
             if stays:
-                board.put(ask, place, count)
+                state.put(request, place, count)
                 continue
-            where = where_on(before, at, ask)
-            loose[ask, where] = loose.get((ask, where), 0) + count
-    return board, loose
+            where = where_on(before, at, request)
+            loose[request, where] = loose.get((request, where), 0) + count
+    return state, loose
 
 
-def where_on(board: Board, at: int, ask: Ask) -> tuple[int, ...]:
+def where_on(state: PackingState, at: int, request: PlacementRequest) -> tuple[int, ...]:
     """The domains of a machine, as far as they matter to an ask: -1 where they do not."""
-    axes = board.problem.axes
-    return tuple(board.lying(place, at) if axis.key in ask.keys else -1 for place, axis in enumerate(axes))
+    topology_keys = state.problem.topology_keys
+    return tuple(
+        state.lying(place, at) if topology_key.key in request.keys else -1
+        for place, topology_key in enumerate(topology_keys)
+    )
 
 
-def _clings(ask: Ask) -> bool:
+def _clings(request: PlacementRequest) -> bool:
     """Whether a pod, or another one because of it, must share its machine with somebody."""
-    return any(cell.kind == AFFINITY for cell in (*ask.ties.host_owned, *ask.ties.host_members))
+    return any(counter.kind == AFFINITY for counter in (*request.topology.host_owned, *request.topology.host_members))
 
 
 def rounded(problem: Problem, start: Packing, seconds: Callable[[], float], largest: int = FINE) -> Packing | None:

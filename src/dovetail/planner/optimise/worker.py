@@ -22,9 +22,9 @@ from typing import IO
 import msgspec
 
 from dovetail.clock import stopwatch
-from dovetail.planner.optimise.improve import Bettered, better
+from dovetail.planner.optimise.improve import Improvement, better
 from dovetail.planner.packing.pack import Packing
-from dovetail.planner.packing.state import Board
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.problem.compile import Problem
 
 #: How much longer than its deadline the child may take before it is given up.
@@ -37,7 +37,7 @@ class Layout(msgspec.Struct):
     """A board as numbers: what is on each machine that is there, and on each to buy with its column."""
 
     there: dict[int, dict[int, int]]
-    bought: list[tuple[int, dict[int, int]]]
+    new_nodes: list[tuple[int, dict[int, int]]]
     left: dict[int, int]
 
 
@@ -50,24 +50,24 @@ class Answer(msgspec.Struct):
 
 
 def layout_of(packing: Packing) -> Layout:
-    board = packing.board
-    there = {at: dict(board.contents[at]) for at in range(board.existing) if board.contents[at]}
-    bought = [(int(board.column[at]), dict(board.contents[at])) for at in board.bought()]
-    return Layout(there, bought, dict(packing.left))
+    state = packing.state
+    there = {at: dict(state.contents[at]) for at in range(state.existing) if state.contents[at]}
+    new_nodes = [(int(state.offering[at]), dict(state.contents[at])) for at in state.new_nodes()]
+    return Layout(there, new_nodes, dict(packing.left))
 
 
 def packing_of(problem: Problem, layout: Layout) -> Packing:
     """The packing that a layout describes."""
-    board = Board(problem)
+    state = PackingState(problem)
     places = list(layout.there.items())
-    places += [(board.open(column), contents) for column, contents in layout.bought]
+    places += [(state.open(offering), contents) for offering, contents in layout.new_nodes]
     for place, contents in places:
         for number, count in contents.items():
-            board.put(problem.asks[number], place, count)
-    return Packing(board, dict(layout.left))
+            state.put(problem.placement_requests[number], place, count)
+    return Packing(state, dict(layout.left))
 
 
-class Apart:
+class OptimiserProcess:
     """An optimiser (see `better`) that lives in a child process. Close it, or let it go with the program."""
 
     def __init__(self, command: tuple[str, ...] = (sys.executable, "-m", "dovetail.planner.optimise.worker")) -> None:
@@ -89,10 +89,10 @@ class Apart:
             self._ready = False
             atexit.register(self.close)
 
-    def __call__(self, problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
+    def __call__(self, problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement:
         """The best that the child told in time; what it was given, where it told nothing."""
         end = stopwatch() + deadline - spent
-        best = Bettered(packing)
+        best = Improvement(packing)
         if not self._lock.acquire(timeout=max(0.0, end - stopwatch())):
             return best
         try:
@@ -102,7 +102,7 @@ class Apart:
             spent = deadline - (end - stopwatch())
             request = pickle.dumps((problem, layout_of(packing), seed, deadline, spent), pickle.HIGHEST_PROTOCOL)
             for answer in self._asked(request, end + _GRACE):
-                best = Bettered(packing_of(problem, answer.layout), answer.bound)
+                best = Improvement(packing_of(problem, answer.layout), answer.bound)
                 if answer.last:
                     return best
             self._give_up()
@@ -162,9 +162,9 @@ class Apart:
 
 
 @cache
-def apart() -> Apart:
+def apart() -> OptimiserProcess:
     """The one child of this process."""
-    return Apart()
+    return OptimiserProcess()
 
 
 def _send(pipe: IO[bytes], body: bytes) -> None:
@@ -173,7 +173,7 @@ def _send(pipe: IO[bytes], body: bytes) -> None:
     pipe.flush()
 
 
-def serve(source: IO[bytes], sink: IO[bytes], solve: Callable[..., Bettered] = better) -> None:
+def serve(source: IO[bytes], sink: IO[bytes], solve: Callable[..., Improvement] = better) -> None:
     """The child's life: read a problem, tell of what is found, until there is nobody to read from."""
     encode = msgspec.msgpack.Encoder().encode
     _send(sink, _HELLO)
@@ -181,10 +181,10 @@ def serve(source: IO[bytes], sink: IO[bytes], solve: Callable[..., Bettered] = b
         body = source.read(int.from_bytes(head, "big"))
         problem, layout, seed, deadline, spent = pickle.loads(body)  # our own parent's, over a pipe of its own
 
-        def tell(found: Bettered) -> None:
+        def on_improvement(found: Improvement) -> None:
             _send(sink, encode(Answer(layout_of(found.packing), found.bound)))
 
-        found = solve(problem, packing_of(problem, layout), seed, deadline, spent, tell=tell)
+        found = solve(problem, packing_of(problem, layout), seed, deadline, spent, on_improvement=on_improvement)
         _send(sink, encode(Answer(layout_of(found.packing), found.bound, last=True)))
 
 

@@ -14,51 +14,51 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Ints
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 
 if TYPE_CHECKING:
-    from dovetail.planner.packing.state import Board
+    from dovetail.planner.packing.state import PackingState
     from dovetail.planner.problem.compile import Problem
 
 
-def brought(board: Board, ask: Ask, at: int) -> tuple[tuple[int, int], ...]:
+def brought(state: PackingState, request: PlacementRequest, at: int) -> tuple[tuple[int, int], ...]:
     """What the first pod of the ask takes of a machine beside its own: volumes that are not attached there yet."""
-    return board.problem.sharing.amounts(ask.shared & ~board.attached.get(at, 0))
+    return state.problem.sharing.amounts(request.shared & ~state.attached.get(at, 0))
 
 
-def attachable(board: Board, ask: Ask, at: int, most: int) -> int:
+def attachable(state: PackingState, request: PlacementRequest, at: int, most: int) -> int:
     """How many pods of the ask, up to `most`, a machine has attachments for."""
-    for dim, more in brought(board, ask, at):
-        left, own = int(board.free[dim, at]) - more, int(ask.request[dim])
+    for dim, more in brought(state, request, at):
+        left, own = int(state.free[dim, at]) - more, int(request.amounts[dim])
         most = min(most, left // own if own else most) if left >= 0 else 0
     return most
 
 
-def keep_attachable(board: Board, ask: Ask, ok: Bools, start: int) -> None:
+def keep_attachable(state: PackingState, request: PlacementRequest, ok: Bools, start: int) -> None:
     """Of machines from `start` on leave those that have attachments for a pod of the ask."""
     short: Bools = np.zeros(len(ok), dtype=np.bool_)
-    for dim, more in board.problem.sharing.amounts(ask.shared):
-        short |= board.free[dim, start : start + len(ok)] < ask.request[dim] + more
+    for dim, more in state.problem.sharing.amounts(request.shared):
+        short |= state.free[dim, start : start + len(ok)] < request.amounts[dim] + more
     for place in (ok & short).nonzero()[0].tolist():
-        ok[place] = attachable(board, ask, start + place, 1)
+        ok[place] = attachable(state, request, start + place, 1)
 
 
-def attach(board: Board, at: int) -> None:
+def attach(state: PackingState, at: int) -> None:
     """Attach the shared volumes that pods on a machine use, and no others."""
-    problem = board.problem
-    before, now = board.attached.get(at, 0), problem.attached.get(at, 0) if at < board.existing else 0
-    for number in board.contents[at]:
-        now |= board.asks[number].shared
-    board.attached[at] = now
+    problem = state.problem
+    before, now = state.attached.get(at, 0), problem.attached.get(at, 0) if at < state.existing else 0
+    for number in state.contents[at]:
+        now |= state.placement_requests[number].shared
+    state.attached[at] = now
     for dim, volumes in problem.sharing.by_dim:
-        board.free[dim, at] += (before & volumes).bit_count() - (now & volumes).bit_count()
+        state.free[dim, at] += (before & volumes).bit_count() - (now & volumes).bit_count()
 
 
-def load_of(problem: Problem, asks: Mapping[Ask, int]) -> Ints:
+def load_of(problem: Problem, placement_requests: Mapping[PlacementRequest, int]) -> Ints:
     """What pods, so many of each ask, take of a machine where nobody else is."""
     found = np.zeros(len(problem.dims), dtype=np.int64)
-    for ask, count in asks.items():
-        found += ask.request * count
-    for dim, more in problem.sharing.amounts(reduce(or_, [ask.shared for ask in asks], 0)):
+    for request, count in placement_requests.items():
+        found += request.amounts * count
+    for dim, more in problem.sharing.amounts(reduce(or_, [request.shared for request in placement_requests], 0)):
         found[dim] += more
     return found

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Ints
-from dovetail.planner.packing.state import Board, buy
-from dovetail.planner.problem.request import Ask, Stance
-from dovetail.planner.problem.topology_counters import Cell
+from dovetail.planner.packing.state import PackingState, open_nodes
+from dovetail.planner.problem.request import NodeFilter, PlacementRequest
+from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import ANTI, SPREAD
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ _STALE = 8
 class _Hosts:
     """A hostname cell over all machines: where it counts some, as many as its skew, more, and where it is promised."""
 
-    __slots__ = ("full", "over", "promised", "some")
+    __slots__ = ("full", "inverse", "over", "some")
 
     def __init__(self, counts: Ints, owners: Ints, skew: int) -> None:
         self.some = bits(counts > 0)
         self.full = bits(counts >= skew) if skew > 0 else -1
         self.over = bits(counts > skew)
-        self.promised = bits(owners > 0)
+        self.inverse = bits(owners > 0)
 
 
 class _Seen:
@@ -58,13 +58,13 @@ class _Seen:
             self.yes = self.yes | 1 << at if yes else self.yes & ~(1 << at)
 
 
-class Standing:
+class CandidateNodes:
     """Answers for one packer about the board it has."""
 
     def __init__(self) -> None:
-        self._suiting: dict[Stance, _Seen] = {}
+        self._suiting: dict[NodeFilter, _Seen] = {}
         self._lying: dict[int, tuple[_Seen, int, Bools]] = {}
-        self._both: dict[tuple[Stance, int], tuple[int, int]] = {}
+        self._both: dict[tuple[NodeFilter, int], tuple[int, int]] = {}
         """Machines that suit and lie in some domains, of as many as there were."""
         self._full: dict[int, int] = {}
         self._hosts: dict[int, _Hosts] = {}
@@ -80,26 +80,28 @@ class Standing:
         self._hosts.clear()
         self._runs.clear()
 
-    def moved(self, board: Board, at: int) -> None:
+    def moved(self, state: PackingState, at: int) -> None:
         """A machine to buy stands on another column, perhaps in domains that did not matter to anybody on it."""
-        bit, column = 1 << at, board.column[at]
+        bit, offering = 1 << at, state.offering[at]
         self._runs.clear()
         self._both.clear()
         self._full = {size: full & ~bit for size, full in self._full.items()}
-        for stance, seen in self._suiting.items():
-            seen.answer(at, bool(stance.columns[column]))
-        for seen, axis, domains in self._lying.values():
-            seen.answer(at, bool(domains[board.lying(axis, at)]))
+        for node_filter, seen in self._suiting.items():
+            seen.answer(at, bool(node_filter.offerings[offering]))
+        for seen, topology_key, domains in self._lying.values():
+            seen.answer(at, bool(domains[state.lying(topology_key, at)]))
 
-    def fill(self, packer: Packer, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
+    def fill(
+        self, packer: Packer, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None
+    ) -> int:
         """Put up to `count` pods of the ask on machines that stand, in their order; returns how many."""
-        board, problem, size, ruled = packer.board, packer.problem, id(ask.steps), ask.ties.ruled
+        state, problem, size, ruled = packer.state, packer.problem, id(request.steps), request.topology.ruled
         full = self._full.get(size)
         if full is None:
-            full = self._full[size] = bits(board.cramped(ask))
-        left = self.lying(packer, ask, axis, domains) & ~full
+            full = self._full[size] = bits(state.cramped(request))
+        left = self.lying(packer, request, topology_key, domains) & ~full
         if ruled and left:
-            left &= ~self._barred(board, ask, packer.lenient)
+            left &= ~self._barred(state, request, packer.ignore_counted)
         if not left:
             return 0
         problem.work += 1
@@ -107,25 +109,25 @@ class Standing:
         while left:
             lowest = left & -left
             at = lowest.bit_length() - 1
-            take = board.holds(ask, at, count - got)
+            take = state.holds(request, at, count - got)
             if not take:
                 left ^= lowest
-                if ask.shared:  # it will have room once somebody else has brought the volumes
+                if request.shared:  # it will have room once somebody else has brought the volumes
                     continue
                 full |= lowest
                 missed += 1
                 if missed == _STALE:
-                    full = bits(board.cramped(ask))
+                    full = bits(state.cramped(request))
                     left &= ~full
                 continue
             if take > 1 and ruled:
-                take = board.cap(ask, at, take, packer.lenient)
+                take = state.cap(request, at, take, packer.ignore_counted)
             if problem.diversity is not None:
-                take = board.varied(ask, at, take)
+                take = state.varied(request, at, take)
             if take:
-                board.put(ask, at, take)
+                state.put(request, at, take)
                 if ruled:
-                    self._close(board, ask, at, lowest)
+                    self._close(state, request, at, lowest)
                 got += take
                 if got == count:
                     break
@@ -134,108 +136,115 @@ class Standing:
             self._full[size] = full
         return got
 
-    def lying(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> int:
+    def lying(self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None) -> int:
         """The machines that pods of the ask accept, in the domains that they must lie in."""
-        known = self._both.get((ask.stance, id(domains)))
-        if known is None or known[0] != packer.board.size:
-            known = self._look(packer.board, ask, axis, domains)
+        known = self._both.get((request.node_filter, id(domains)))
+        if known is None or known[0] != packer.state.size:
+            known = self._look(packer.state, request, topology_key, domains)
         left = known[1]
         if packer.extra:
             for other, chosen in packer.extra:
-                left &= self._within(packer.board, other, chosen)
+                left &= self._within(packer.state, other, chosen)
         return left
 
-    def _look(self, board: Board, ask: Ask, axis: int | None, domains: Bools | None) -> tuple[int, int]:
-        within = self._within(board, axis, domains) if axis is not None and domains is not None else -1
-        found = self._both[ask.stance, id(domains)] = (board.size, self._suits(board, ask) & within)
+    def _look(
+        self, state: PackingState, request: PlacementRequest, topology_key: int | None, domains: Bools | None
+    ) -> tuple[int, int]:
+        within = self._within(state, topology_key, domains) if topology_key is not None and domains is not None else -1
+        found = self._both[request.node_filter, id(domains)] = (state.size, self._suits(state, request) & within)
         return found
 
-    def _suits(self, board: Board, ask: Ask) -> int:
+    def _suits(self, state: PackingState, request: PlacementRequest) -> int:
         """The machines that pods of the ask accept."""
-        seen = self._suiting.get(ask.stance)
+        seen = self._suiting.get(request.node_filter)
         if seen is None:
-            seen = self._suiting[ask.stance] = _Seen()
+            seen = self._suiting[request.node_filter] = _Seen()
         while (run := self._runs.get(seen.size)) is not None:
-            seen.extend(run[0], bool(ask.columns[run[1]]))
-        if seen.size < board.size:
-            seen.yes |= bits(board.suitable(ask, seen.size, board.size)) << seen.size
-            seen.size = board.size
+            seen.extend(run[0], bool(request.offerings[run[1]]))
+        if seen.size < state.size:
+            seen.yes |= bits(state.suitable(request, seen.size, state.size)) << seen.size
+            seen.size = state.size
         return seen.yes
 
-    def _within(self, board: Board, axis: int, domains: Bools) -> int:
+    def _within(self, state: PackingState, topology_key: int, domains: Bools) -> int:
         """The machines that lie in some domains; a mask is of one axis, and kept so that its id stays its own."""
         known = self._lying.get(id(domains))
         if known is None:
-            known = self._lying[id(domains)] = (_Seen(), axis, domains)
+            known = self._lying[id(domains)] = (_Seen(), topology_key, domains)
         seen = known[0]
         while (run := self._runs.get(seen.size)) is not None:
-            seen.extend(run[0], bool(domains[board.menu.places[run[1]][axis]]))
-        if seen.size < board.size:
-            seen.yes |= bits(domains[board.domains[axis, seen.size : board.size]]) << seen.size
-            seen.size = board.size
+            seen.extend(run[0], bool(domains[state.frontier.places[run[1]][topology_key]]))
+        if seen.size < state.size:
+            seen.yes |= bits(domains[state.domains[topology_key, seen.size : state.size]]) << seen.size
+            seen.size = state.size
         return seen.yes
 
-    def _barred(self, board: Board, ask: Ask, lenient: bool) -> int:
+    def _barred(self, state: PackingState, request: PlacementRequest, ignore_counted: bool) -> int:
         """The machines that hostname rules close to the ask."""
-        barred, hosts, ties = 0, self._hosts, ask.ties
-        for cell in ties.host_owned:
-            known = hosts.get(cell.slot) or self._known(board, cell)
-            if cell.kind == SPREAD:
-                barred |= known.full if cell in ties.own else known.over
-            elif cell.kind == ANTI:
+        barred, hosts, topology = 0, self._hosts, request.topology
+        for counter in topology.host_owned:
+            known = hosts.get(counter.slot) or self._known(state, counter)
+            if counter.kind == SPREAD:
+                barred |= known.full if counter in topology.own else known.over
+            elif counter.kind == ANTI:
                 barred |= known.some
-            elif known.some or cell not in ties.own:
+            elif known.some or counter not in topology.own:
                 barred |= ~known.some
-        for cell in ties.host_members:
-            if cell.kind == ANTI:
-                barred |= (hosts.get(cell.slot) or self._known(board, cell)).promised
-            elif cell.kind == SPREAD and not lenient:
-                known = hosts.get(cell.slot) or self._known(board, cell)
-                barred |= known.promised & known.full
+        for counter in topology.host_members:
+            if counter.kind == ANTI:
+                barred |= (hosts.get(counter.slot) or self._known(state, counter)).inverse
+            elif counter.kind == SPREAD and not ignore_counted:
+                known = hosts.get(counter.slot) or self._known(state, counter)
+                barred |= known.inverse & known.full
         return barred
 
-    def _known(self, board: Board, cell: Cell) -> _Hosts:
-        known = self._hosts.get(cell.slot)
+    def _known(self, state: PackingState, counter: TopologyCounter) -> _Hosts:
+        known = self._hosts.get(counter.slot)
         if known is None:
-            counts, owners = board.host_counts[cell.slot, : board.size], board.host_owners[cell.slot, : board.size]
-            known = self._hosts[cell.slot] = _Hosts(counts, owners, cell.skew)
+            counts, owners = (
+                state.host_counts[counter.slot, : state.size],
+                state.host_owners[counter.slot, : state.size],
+            )
+            known = self._hosts[counter.slot] = _Hosts(counts, owners, counter.skew)
         return known
 
-    def put(self, board: Board, ask: Ask, at: int, count: int) -> None:
+    def put(self, state: PackingState, request: PlacementRequest, at: int, count: int) -> None:
         """Put pods of the ask on a machine, and note what that closes."""
-        board.put(ask, at, count)
-        self._close(board, ask, at, 1 << at)
+        state.put(request, at, count)
+        self._close(state, request, at, 1 << at)
 
-    def buy(self, board: Board, ask: Ask, column: int, machines: int, count: int) -> None:
+    def open_nodes(
+        self, state: PackingState, request: PlacementRequest, offering: int, machines: int, count: int
+    ) -> None:
         """Open machines with so many pods of the ask on each, and note what that closes."""
-        first, again = board.size, bool(board.gone)
-        buy(board, ask, column, machines, count)
+        first, again = state.size, bool(state.gone)
+        open_nodes(state, request, offering, machines, count)
         if again:  # some of them stand where others stood before
             self.forget()
             return
-        self._runs[first] = (board.size, column)
-        self._close(board, ask, first, (1 << machines) - 1 << first)
+        self._runs[first] = (state.size, offering)
+        self._close(state, request, first, (1 << machines) - 1 << first)
 
-    def _close(self, board: Board, ask: Ask, at: int, bits: int) -> None:
+    def _close(self, state: PackingState, request: PlacementRequest, at: int, bits: int) -> None:
         """Note what pods of the ask close on some machines that have as many of them as one of these has."""
-        hosts, ties = self._hosts, ask.ties
-        for cell in ties.host_members:
-            known = hosts.get(cell.slot)
+        hosts, topology = self._hosts, request.topology
+        for counter in topology.host_members:
+            known = hosts.get(counter.slot)
             if known is not None and not known.over & bits:
                 known.some |= bits
-                over = board.host_count(cell, at) - cell.skew
+                over = state.host_count(counter, at) - counter.skew
                 if over >= 0:
                     known.full |= bits
                     if over:
                         known.over |= bits
-        for cell in ties.promised_hosts:
-            known = hosts.get(cell.slot)
+        for counter in topology.inverse_hosts:
+            known = hosts.get(counter.slot)
             if known is not None:
-                known.promised |= bits
+                known.inverse |= bits
 
-    def nobody(self, board: Board, cell: Cell) -> bool:
+    def is_empty(self, state: PackingState, counter: TopologyCounter) -> bool:
         """Whether a hostname cell counts no pod on any machine."""
-        return not self._known(board, cell).some
+        return not self._known(state, counter).some
 
 
 def bits(chosen: Bools) -> int:

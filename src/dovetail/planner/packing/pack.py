@@ -13,19 +13,19 @@ from functools import cached_property
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Floats, Ints
-from dovetail.planner.packing.objective import Yardstick, weighed
+from dovetail.planner.packing.objective import Baseline, weighed
 from dovetail.planner.packing.packer import Packer
 from dovetail.planner.packing.resize import shrink
-from dovetail.planner.packing.state import Board
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.packing.topology_validation import hosts_sound, sound
-from dovetail.planner.packing.violated_preferences import lapses_on, total
-from dovetail.planner.packing.zone_spread import reach
+from dovetail.planner.packing.violated_preferences import total, violated_on
+from dovetail.planner.packing.zone_spread import zones_reached
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.problem.frontier import Menu
+from dovetail.planner.problem.frontier import OfferingFrontier
 from dovetail.planner.problem.pod_classes import Kind, PodClass
-from dovetail.planner.problem.request import Ask, Stance, Ties
-from dovetail.planner.problem.topology_counters import Cell
+from dovetail.planner.problem.request import NodeFilter, PlacementRequest, TopologyConstraints
+from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD, Group
 
 #: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
@@ -34,7 +34,7 @@ _FEW = 500
 #: In wishes: what it is to cost twice as much as the yardstick.
 _DEAR = 50
 #: From this many pods on a relaxation is a guide to which machines to buy.
-_POURABLE = 40
+_MIN_RELAXED_PODS = 40
 #: Something to put classes in order by: a figure for each of them.
 Key = Sequence[float] | Ints | Floats
 
@@ -42,30 +42,30 @@ Key = Sequence[float] | Ints | Floats
 class Packing:
     """A finished board, the pods that found no place, the price, and the wishes given up, or not kept in the end."""
 
-    def __init__(self, board: Board, left: dict[int, int], cautious: Packing | None = None) -> None:
-        self.board = board
+    def __init__(self, state: PackingState, left: dict[int, int], cautious: Packing | None = None) -> None:
+        self.state = state
         self.left = left
         self.cautious = cautious
         """The same without pods for which the order matters in which others arrive."""
-        self.cost = board.cost()
-        self.lapses = lapses_on(board)
-        self.unkept = total(self.lapses)
-        given_up = board.problem.given_up
-        self.given_up = sum(
-            count * given_up.get(number, 0)
-            for contents in (board.contents if given_up else ())
+        self.cost = state.cost()
+        self.violated = violated_on(state)
+        self.violated_count = total(self.violated)
+        relaxed = state.problem.relaxed
+        self.relaxed = sum(
+            count * relaxed.get(number, 0)
+            for contents in (state.contents if relaxed else ())
             for number, count in contents.items()
         )
 
     @cached_property
-    def steady(self) -> bool:
+    def order_independent(self) -> bool:
         """Whether every spread holds whatever the order in which pods arrive."""
-        return sound(self.board) and hosts_sound(self.board)
+        return sound(self.state) and hosts_sound(self.state)
 
     @property
     def is_free(self) -> bool:
         """Whether all pods have a node at no cost, with all preferences, in any binding order: nothing is better."""
-        return not (self.left or self.cost or self.unkept or self.given_up) and self.steady
+        return not (self.left or self.cost or self.violated_count or self.relaxed) and self.order_independent
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -73,52 +73,52 @@ class Packing:
         steady. Then as little as possible of what a user would miss: wishes that the yardstick keeps, a price beyond
         its price. Then as many pods, as many zones and less money; any other wish that is kept is worth some of that.
         """
-        yardstick, left = self.board.problem.yardstick, sum(self.left.values())
-        price = weighed(self.board.problem, self.cost, self.lapses, self.left)
-        if yardstick is None:
-            return (left, self.given_up, price)
-        zones = yardstick.zones - reach(self.board, yardstick.zones)
-        short, missing = yardstick.short(self.left), yardstick.missing(self.left)
-        return (short, missing, not self.steady, self.fault, left, zones, price)
+        baseline, left = self.state.problem.baseline, sum(self.left.values())
+        price = weighed(self.state.problem, self.cost, self.violated, self.left)
+        if baseline is None:
+            return (left, self.relaxed, price)
+        zones = baseline.zones - zones_reached(self.state, baseline.zones)
+        short, missing = baseline.short(self.left), baseline.missing(self.left)
+        return (short, missing, not self.order_independent, self.baseline_deficit, left, zones, price)
 
     @property
-    def fault(self) -> float:
+    def baseline_deficit(self) -> float:
         """What a user of the reference would miss, in wishes: some that it keeps, and a price within its own."""
-        yardstick: Yardstick | None = self.board.problem.yardstick
-        if yardstick is None:
+        baseline: Baseline | None = self.state.problem.baseline
+        if baseline is None:
             return 0.0
-        return max(0, self.excess) + _DEAR * yardstick.beyond(self.left, self.cost)
+        return max(0, self.excess) + _DEAR * baseline.beyond(self.left, self.cost)
 
     @cached_property
     def excess(self) -> int:
         """How many wishes more than in the yardstick are not kept."""
-        yardstick = self.board.problem.yardstick
-        return yardstick.excess(self.lapses, self.left) if yardstick is not None else self.unkept
+        baseline = self.state.problem.baseline
+        return baseline.excess(self.violated, self.left) if baseline is not None else self.violated_count
 
     @property
-    def lacking(self) -> bool:
+    def falls_short(self) -> bool:
         """Whether fewer wishes are kept than by the yardstick, or fewer pods placed."""
-        yardstick = self.board.problem.yardstick
-        return yardstick is not None and (self.excess > 0 or yardstick.missing(self.left) > 0)
+        baseline = self.state.problem.baseline
+        return baseline is not None and (self.excess > 0 or baseline.missing(self.left) > 0)
 
     @property
-    def content(self) -> bool:
+    def meets_baseline(self) -> bool:
         """Whether it is steady and lacks nothing that the yardstick has, at no more than its price."""
-        yardstick = self.board.problem.yardstick
-        if yardstick is None:
-            return self.steady and not self.left
-        return self.steady and not self.lacking and not yardstick.beyond(self.left, self.cost)
+        baseline = self.state.problem.baseline
+        if baseline is None:
+            return self.order_independent and not self.left
+        return self.order_independent and not self.falls_short and not baseline.beyond(self.left, self.cost)
 
     @property
-    def ample(self) -> bool:
+    def meets_baseline_fully(self) -> bool:
         """Whether everybody has a place, and it is content and reaches as many zones as the yardstick."""
-        return not self.left and self.wide and self.content
+        return not self.left and self.wide and self.meets_baseline
 
     @property
     def wide(self) -> bool:
         """Whether it reaches as many zones as the yardstick."""
-        yardstick = self.board.problem.yardstick
-        return yardstick is None or reach(self.board, yardstick.zones) == yardstick.zones
+        baseline = self.state.problem.baseline
+        return baseline is None or zones_reached(self.state, baseline.zones) == baseline.zones
 
     def missing(self, guide: Packing) -> int:
         """How many go without that another packing places."""
@@ -136,65 +136,69 @@ class Packing:
 
 def pack(problem: Problem, strategy: Strategy, hints: Mapping[int, Bools] | None = None) -> Packing:
     """One pass over all classes, and as many more as bring something. `hints` narrow where some classes go."""
-    with standing_at(narrowed(problem, hints) if hints else ()):
+    with with_node_filters(narrowed(problem, hints) if hints else ()):
         return _pack(problem, strategy)
 
 
-def narrowed(problem: Problem, hints: Mapping[int, Bools]) -> list[tuple[Ask, Stance]]:
+def narrowed(problem: Problem, hints: Mapping[int, Bools]) -> list[tuple[PlacementRequest, NodeFilter]]:
     """What some classes would accept if only some columns of the menu were there, where that leaves them any."""
-    found: list[tuple[Ask, Stance]] = []
+    found: list[tuple[PlacementRequest, NodeFilter]] = []
     for index, where in hints.items():
-        for ask in problem.rungs(problem.classes[index]):
-            left = ask.columns & where
+        for request in problem.levels_of(problem.classes[index]):
+            left = request.offerings & where
             if left.any():
-                found.append((ask, Stance(left, ask.mask, ask.nodes, ask.stance.keys)))
+                found.append((request, NodeFilter(left, request.mask, request.nodes, request.node_filter.keys)))
     return found
 
 
 @contextmanager
-def standing_at(stances: Sequence[tuple[Ask, Stance]]) -> Iterator[None]:
+def with_node_filters(node_filters: Sequence[tuple[PlacementRequest, NodeFilter]]) -> Iterator[None]:
     """Let asks accept other machines for a while."""
-    before = [(ask, ask.stance) for ask, _ in stances]
-    for ask, stance in stances:
-        ask.stance = stance
+    before = [(request, request.node_filter) for request, _ in node_filters]
+    for request, node_filter in node_filters:
+        request.node_filter = node_filter
     try:
         yield
     finally:
-        for ask, stance in before:
-            ask.stance = stance
+        for request, node_filter in before:
+            request.node_filter = node_filter
 
 
 def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
     """Where those that others lean on should go, so that the others, who are left over, can follow."""
     found: dict[int, Bools] = {}
     for index in left:
-        last = problem.ask(problem.classes[index], len(problem.classes[index].levels) - 1)
-        groups = {cell.group for cell in (*last.ties.host_owned, *last.ties.domain_owned) if cell.kind == AFFINITY}
+        last = problem.request(problem.classes[index], len(problem.classes[index].levels) - 1)
+        groups = {
+            counter.group
+            for counter in (*last.topology.host_owned, *last.topology.domain_owned)
+            if counter.kind == AFFINITY
+        }
         for one in problem.classes:
             if one.index != index and groups & one.members:
                 known = found.get(one.index)
-                found[one.index] = last.columns if known is None else known & last.columns
+                found[one.index] = last.offerings if known is None else known & last.offerings
     return found
 
 
-def hopeless(problem: Problem, one: PodClass) -> bool:
+def is_infeasible(problem: Problem, one: PodClass) -> bool:
     """Whether no machine, there or for sale, could hold a pod of the class even if it were empty of others."""
     if one.error:
         return True
-    ask = problem.ask(one, len(one.levels) - 1)
-    there = ask.nodes.copy()
-    for dim, amount in ask.steps:
+    request = problem.request(one, len(one.levels) - 1)
+    there = request.nodes.copy()
+    for dim, amount in request.steps:
         there &= problem.free[dim] >= amount
-    return not (there.any() or fitting_offerings(problem, ask).any())
+    return not (there.any() or fitting_offerings(problem, request).any())
 
 
-def fitting_offerings(problem: Problem, ask: Ask) -> Bools:
+def fitting_offerings(problem: Problem, request: PlacementRequest) -> Bools:
     """The offerings of the frontier that hold one pod of a request on an empty node."""
-    fitting = ask.columns.copy()
-    for dim, amount in ask.steps:
-        fitting &= problem.menu.capacity[dim] >= amount
-    for dim, more in problem.sharing.amounts(ask.shared):
-        fitting &= problem.menu.capacity[dim] >= ask.request[dim] + more
+    fitting = request.offerings.copy()
+    for dim, amount in request.steps:
+        fitting &= problem.frontier.capacity[dim] >= amount
+    for dim, more in problem.sharing.amounts(request.shared):
+        fitting &= problem.frontier.capacity[dim] >= request.amounts[dim] + more
     return fitting
 
 
@@ -203,8 +207,8 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
     order = class_order(problem, strategy)
     waiting = demands(problem)
     wanted: list[bool] = np.any(waiting, axis=1).tolist()
-    giants = {one.index: one.count for one in order if not wanted[one.index]} if not all(wanted) else {}
-    order = [one for one in order if one.index not in giants] if giants else order
+    oversized = {one.index: one.count for one in order if not wanted[one.index]} if not all(wanted) else {}
+    order = [one for one in order if one.index not in oversized] if oversized else order
     left: dict[int, int] = {}
     asked = waiting[[one.index for one in order]]
     rivals = _rivals(problem, order)
@@ -216,30 +220,30 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
     packer.rivals = 0
     left = _again(packer, order, left)
     if not left:
-        return _packing(packer.board, giants)
-    strict = packer.board.clone()
-    packer.lenient = True
-    lenient = _again(packer, order, left)
-    if sound(packer.board) and hosts_sound(packer.board):
-        return _packing(packer.board, lenient | giants)
-    cautious = _packing(strict, left | giants)
-    return _packing(packer.board, lenient | giants, cautious) if few(problem) else cautious
+        return _packing(packer.state, oversized)
+    strict = packer.state.clone()
+    packer.ignore_counted = True
+    ignore_counted = _again(packer, order, left)
+    if sound(packer.state) and hosts_sound(packer.state):
+        return _packing(packer.state, ignore_counted | oversized)
+    cautious = _packing(strict, left | oversized)
+    return _packing(packer.state, ignore_counted | oversized, cautious) if few(problem) else cautious
 
 
 def _rivals(problem: Problem, order: list[PodClass]) -> dict[int, int]:
     """For classes that want a machine for each pod: how many pods come after them that refuse to share it."""
     found: dict[int, int] = {}
-    waiting: dict[Cell, int] = {}
+    waiting: dict[TopologyCounter, int] = {}
     for one in reversed(order):
-        for cell in problem.first_asks[one.index].ties.refused:
-            found[one.index] = max(found.get(one.index, 0), waiting.get(cell, 0))
-            waiting[cell] = waiting.get(cell, 0) + one.count
+        for counter in problem.first_requests[one.index].topology.refused:
+            found[one.index] = max(found.get(one.index, 0), waiting.get(counter, 0))
+            waiting[counter] = waiting.get(counter, 0) + one.count
     return found
 
 
-def _packing(board: Board, left: dict[int, int], cautious: Packing | None = None) -> Packing:
-    shrink(board)
-    return Packing(board, left, cautious)
+def _packing(state: PackingState, left: dict[int, int], cautious: Packing | None = None) -> Packing:
+    shrink(state)
+    return Packing(state, left, cautious)
 
 
 def _again(packer: Packer, order: list[PodClass], left: dict[int, int]) -> dict[int, int]:
@@ -258,7 +262,7 @@ def demands(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64
     if not problem.classes:
         return np.zeros((0, len(problem.dims)))
     requests = problem.requests.astype(np.float64)
-    most = np.maximum(problem.menu.capacity.max(axis=1, initial=0), problem.free.max(axis=1, initial=0))
+    most = np.maximum(problem.frontier.capacity.max(axis=1, initial=0), problem.free.max(axis=1, initial=0))
     requests[(requests > most).any(axis=1)] = 0.0
     return np.asarray(requests * problem.counts[:, None])
 
@@ -267,8 +271,8 @@ def _place_class(packer: Packer, one: PodClass, count: int) -> int:
     """Put pods of a class somewhere, on the highest rung that takes them; returns how many found no place."""
     if one.error:
         return count
-    for ask in packer.problem.rungs(one):
-        count -= packer.place(ask, count)
+    for request in packer.problem.levels_of(one):
+        count -= packer.place(request, count)
         if not count:
             break
     return count
@@ -287,17 +291,17 @@ def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
 
 def _leading(problem: Problem, strategy: Strategy, priority: list[Key]) -> list[Key]:
     """What decides on the order, for each class: who is leaned on, who is important, who has little choice."""
-    ties = [problem.ladders[kind][0].ties for kind in problem.kinds]
-    found: list[Key] = [_each(problem, _depths(problem.kinds, ties)), *priority]
+    topology = [problem.constraints[kind][0].topology for kind in problem.kinds]
+    found: list[Key] = [_each(problem, _depths(problem.kinds, topology)), *priority]
     if problem.nodes:
         found.append(_unrooted(problem))
     if strategy.order == "zones":
-        found.append(_each(problem, [not each.domain_owned for each in ties]))
+        found.append(_each(problem, [not each.domain_owned for each in topology]))
         reference = [reference_key(one) for one in problem.classes]
         return [*found, [each[0] for each in reference], [each[1] for each in reference]]
     if strategy.level:
         found.append(_openness(problem))
-    found += [_each(problem, [not each.lonely for each in ties]), _sizes(problem, strategy)]
+    found += [_each(problem, [not each.one_per_node for each in topology]), _sizes(problem, strategy)]
     # Pods of one size one after the other: machines that are too full for it are found once.
     return [*found, -problem.requests.sum(axis=1)] if strategy.level else found
 
@@ -309,9 +313,9 @@ def _each(problem: Problem, values: Sequence[int]) -> Ints:
 
 def _unrooted(problem: Problem) -> list[bool]:
     """For each class, whether a machine for sale would suit it; if not, it must have what room there is for it."""
-    stances = [problem.ask(one, -1).stance for one in problem.classes]
-    suited = {stance: bool(stance.columns.any()) for stance in dict.fromkeys(stances)}
-    return [suited[stance] for stance in stances]
+    node_filters = [problem.request(one, -1).node_filter for one in problem.classes]
+    suited = {node_filter: bool(node_filter.offerings.any()) for node_filter in dict.fromkeys(node_filters)}
+    return [suited[node_filter] for node_filter in node_filters]
 
 
 def _sizes(problem: Problem, strategy: Strategy) -> Floats:
@@ -331,29 +335,34 @@ def reference_key(one: PodClass) -> tuple[float, ...]:
 
 def _openness(problem: Problem) -> list[int]:
     """How many domains each class may choose among where others look at it: those with little choice go first."""
-    stances = [ask.stance for ask in problem.first_asks]
-    choice = {stance: _domains(problem.menu, stance) if stance.keys else 0 for stance in dict.fromkeys(stances)}
+    node_filters = [request.node_filter for request in problem.first_requests]
+    choice = {
+        node_filter: _domains(problem.frontier, node_filter) if node_filter.keys else 0
+        for node_filter in dict.fromkeys(node_filters)
+    }
     most = max(choice.values(), default=0)
-    return [choice[stance] or most for stance in stances]
+    return [choice[node_filter] or most for node_filter in node_filters]
 
 
-def _domains(menu: Menu, stance: Stance) -> int:
+def _domains(frontier: OfferingFrontier, node_filter: NodeFilter) -> int:
     """How many domains of all axes a stance leaves."""
-    columns = stance.columns
-    key = ("open to", id(columns))
-    return menu.recall(key, columns, lambda: sum(len(np.unique(lying[columns])) for lying in menu.domains))
+    offerings = node_filter.offerings
+    key = ("open to", id(offerings))
+    return frontier.recall(key, offerings, lambda: sum(len(np.unique(lying[offerings])) for lying in frontier.domains))
 
 
-def _depths(kinds: Sequence[Kind], ties: Sequence[Ties]) -> list[int]:
+def _depths(kinds: Sequence[Kind], topology: Sequence[TopologyConstraints]) -> list[int]:
     """How far down the chain of affinities a kind stands; those it leans on come first. Circles end by themselves."""
     depth = [0] * len(kinds)
     leans = [
         [
-            cell.group
-            for cell in (*each.host_owned, *each.domain_owned)
-            if cell.kind != SPREAD and cell not in each.own and (cell.kind == AFFINITY or cell in each.wishes)
+            counter.group
+            for counter in (*each.host_owned, *each.domain_owned)
+            if counter.kind != SPREAD
+            and counter not in each.own
+            and (counter.kind == AFFINITY or counter in each.preferences)
         ]
-        for each in ties
+        for each in topology
     ]
     wanted = {group for groups in leans for group in groups}
     for _ in range(_LONGEST_CHAIN if wanted else 0):
@@ -373,19 +382,19 @@ def _depths(kinds: Sequence[Kind], ties: Sequence[Ties]) -> list[int]:
 
 def carried(packing: Packing, problem: Problem) -> Packing:
     """The same packing on another problem of the same snapshot."""
-    board, asks = Board(problem), problem.asks
-    for at, contents in enumerate(packing.board.contents):
+    state, placement_requests = PackingState(problem), problem.placement_requests
+    for at, contents in enumerate(packing.state.contents):
         if contents:
-            place = at if at < board.existing else board.open(int(packing.board.column[at]))
+            place = at if at < state.existing else state.open(int(packing.state.offering[at]))
             for number, count in contents.items():
-                board.put(asks[number], place, count)
+                state.put(placement_requests[number], place, count)
     cautious = packing.cautious
-    return Packing(board, packing.left, carried(cautious, problem) if cautious is not None else None)
+    return Packing(state, packing.left, carried(cautious, problem) if cautious is not None else None)
 
 
-def pourable(problem: Problem) -> bool:
+def can_relax(problem: Problem) -> bool:
     """Whether there are so many pods that a relaxation is a guide to which machines to buy."""
-    return problem.total >= _POURABLE
+    return problem.total >= _MIN_RELAXED_PODS
 
 
 def few(problem: Problem) -> bool:

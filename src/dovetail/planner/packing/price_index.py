@@ -13,16 +13,16 @@ from operator import ge
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Ints
-from dovetail.planner.problem.frontier import Menu
+from dovetail.planner.problem.frontier import OfferingFrontier
 
 
-class Stairs:
+class PriceIndex:
     """Some columns of a menu, cheapest first."""
 
     __slots__ = ("_capacity", "_columns", "_highest", "_rising", "_rooms")
 
-    def __init__(self, menu: Menu, chosen: Bools) -> None:
-        self._capacity = menu.capacity[:, chosen]
+    def __init__(self, frontier: OfferingFrontier, chosen: Bools) -> None:
+        self._capacity = frontier.capacity[:, chosen]
         self._rising = np.maximum.accumulate(self._capacity, axis=1)
         self._columns: list[int] = chosen.nonzero()[0].tolist()
         self._rooms: list[list[int]] = self._capacity.T.tolist()

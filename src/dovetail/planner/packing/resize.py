@@ -25,10 +25,10 @@ import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Ints
 from dovetail.planner.packing.attachments import brought
-from dovetail.planner.packing.price_index import Stairs
-from dovetail.planner.packing.state import Board, move_all
-from dovetail.planner.problem.frontier import Menu
-from dovetail.planner.problem.request import Ask, Stance
+from dovetail.planner.packing.price_index import PriceIndex
+from dovetail.planner.packing.state import PackingState, move_all
+from dovetail.planner.problem.frontier import OfferingFrontier
+from dovetail.planner.problem.request import NodeFilter, PlacementRequest
 
 if TYPE_CHECKING:
     from dovetail.planner.packing.packer import Packer
@@ -38,62 +38,66 @@ if TYPE_CHECKING:
 _SEVERAL = 6
 
 
-def shrink(board: Board, machines: Iterable[int] | None = None) -> None:
+def shrink(state: PackingState, machines: Iterable[int] | None = None) -> None:
     """Let machines to buy (all, or some) stand on the cheapest column that holds them."""
-    problem = board.problem
-    chosen = board.bought() if machines is None else machines
+    problem = state.problem
+    chosen = state.new_nodes() if machines is None else machines
     limited = bool(problem.binding or problem.reservations)
     if not limited and problem.diversity is None:
-        _shrink_freely(board, chosen)
+        _shrink_freely(state, chosen)
         return
     for at in chosen:
         problem.work += 1
-        best = cheapest(board, at, open_to=board.open_to(at) if limited else None)
-        if best is not None and best != board.standing(at):
-            board.move(at, best)
+        best = cheapest(state, at, open_to=state.open_to(at) if limited else None)
+        if best is not None and best != state.offering_of(at):
+            state.move(at, best)
 
 
-def _shrink_freely(board: Board, machines: Iterable[int]) -> None:
+def _shrink_freely(state: PackingState, machines: Iterable[int]) -> None:
     """Where nothing is limited machines do not see each other, and all that climb the same stairs do it together."""
-    climbing: dict[Stairs, list[int]] = {}
+    climbing: dict[PriceIndex, list[int]] = {}
     for at in machines:
-        board.problem.work += 1
-        these = company(board, at)
-        climbing.setdefault(these.stairs(board.menu, *_standing(board, at, these)), []).append(at)
-    for stairs, here in climbing.items():
+        state.problem.work += 1
+        these = constraints_on(state, at)
+        climbing.setdefault(these.price_index(state.frontier, *_standing(state, at, these)), []).append(at)
+    for price_index, here in climbing.items():
         if len(here) >= _SEVERAL:
-            move_all(board, np.array(here, dtype=np.int64), stairs)
+            move_all(state, np.array(here, dtype=np.int64), price_index)
             continue
         for at in here:
-            best = stairs.first(board.used(at))
-            if best is not None and best != board.standing(at):
-                board.move(at, best)
+            best = price_index.first(state.used(at))
+            if best is not None and best != state.offering_of(at):
+                state.move(at, best)
 
 
-def cheapest(board: Board, at: int, ask: Ask | None = None, open_to: Bools | None = None) -> int | None:
+def cheapest(
+    state: PackingState, at: int, request: PlacementRequest | None = None, open_to: Bools | None = None
+) -> int | None:
     """The cheapest column, of those that are open, for a machine with what is on it (and one more pod, of an ask)."""
-    these, load, diversity = company(board, at, ask), board.used(at), board.problem.diversity
-    for dim, amount in ask.steps if ask is not None else ():
+    these, load, diversity = constraints_on(state, at, request), state.used(at), state.problem.diversity
+    for dim, amount in request.steps if request is not None else ():
         load[dim] += amount
-    for dim, amount in brought(board, ask, at) if ask is not None and ask.shared else ():
+    for dim, amount in brought(state, request, at) if request is not None and request.shared else ():
         load[dim] += amount
-    columns = these.stairs(board.menu, *_standing(board, at, these)).holding(load)
+    offerings = these.price_index(state.frontier, *_standing(state, at, these)).holding(load)
     if open_to is not None:
-        columns = (column for column in columns if open_to[column])
+        offerings = (offering for offering in offerings if open_to[offering])
     if diversity is not None:
-        held = [board.asks[number] for number in board.contents[at]]
-        columns = diversity.among(columns, [*held, ask] if ask is not None else held, load)
-    return next(columns, None)
+        held = [state.placement_requests[number] for number in state.contents[at]]
+        offerings = diversity.among(offerings, [*held, request] if request is not None else held, load)
+    return next(offerings, None)
 
 
-def _standing(board: Board, at: int, these: Company) -> tuple[int, list[int]]:
+def _standing(state: PackingState, at: int, these: NodeConstraints) -> tuple[int, list[int]]:
     """What a machine stays whatever its size: its kind, and where it lies on the axes that matter to its company."""
-    return board.menu.kind_at[board.standing(at)], [board.lying(axis, at) for axis in these.axes]
+    return state.frontier.kind_at[state.offering_of(at)], [
+        state.lying(topology_key, at) for topology_key in these.topology_keys
+    ]
 
 
 #: So many machines are looked at for one pod.
 _MOST = 64
-_Size = tuple[Stance, int]
+_Size = tuple[NodeFilter, int]
 
 
 class Growth:
@@ -108,52 +112,56 @@ class Growth:
         self._never.clear()
         self._held.clear()
 
-    def best(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> tuple[int, int] | None:
+    def best(
+        self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
+    ) -> tuple[int, int] | None:
         """The machine that takes one more pod of the ask for the least extra price, and the column it goes to."""
-        board, menu = packer.board, packer.problem.menu
+        state, frontier = packer.state, packer.problem.frontier
         watched = bool(packer.problem.binding or packer.problem.reservations)
         best: tuple[int, int] | None = None
         least = float("inf")
         open_to: dict[int, Bools] = {}
-        for at in self._admitted(packer, ask, axis, domains)[:_MOST].tolist():
-            column = self._cheapest(packer, ask, at)
-            before = board.standing(at)
-            if watched and column is not None:
+        for at in self._admitted(packer, request, topology_key, domains)[:_MOST].tolist():
+            offering = self._cheapest(packer, request, at)
+            before = state.offering_of(at)
+            if watched and offering is not None:
                 if before not in open_to:
-                    open_to[before] = board.open_to(at)
-                if not open_to[before][column]:
-                    column = cheapest(board, at, ask, open_to[before])
-            if column is None and ask.shared:  # until somebody else has brought the volumes
+                    open_to[before] = state.open_to(at)
+                if not open_to[before][offering]:
+                    offering = cheapest(state, at, request, open_to[before])
+            if offering is None and request.shared:  # until somebody else has brought the volumes
                 continue
-            if column is None:
-                self._never[ask.stance, id(ask.steps)] |= 1 << at
+            if offering is None:
+                self._never[request.node_filter, id(request.steps)] |= 1 << at
                 continue
-            price, extra = menu.prices[column], float(menu.prices[column] - menu.prices[before])
-            if extra < least and price <= max(packer.strategy.ceiling, menu.prices[before]):
-                best, least = (at, column), extra
+            price, extra = frontier.prices[offering], float(frontier.prices[offering] - frontier.prices[before])
+            if extra < least and price <= max(packer.strategy.ceiling, frontier.prices[before]):
+                best, least = (at, offering), extra
         return best
 
-    def _admitted(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> Ints:
+    def _admitted(
+        self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
+    ) -> Ints:
         """Machines to buy in some domains that hostname rules admit, whatever their room, and that could still grow."""
-        board = packer.board
-        never = self._never.setdefault((ask.stance, id(ask.steps)), 0)
-        left = packer.standing.lying(packer, ask, axis, domains) & ~never
-        left = left >> board.existing << board.existing
+        state = packer.state
+        never = self._never.setdefault((request.node_filter, id(request.steps)), 0)
+        left = packer.candidate_nodes.lying(packer, request, topology_key, domains) & ~never
+        left = left >> state.existing << state.existing
         if not left:
             return np.zeros(0, dtype=np.int64)
-        steps, shared, ask.steps, ask.shared = ask.steps, ask.shared, [], 0
-        bins, _ = board.shares(ask, np.array(_places(left), dtype=np.int64), 2, packer.lenient)
-        ask.steps, ask.shared = steps, shared
+        steps, shared, request.steps, request.shared = request.steps, request.shared, [], 0
+        bins, _ = state.shares(request, np.array(_places(left), dtype=np.int64), 2, packer.ignore_counted)
+        request.steps, request.shared = steps, shared
         return bins
 
-    def _cheapest(self, packer: Packer, ask: Ask, at: int) -> int | None:
+    def _cheapest(self, packer: Packer, request: PlacementRequest, at: int) -> int | None:
         """The cheapest column for a machine with one more pod of the ask on it, whatever limits say, or None."""
         packer.problem.work += 1
-        board, key = packer.board, (at, (ask.stance, id(ask.steps)))
-        contents, column = board.contents[at], board.standing(at)
+        state, key = packer.state, (at, (request.node_filter, id(request.steps)))
+        contents, offering = state.contents[at], state.offering_of(at)
         known = self._held.get(key)
-        if known is None or known[0] is not contents or known[1] != column:
-            known = self._held[key] = (contents, column, cheapest(board, at, ask))
+        if known is None or known[0] is not contents or known[1] != offering:
+            known = self._held[key] = (contents, offering, cheapest(state, at, request))
         return known[2]
 
 
@@ -167,46 +175,48 @@ def _places(bits: int) -> list[int]:
     return found
 
 
-_stance = attrgetter("stance")
+_node_filter = attrgetter("node_filter")
 
 
-class Company:
+class NodeConstraints:
     """What pods of some stances accept together: columns of the menu and of all, and the axes that pin a machine."""
 
-    __slots__ = ("_accepted", "_stairs", "axes", "keys", "mask")
+    __slots__ = ("_accepted", "_price_indexes", "keys", "mask", "topology_keys")
 
-    def __init__(self, stances: frozenset[Stance], board: Board) -> None:
-        self._accepted = {id(each.columns): each.columns for each in stances}
-        self._stairs: dict[tuple[int, ...], Stairs] = {}
-        self.mask = reduce(and_, [each.mask for each in stances], -1)
-        self.axes = sorted({board.axis_at[key] for each in stances for key in each.keys})
-        self.keys = [board.problem.axes[axis].key for axis in self.axes]
+    def __init__(self, node_filters: frozenset[NodeFilter], state: PackingState) -> None:
+        self._accepted = {id(each.offerings): each.offerings for each in node_filters}
+        self._price_indexes: dict[tuple[int, ...], PriceIndex] = {}
+        self.mask = reduce(and_, [each.mask for each in node_filters], -1)
+        self.topology_keys = sorted({state.key_index[key] for each in node_filters for key in each.keys})
+        self.keys = [state.problem.topology_keys[topology_key].key for topology_key in self.topology_keys]
 
-    def alike(self, menu: Menu, kind: int, places: list[int]) -> Bools:
+    def alike(self, frontier: OfferingFrontier, kind: int, places: list[int]) -> Bools:
         """The columns of a kind, in some domain of every axis that matters, that differ in size and price alone."""
-        ok: Bools = menu.kinds == kind
-        for columns in self._accepted.values():
-            ok &= columns
-        for axis, place in zip(self.axes, places, strict=True):
-            ok &= menu.domains[axis] == place
+        ok: Bools = frontier.kinds == kind
+        for offerings in self._accepted.values():
+            ok &= offerings
+        for topology_key, place in zip(self.topology_keys, places, strict=True):
+            ok &= frontier.domains[topology_key] == place
         return ok
 
-    def stairs(self, menu: Menu, kind: int, places: list[int]) -> Stairs:
+    def price_index(self, frontier: OfferingFrontier, kind: int, places: list[int]) -> PriceIndex:
         """The same in the order of price; a menu outlives a plan, and so do they."""
-        known = self._stairs.get((kind, *places))
+        known = self._price_indexes.get((kind, *places))
         if known is None:
-            key = (kind, frozenset(self._accepted), *zip(self.axes, places, strict=True))
-            known = menu.recall(key, self._accepted, lambda: Stairs(menu, self.alike(menu, kind, places)))
-            self._stairs[kind, *places] = known
+            key = (kind, frozenset(self._accepted), *zip(self.topology_keys, places, strict=True))
+            known = frontier.recall(
+                key, self._accepted, lambda: PriceIndex(frontier, self.alike(frontier, kind, places))
+            )
+            self._price_indexes[kind, *places] = known
         return known
 
 
-def company(board: Board, at: int, ask: Ask | None = None) -> Company:
+def constraints_on(state: PackingState, at: int, request: PlacementRequest | None = None) -> NodeConstraints:
     """The company on a machine (and a pod of one more ask)."""
-    held = map(_stance, map(board.asks.__getitem__, board.contents[at]))
-    key: frozenset[Stance] = frozenset(held) if ask is None else frozenset((*held, ask.stance))
-    known: dict[frozenset[Stance], Company] = board.problem.companies
+    held = map(_node_filter, map(state.placement_requests.__getitem__, state.contents[at]))
+    key: frozenset[NodeFilter] = frozenset(held) if request is None else frozenset((*held, request.node_filter))
+    known: dict[frozenset[NodeFilter], NodeConstraints] = state.problem.constraints_cache
     found = known.get(key)
     if found is None:
-        found = known[key] = Company(key, board)
+        found = known[key] = NodeConstraints(key, state)
     return found

@@ -13,33 +13,33 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Ints
-from dovetail.planner.problem.request import Ask
-from dovetail.planner.problem.topology_counters import Cell
+from dovetail.planner.problem.request import PlacementRequest
+from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD
 
 
-def minimum(cell: Cell, counts: list[int]) -> int:
+def minimum(counter: TopologyCounter, counts: list[int]) -> int:
     """The smallest count over the domains that a spread looks at."""
-    among = cell.among
-    if not among or len(among) < cell.group.min_domains:
+    among = counter.among
+    if not among or len(among) < counter.group.min_domains:
         return 0
     return min(counts) if len(among) == len(counts) else min([counts[at] for at in among])
 
 
-def allow_owner(ask: Ask, cell: Cell, counts: list[int], allowed: list[int]) -> None:
+def allow_owner(request: PlacementRequest, counter: TopologyCounter, counts: list[int], allowed: list[int]) -> None:
     """What a group that the ask owns asks of it."""
-    mine = cell in ask.ties.own
-    if cell.kind == SPREAD:
-        top = minimum(cell, counts) + cell.skew
+    mine = counter in request.topology.own
+    if counter.kind == SPREAD:
+        top = minimum(counter, counts) + counter.skew
         for at, count in enumerate(counts):
             if count > top:
                 allowed[at] = 0
             elif mine and top - count < allowed[at]:
                 allowed[at] = top - count
-        for at in cell.beyond:
+        for at in counter.beyond:
             allowed[at] = 0
         allowed[-1] = 0
-    elif cell.kind == ANTI:
+    elif counter.kind == ANTI:
         for at, count in enumerate(counts):
             if count or mine:
                 allowed[at] = 0 if count else min(allowed[at], 1)
@@ -51,25 +51,25 @@ def allow_owner(ask: Ask, cell: Cell, counts: list[int], allowed: list[int]) -> 
                     allowed[at] = 0
 
 
-def allow_member(cell: Cell, counts: list[int], owners: list[int], allowed: list[int]) -> None:
+def allow_member(counter: TopologyCounter, counts: list[int], owners: list[int], allowed: list[int]) -> None:
     """What a group that merely counts the ask has promised to its owners."""
-    if cell.kind == AFFINITY or not any(owners):
+    if counter.kind == AFFINITY or not any(owners):
         return
-    top = minimum(cell, counts) + cell.skew if cell.kind == SPREAD else 0
+    top = minimum(counter, counts) + counter.skew if counter.kind == SPREAD else 0
     for at, count in enumerate(owners):
         if count > 0:
-            allowed[at] = min(allowed[at], max(top - counts[at], 0)) if cell.kind == SPREAD else 0
+            allowed[at] = min(allowed[at], max(top - counts[at], 0)) if counter.kind == SPREAD else 0
 
 
-def cap_owner(cell: Cell, mine: bool, counts: Ints, bins: Ints, fits: Ints) -> None:
+def cap_owner(counter: TopologyCounter, mine: bool, counts: Ints, bins: Ints, fits: Ints) -> None:
     """What a group that pods own asks of them; `mine`: it counts them; `counts` are those of all machines."""
     here = counts.take(bins)
-    if cell.kind == SPREAD:
+    if counter.kind == SPREAD:
         if mine:
-            np.minimum(fits, np.maximum(cell.skew - here, 0), out=fits)
+            np.minimum(fits, np.maximum(counter.skew - here, 0), out=fits)
         else:
-            fits[here > cell.skew] = 0
-    elif cell.kind == ANTI:
+            fits[here > counter.skew] = 0
+    elif counter.kind == ANTI:
         fits[here > 0] = 0
         if mine:
             np.minimum(fits, 1, out=fits)
@@ -77,15 +77,15 @@ def cap_owner(cell: Cell, mine: bool, counts: Ints, bins: Ints, fits: Ints) -> N
         fits[here == 0] = 0
 
 
-def cap_member(cell: Cell, counts: Ints, owners: Ints, bins: Ints, fits: Ints) -> None:
+def cap_member(counter: TopologyCounter, counts: Ints, owners: Ints, bins: Ints, fits: Ints) -> None:
     """What a group that merely counts pods has promised to its owners."""
-    if cell.kind == AFFINITY:
+    if counter.kind == AFFINITY:
         return
-    promised = owners.take(bins) > 0
-    if not promised.any():
+    inverse = owners.take(bins) > 0
+    if not inverse.any():
         return
-    if cell.kind == ANTI:
-        fits[promised] = 0
+    if counter.kind == ANTI:
+        fits[inverse] = 0
     else:
-        allowed = np.maximum(cell.skew - counts.take(bins), 0)
-        np.minimum(fits, allowed, out=fits, where=promised)
+        allowed = np.maximum(counter.skew - counts.take(bins), 0)
+        np.minimum(fits, allowed, out=fits, where=inverse)

@@ -5,56 +5,58 @@ The packer keeps every rule as it goes, but pods that are taken off again may lo
 
 from __future__ import annotations
 
-from dovetail.planner.packing.state import Board
+from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.topology_rules import minimum
-from dovetail.planner.problem.topology_counters import Cell
+from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD
 
 
-def sound(board: Board) -> bool:
+def sound(state: PackingState) -> bool:
     """Whether every spread over domains still holds after pods were taken and put: a minimum may have fallen."""
-    for cell in board.problem.cells.values():
-        if cell.host or cell.kind != SPREAD:
+    for counter in state.problem.counters.values():
+        if counter.host or counter.kind != SPREAD:
             continue
-        if any(board.owners[cell.slot]) and not _level(cell, board.owners[cell.slot], board.counts[cell.slot]):
+        if any(state.owners[counter.slot]) and not _level(
+            counter, state.owners[counter.slot], state.counts[counter.slot]
+        ):
             return False
     return True
 
 
-def _level(cell: Cell, owners: list[int], counts: list[int]) -> bool:
+def _level(counter: TopologyCounter, owners: list[int], counts: list[int]) -> bool:
     """Whether the domains with owners rise above the lowest by no more than a spread allows."""
-    top = minimum(cell, counts) + cell.skew
-    return all(not promised or count <= top for promised, count in zip(owners, counts, strict=True))
+    top = minimum(counter, counts) + counter.skew
+    return all(not inverse or count <= top for inverse, count in zip(owners, counts, strict=True))
 
 
-def hosts_sound(board: Board) -> bool:
+def hosts_sound(state: PackingState) -> bool:
     """Whether every spread over machines holds whatever the order in which pods arrive."""
-    size = board.size
-    for cell in board.problem.cells.values():
-        if cell.host and cell.kind == SPREAD:
-            promised = board.host_owners[cell.slot, :size] > 0
-            if bool((board.host_counts[cell.slot, :size][promised] > cell.skew).any()):
+    size = state.size
+    for counter in state.problem.counters.values():
+        if counter.host and counter.kind == SPREAD:
+            inverse = state.host_owners[counter.slot, :size] > 0
+            if bool((state.host_counts[counter.slot, :size][inverse] > counter.skew).any()):
                 return False
     return True
 
 
-def bereaved(board: Board, machines: int) -> bool:
+def lost_affinity(state: PackingState, machines: int) -> bool:
     """Whether any pod on the first so many machines has lost the company it needs."""
-    if not any(cell.kind == AFFINITY for cell in board.problem.cells.values()):
+    if not any(counter.kind == AFFINITY for counter in state.problem.counters.values()):
         return False
-    return any(widowed(board, at) for at in range(machines) if board.contents[at])
+    return any(has_lost_affinity(state, at) for at in range(machines) if state.contents[at])
 
 
-def widowed(board: Board, at: int) -> bool:
+def has_lost_affinity(state: PackingState, at: int) -> bool:
     """Whether a pod on a machine has lost the company it needs."""
-    for number in board.contents[at]:
-        ask = board.asks[number]
-        for cell in ask.ties.domain_owned:
-            if cell.kind == AFFINITY:
-                domain = board.domains[board.axis_at[cell.group.key]][at]
-                if domain >= 0 and board.counts[cell.slot][domain] == 0:
+    for number in state.contents[at]:
+        request = state.placement_requests[number]
+        for counter in request.topology.domain_owned:
+            if counter.kind == AFFINITY:
+                domain = state.domains[state.key_index[counter.group.key]][at]
+                if domain >= 0 and state.counts[counter.slot][domain] == 0:
                     return True
-        for cell in ask.ties.host_owned:
-            if cell.kind == AFFINITY and board.host_counts[cell.slot, at] == 0:
+        for counter in request.topology.host_owned:
+            if counter.kind == AFFINITY and state.host_counts[counter.slot, at] == 0:
                 return True
     return False

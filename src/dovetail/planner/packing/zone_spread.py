@@ -22,162 +22,173 @@ from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.planner.offerings.catalog import Bools
 from dovetail.planner.packing.attachments import load_of
 from dovetail.planner.packing.resize import shrink
-from dovetail.planner.packing.state import Board
-from dovetail.planner.packing.topology_validation import bereaved, sound
-from dovetail.planner.packing.violated_preferences import unkept
+from dovetail.planner.packing.state import PackingState
+from dovetail.planner.packing.topology_validation import lost_affinity, sound
+from dovetail.planner.packing.violated_preferences import violated_count
 from dovetail.planner.plan import Choice, Machine
-from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.request import PlacementRequest
 
 #: What more zones may cost at least, as a share of the price, where the yardstick places other pods.
-_OWED = 0.1
+_ZONE_SHARE = 0.1
 #: So many pods and machines are tried in a zone that nobody uses: each takes as long as the board is large.
 _TRIED = 200_000
 
 
-def reach(board: Board, enough: int) -> int:
+def zones_reached(state: PackingState, enough: int) -> int:
     """How many zones the machines to buy may lie in, counted up to `enough`."""
-    axis, bought = board.axis_at.get(ZONE), board.bought()
-    if axis is None:
-        return min(enough, len(bought))
-    free = [at for at in bought if all(ZONE not in board.asks[number].keys for number in board.contents[at])]
-    found = {int(board.domains[axis][at]) for at in set(bought).difference(free)}
+    topology_key, new_nodes = state.key_index.get(ZONE), state.new_nodes()
+    if topology_key is None:
+        return min(enough, len(new_nodes))
+    free = [
+        at
+        for at in new_nodes
+        if all(ZONE not in state.placement_requests[number].keys for number in state.contents[at])
+    ]
+    found = {int(state.domains[topology_key][at]) for at in set(new_nodes).difference(free)}
     for at in free:
         if len(found) >= enough:
             break
-        found.update(sorted(_open_to(board, at, axis) - found)[:1])
+        found.update(sorted(_open_to(state, at, topology_key) - found)[:1])
     return min(enough, len(found))
 
 
-def _open_to(board: Board, at: int, axis: int) -> set[int]:
+def _open_to(state: PackingState, at: int, topology_key: int) -> set[int]:
     """The zones in which a machine could stand that holds its pods, for all that they ask."""
-    menu, column = board.menu, board.column[at]
-    ok: Bools = menu.kinds == menu.kinds[column]
-    for number in board.contents[at]:
-        ok = ok & board.asks[number].columns
+    frontier, offering = state.frontier, state.offering[at]
+    ok: Bools = frontier.kinds == frontier.kinds[offering]
+    for number in state.contents[at]:
+        ok = ok & state.placement_requests[number].offerings
     rows = np.flatnonzero(ok)
-    load = menu.capacity[:, column] - board.free[:, at]
-    return set(menu.domains[axis][rows[(menu.capacity[:, rows] >= load[:, None]).all(axis=0)]].tolist())
+    load = frontier.capacity[:, offering] - state.free[:, at]
+    return set(frontier.domains[topology_key][rows[(frontier.capacity[:, rows] >= load[:, None]).all(axis=0)]].tolist())
 
 
-def owed(board: Board, left: Mapping[int, int]) -> tuple[int, float]:
+def zone_budget(state: PackingState, left: Mapping[int, int]) -> tuple[int, float]:
     """The zones that a board should have, and what it may cost more to have them."""
-    yardstick, cost = board.problem.yardstick, board.cost()
-    if yardstick is None:
+    baseline, cost = state.problem.baseline, state.cost()
+    if baseline is None:
         return 0, 0.0
-    price = yardstick.price(left)
+    price = baseline.price(left)
     if price is None:
-        price = max(yardstick.fewer(left), (1 + _OWED) * cost)
-    return yardstick.zones, max(0.0, price - cost)
+        price = max(baseline.fewer(left), (1 + _ZONE_SHARE) * cost)
+    return baseline.zones, max(0.0, price - cost)
 
 
-def widened(board: Board, left: Mapping[int, int]) -> Board:
+def widened(state: PackingState, left: Mapping[int, int]) -> PackingState:
     """The board with pods moved to zones that nobody uses, as far as every rule allows."""
-    if board.problem.reservations:
-        board = _rebooked(board)
-    axis = board.axis_at.get(ZONE)
-    if axis is None:
-        return board
-    wanted, spare = owed(board, left)
-    for domain in range(len(board.problem.axes[axis].values)):
-        used = [int(board.domains[axis][at]) for at in board.bought()]
+    if state.problem.reservations:
+        state = _rebooked(state)
+    topology_key = state.key_index.get(ZONE)
+    if topology_key is None:
+        return state
+    wanted, spare = zone_budget(state, left)
+    for domain in range(len(state.problem.topology_keys[topology_key].values)):
+        used = [int(state.domains[topology_key][at]) for at in state.new_nodes()]
         if domain in used:
             continue
-        limit = board.cost() + (spare if len({*used}) < wanted else 0.0)
-        found = min(_settled(board, axis, domain), key=lambda each: each.cost(), default=None)
+        limit = state.cost() + (spare if len({*used}) < wanted else 0.0)
+        found = min(_settled(state, topology_key, domain), key=lambda each: each.cost(), default=None)
         if found is not None and found.cost() <= limit:
-            spare -= found.cost() - board.cost()
-            board = found
-    return board
+            spare -= found.cost() - state.cost()
+            state = found
+    return state
 
 
-def _rebooked(board: Board) -> Board:
+def _rebooked(state: PackingState) -> PackingState:
     """The board with machines of one reservation taken from others in zones that nobody uses, at the same price.
 
     A reservation is of one zone, so these machines cannot be launched elsewhere as others can.
     """
-    twin, menu, missed = board.clone(), board.menu, unkept(board)
-    used = Counter(menu.zones[twin.standing(at)] for at in twin.bought())
-    for at in twin.bought():
-        column = twin.standing(at)
-        if menu.reservations[column] is None or used[menu.zones[column]] < 2:
+    twin, frontier, missed = state.clone(), state.frontier, violated_count(state)
+    used = Counter(frontier.zones[twin.offering_of(at)] for at in twin.new_nodes())
+    for at in twin.new_nodes():
+        offering = twin.offering_of(at)
+        if frontier.reservations[offering] is None or used[frontier.zones[offering]] < 2:
             continue
-        for other in [each for each in _alike(twin, at) if menu.zones[each] not in used]:
+        for other in [each for each in _alike(twin, at) if frontier.zones[each] not in used]:
             twin.move(at, other)
-            if unkept(twin) <= missed:
-                used[menu.zones[column]] -= 1
-                used[menu.zones[other]] += 1
+            if violated_count(twin) <= missed:
+                used[frontier.zones[offering]] -= 1
+                used[frontier.zones[other]] += 1
                 break
-            twin.move(at, column)
+            twin.move(at, offering)
     return twin
 
 
-def _alike(board: Board, at: int) -> list[int]:
+def _alike(state: PackingState, at: int) -> list[int]:
     """Columns of reservations that would hold what is on a machine, in domains that matter to it and for no more."""
-    menu, column, load = board.menu, board.standing(at), board.used(at)
-    asks = [board.asks[number] for number in board.contents[at]]
-    ok = board.open_to(at) & (menu.pools == menu.pools[column]) & (menu.finite <= menu.finite[column])
-    ok &= (menu.capacity >= np.array(load)[:, None]).all(axis=0)
-    for ask in asks:
-        ok &= ask.columns
-    if board.problem.diversity is not None:
-        ok = board.problem.diversity.holding(ok, asks, load)
-    for axis in {board.axis_at[key] for ask in asks for key in ask.keys}:
-        ok &= menu.domains[axis] == menu.domains[axis][column]
-    return [each for each in ok.nonzero()[0].tolist() if menu.reservations[each]]
+    frontier, offering, load = state.frontier, state.offering_of(at), state.used(at)
+    placement_requests = [state.placement_requests[number] for number in state.contents[at]]
+    ok = (
+        state.open_to(at)
+        & (frontier.pools == frontier.pools[offering])
+        & (frontier.finite <= frontier.finite[offering])
+    )
+    ok &= (frontier.capacity >= np.array(load)[:, None]).all(axis=0)
+    for request in placement_requests:
+        ok &= request.offerings
+    if state.problem.diversity is not None:
+        ok = state.problem.diversity.holding(ok, placement_requests, load)
+    for topology_key in {state.key_index[key] for request in placement_requests for key in request.keys}:
+        ok &= frontier.domains[topology_key] == frontier.domains[topology_key][offering]
+    return [each for each in ok.nonzero()[0].tolist() if frontier.reservations[each]]
 
 
-def _settled(board: Board, axis: int, domain: int) -> Iterator[Board]:
+def _settled(state: PackingState, topology_key: int, domain: int) -> Iterator[PackingState]:
     """Boards on which a machine of its own stands in a zone: one that stood elsewhere, or one for a single pod."""
-    missed = unkept(board)
-    used = [int(board.domains[axis][at]) for at in board.bought()]
-    tries = _TRIED // (board.size + len(board.problem.cells))
-    for at in board.bought():
-        lots = [{number: 1} for number in board.contents[at]]
-        if used.count(int(board.domains[axis][at])) > 1:
-            lots.append(dict(board.contents[at]))
+    missed = violated_count(state)
+    used = [int(state.domains[topology_key][at]) for at in state.new_nodes()]
+    tries = _TRIED // (state.size + len(state.problem.counters))
+    for at in state.new_nodes():
+        lots = [{number: 1} for number in state.contents[at]]
+        if used.count(int(state.domains[topology_key][at])) > 1:
+            lots.append(dict(state.contents[at]))
         tries -= len(lots)
         if tries < 0:
             return
         for lot in lots:
-            twin = _moved(board, at, lot, axis, domain)
-            if twin is not None and unkept(twin) <= missed:
+            twin = _moved(state, at, lot, topology_key, domain)
+            if twin is not None and violated_count(twin) <= missed:
                 yield twin
 
 
-def _moved(board: Board, at: int, lot: Mapping[int, int], axis: int, domain: int) -> Board | None:
-    twin, menu = board.clone(), board.menu
-    asks = {twin.asks[number]: count for number, count in lot.items()}
-    kind = menu.kinds[twin.column[at]]
-    for ask, count in asks.items():
-        twin.put(ask, at, -count)
+def _moved(state: PackingState, at: int, lot: Mapping[int, int], topology_key: int, domain: int) -> PackingState | None:
+    twin, frontier = state.clone(), state.frontier
+    placement_requests = {twin.placement_requests[number]: count for number, count in lot.items()}
+    kind = frontier.kinds[twin.offering[at]]
+    for request, count in placement_requests.items():
+        twin.put(request, at, -count)
     if twin.contents[at]:
         shrink(twin, (at,))
     else:
         twin.close(at)
-    ok = (menu.kinds == kind) & (menu.domains[axis] == domain)
-    load = load_of(board.problem, asks).tolist()
+    ok = (frontier.kinds == kind) & (frontier.domains[topology_key] == domain)
+    load = load_of(state.problem, placement_requests).tolist()
     for dim, amount in enumerate(load):
-        ok &= menu.capacity[dim] >= amount
-    for ask in asks:
-        ok &= ask.columns
-    if board.problem.binding or board.problem.reservations:
+        ok &= frontier.capacity[dim] >= amount
+    for request in placement_requests:
+        ok &= request.offerings
+    if state.problem.binding or state.problem.reservations:
         ok &= twin.open_to()
-    if board.problem.diversity is not None:
-        ok = board.problem.diversity.holding(ok, asks, load)
+    if state.problem.diversity is not None:
+        ok = state.problem.diversity.holding(ok, placement_requests, load)
     if not ok.any():
         return None
     fresh = twin.open(int(ok.argmax()))
-    for ask, count in asks.items():
-        if twin.per_new(ask) < count or not _allowed(twin, ask, fresh, count):
+    for request, count in placement_requests.items():
+        if twin.per_new(request) < count or not _allowed(twin, request, fresh, count):
             return None
-        twin.put(ask, fresh, count)
-    return twin if sound(twin) and not bereaved(twin, twin.size) else None
+        twin.put(request, fresh, count)
+    return twin if sound(twin) and not lost_affinity(twin, twin.size) else None
 
 
-def _allowed(board: Board, ask: Ask, at: int, count: int) -> bool:
+def _allowed(state: PackingState, request: PlacementRequest, at: int, count: int) -> bool:
     """Whether topology rules over domains let some pods onto a machine."""
-    axes = [board.axis_at[key] for key in ask.keys]
-    return all(board.allowance(ask, axis)[board.domains[axis][at]] >= count for axis in axes)
+    topology_keys = [state.key_index[key] for key in request.keys]
+    return all(
+        state.allowance(request, topology_key)[state.domains[topology_key][at]] >= count
+        for topology_key in topology_keys
+    )
 
 
 #: The share of a plan's price that all further zones together may cost.
@@ -186,10 +197,10 @@ _WORTH = 0.015
 _CENT = 1e-9
 
 
-def dispersed(
+def pin_zones(
     machines: Sequence[Machine],
     settled: Callable[[Machine, Machine], Machine | None],
-    owed: tuple[int, float] = (0, 0.0),
+    zone_budget: tuple[int, float] = (0, 0.0),
 ) -> tuple[Machine, ...]:
     """The machines, some kept to a zone that nobody uses yet.
 
@@ -197,7 +208,7 @@ def dispersed(
     are `owed`, and may cost so much; others are worth a small share of the price.
     """
     found = list(machines)
-    worth, (wanted, spare) = _WORTH * sum(machine.price for machine in found), owed
+    worth, (wanted, spare) = _WORTH * sum(machine.price for machine in found), zone_budget
     while True:
         used = Counter(machine.choice.zone for machine in found)
         purse = max(worth, spare) if len(used) < wanted else worth

@@ -16,20 +16,28 @@ from msgspec.structs import replace
 
 from dovetail.model.nodes import Taint
 from dovetail.model.taints import PREFER_NO_SCHEDULE
-from dovetail.planner.offerings.catalog import Asked, Bools, Columns, Ints
+from dovetail.planner.offerings.catalog import Asked, Bools, Ints, OfferingCatalog
 from dovetail.planner.offerings.interchangeable import distinct_pools
-from dovetail.planner.problem.frontier import Menu
+from dovetail.planner.problem.frontier import OfferingFrontier
 from dovetail.planner.problem.min_values import Diversity, breadth, huddled, varying
-from dovetail.planner.problem.node_index import present, roster_of
+from dovetail.planner.problem.node_index import node_index_of, present
 from dovetail.planner.problem.nodes import Daemon, daemons_of, node_labels, passes
 from dovetail.planner.problem.pod_classes import TOO_MUCH, Kind, PodClass, classes_of, pods_by_shape
-from dovetail.planner.problem.preferences import wishes_of
-from dovetail.planner.problem.relaxation import Level
-from dovetail.planner.problem.request import NOWHERE, Ask, Counting, Owned, Rung, Stance, Ties
+from dovetail.planner.problem.preferences import preferences_of
+from dovetail.planner.problem.relaxation import RelaxationLevel
+from dovetail.planner.problem.request import (
+    NOWHERE,
+    Counting,
+    LevelConstraints,
+    NodeFilter,
+    Owned,
+    PlacementRequest,
+    TopologyConstraints,
+)
 from dovetail.planner.problem.resources import EVERYWHERE, PORT, demand_of, port_requests, with_ports
 from dovetail.planner.problem.shared_volumes import ATTACH, driver_of
 from dovetail.planner.problem.spread_order import Precedence
-from dovetail.planner.problem.topology_counters import add_owners, cells_of, keep_rows, rows_passing, tolerated
+from dovetail.planner.problem.topology_counters import add_owners, counters_of, keep_rows, rows_passing, tolerated
 from dovetail.planner.problem.topology_groups import ANTI, Group, known_namespaces, near_group
 from dovetail.planner.problem.volumes import Volume, held
 from dovetail.planner.requirements import Term, bears
@@ -48,7 +56,7 @@ class Problem:
     where they like once its owners are placed. Without it a spread holds whatever the order in which pods arrive.
     """
 
-    menu: Menu
+    frontier: OfferingFrontier
 
     def __init__(self, snapshot: Snapshot, owners_first: bool = False) -> None:
         self.snapshot = snapshot
@@ -60,48 +68,48 @@ class Problem:
 
     def _compile(self) -> None:
         snapshot = self.snapshot
-        roster = self.roster = roster_of(snapshot)
-        roster.sync(snapshot.nodes, self.daemons, snapshot.daemons)
-        snapshot.memory.trim(pods=len(snapshot.pending) + roster.population, nodes=len(snapshot.nodes))
-        self.nodes = self.machines = roster.machines
-        self.names, (self.taints, self.taint_at) = roster.alike, roster.taints()
+        node_index = self.node_index = node_index_of(snapshot)
+        node_index.sync(snapshot.nodes, self.daemons, snapshot.daemons)
+        snapshot.memory.trim(pods=len(snapshot.pending) + node_index.population, nodes=len(snapshot.nodes))
+        self.nodes = self.machines = node_index.machines
+        self.names, (self.taints, self.taint_at) = node_index.alike, node_index.taints()
         self._known_masks: dict[object, int] = {}
         self._compile_classes()
-        self._compile_columns()
+        self._compile_catalog()
         if self.min_values and not self.nodes:
-            close = huddled(self.kinds, self.columns, self._mask, self.min_values)
+            close = huddled(self.kinds, self.catalog, self._mask, self.min_values)
             if close:
                 self._compile_classes(close)
         self._compile_dimensions()
-        self.cells, self.axes = cells_of(self.groups, self.columns, roster)
+        self.counters, self.topology_keys = counters_of(self.groups, self.catalog, node_index)
         for group, where in self.fears.items():
-            if group in self.cells:
-                add_owners(self.cells[group], where)
-        self._asks: list[list[Ask]] = []
+            if group in self.counters:
+                add_owners(self.counters[group], where)
+        self._placement_requests: list[list[PlacementRequest]] = []
         self._known_owned: dict[int, Owned] = {}
         self._known_counting: dict[tuple[int, frozenset[Group]], Counting] = {}
-        self._known_ties: dict[object, Ties] = {}
+        self._known_topology: dict[object, TopologyConstraints] = {}
         self._known_terms: dict[tuple[Term, ...], Bools] = {}
         self._known_taints: dict[object, Bools] = {}
         self._known_nodes: dict[object, Bools] = {}
-        self._known_stances: dict[object, Stance] = {}
+        self._known_filters: dict[object, NodeFilter] = {}
         self.weighted = False
-        self.companies: dict[Any, Any] = {}
+        self.constraints_cache: dict[Any, Any] = {}
         """What is known of pods that share a machine; see `company`."""
         self.work = 0
         """Questions asked so far: the search is paid in work, not in time, so that it ends at the same place."""
         self.limits = self._limits()
-        self.reservations = self.columns.reservations()
+        self.reservations = self.catalog.reservations()
         self._drop_full()
-        self._compile_asks()
-        self.wishes = wishes_of(self)
-        self.yardstick: Any = None
+        self._compile_requests()
+        self.preferences = preferences_of(self)
+        self.baseline: Any = None
         """What no packing should be worse than; set once, before the first one is made."""
 
     # -- classes ------------------------------------------------------------------------------------------------
 
     def _compile_classes(self, close: frozenset[Group] = frozenset()) -> None:
-        running = self.roster.fearful()
+        running = self.node_index.fearful()
         by_shape = pods_by_shape(self.snapshot)
         namespaces = known_namespaces(self.snapshot, [shape for shape, _ in running])
         for name in {shape.namespace for shape in by_shape}:
@@ -137,13 +145,15 @@ class Problem:
         return Precedence(self.kinds)
 
     @cached_property
-    def given_up(self) -> dict[int, int]:
+    def relaxed(self) -> dict[int, int]:
         """How many wishes are given up on a rung, by the number of its ask, where there are any."""
-        return {ask.number: len(ask.level.given_up) for ask in self.asks if ask.level.given_up}
+        return {
+            request.number: len(request.level.relaxed) for request in self.placement_requests if request.level.relaxed
+        }
 
     # -- columns ------------------------------------------------------------------------------------------------
 
-    def _compile_columns(self) -> None:
+    def _compile_catalog(self) -> None:
         terms: list[Term] = [term for kind in self.kinds for level in kind.levels for term in level.terms]
         terms += [term for kind in self.kinds for term in kind.alternatives if term]
         terms += [term for daemon in self.daemons for term in daemon.shape.required]
@@ -160,9 +170,9 @@ class Problem:
         if known is None:
             if len(table) > 8:
                 table.clear()
-            columns = on_sale(self.pools, asked, self.snapshot.unavailable, self.daemons)
-            known = table[key] = (columns, self.pools, self.snapshot.daemons)
-        self.columns: Columns = known[0]
+            catalog = build_catalog(self.pools, asked, self.snapshot.unavailable, self.daemons)
+            known = table[key] = (catalog, self.pools, self.snapshot.daemons)
+        self.catalog: OfferingCatalog = known[0]
 
     def _keep_distinct_pools(self, terms: list[Term]) -> None:
         """Leave out NodePools that offer what another one offers, and work out minValues of the others."""
@@ -182,7 +192,7 @@ class Problem:
         for name, limit in pool.limits.items():
             demand = sum(one.count * one.requests.get(name, 0) for one in self.classes)
             largest = max((kind.capacity.get(name, 0) for kind in pool.types), default=0)
-            if max(0, limit) - self.roster.bought[pool.name][name] < self._worst_use(name, demand, largest):
+            if max(0, limit) - self.node_index.pool_usage[pool.name][name] < self._worst_use(name, demand, largest):
                 return False
         return True
 
@@ -196,7 +206,7 @@ class Problem:
         addresses: dict[tuple[str, int], set[str]] = {}
         ports = [port for one in self.classes if one.shape.ports for port in one.shape.ports]
         ports += [port for daemon in self.daemons for port in daemon.shape.ports]
-        ports += [port for _, fact in self.roster.using() for port in fact.ports]
+        ports += [port for _, fact in self.node_index.using() for port in fact.ports]
         for ip, protocol, number in ports:
             addresses.setdefault((protocol, number), set()).add(ip)
         self.dims, self.requests, self.counts, self._known_sizes, self.demand = demand_of(
@@ -207,10 +217,10 @@ class Problem:
         """Dimensions of which pods together take less than each of them does: no bound may count on them."""
         for name in self.dims:
             if name.startswith(PORT):
-                self.columns.set_amounts(name, self._ports(name))
+                self.catalog.set_amounts(name, self._ports(name))
             elif name.startswith(ATTACH):
-                most = [column.type.attach_limits.get(driver_of(name), TOO_MUCH) for column in self.columns.rows]
-                self.columns.set_amounts(name, np.array(most, dtype=np.int64))
+                most = [entry.type.attach_limits.get(driver_of(name), TOO_MUCH) for entry in self.catalog.rows]
+                self.catalog.set_amounts(name, np.array(most, dtype=np.int64))
         self.free = np.zeros((len(self.dims), len(self.nodes)), dtype=np.int64)
         for dim, name in enumerate(self.dims):
             self.free[dim] = self._free(name, addresses)
@@ -221,20 +231,20 @@ class Problem:
     def _ports(self, name: str) -> Ints:
         """One of each port, unless a daemon listens on every address."""
         everywhere = f"{name.rpartition('/')[0]}/{EVERYWHERE}"
-        found = np.ones(self.columns.size, dtype=np.int64)
-        shared = everywhere != name and everywhere in self.columns.charged()
-        return found - self.columns.overhead(everywhere) if shared else found
+        found = np.ones(self.catalog.size, dtype=np.int64)
+        shared = everywhere != name and everywhere in self.catalog.charged()
+        return found - self.catalog.overhead(everywhere) if shared else found
 
     @cached_property
     def _known_held(self) -> dict[int, set[Volume]]:
         """The volumes that pods on machines use, by row."""
-        return {row: held(fact.claims, self.snapshot) for row, fact in self.roster.using()}
+        return {row: held(fact.claims, self.snapshot) for row, fact in self.node_index.using()}
 
     def _free(self, name: str, addresses: dict[tuple[str, int], set[str]]) -> Ints:
         """What every machine that is there has left of a dimension."""
         if name.startswith(PORT):
             free = np.ones(len(self.nodes), dtype=np.int64)
-            for row, fact in self.roster.using():
+            for row, fact in self.node_index.using():
                 free[row] -= port_requests(tuple(fact.ports), addresses).get(name, 0)
             return free
         if name.startswith(ATTACH):
@@ -242,16 +252,16 @@ class Problem:
             for row, volumes in self._known_held.items():
                 left[row] -= sum(ATTACH + driver == name for driver, _ in volumes)
             return left
-        return self.roster.free(name)
+        return self.node_index.free(name)
 
     # -- limits -------------------------------------------------------------------------------------------------
 
     def _limits(self) -> list[dict[str, int]]:
         """What each pool may still buy, by limited resource."""
-        bought = [self.roster.bought[pool.name] for pool in self.pools]
+        new_nodes = [self.node_index.pool_usage[pool.name] for pool in self.pools]
         return [
             {name: max(0, limit) - had[name] for name, limit in pool.limits.items()}
-            for pool, had in zip(self.pools, bought, strict=True)
+            for pool, had in zip(self.pools, new_nodes, strict=True)
         ]
 
     def _binding(self) -> list[str]:
@@ -259,7 +269,7 @@ class Problem:
         found: set[str] = set()
         for index, left in enumerate(self.limits):
             for name, amount in left.items():
-                if amount < self._worst_use(name, self.demand.get(name, 0), self.columns.largest(name, index)):
+                if amount < self._worst_use(name, self.demand.get(name, 0), self.catalog.largest(name, index)):
                     found.add(name)
         return sorted(found)
 
@@ -276,120 +286,124 @@ class Problem:
         self.free = np.ascontiguousarray(self.free[:, self.rows])
         self.nodes = self.nodes.some(self.rows)
         self.taint_at = self.taint_at[self.rows]
-        keep_rows(list(self.cells.values()), self.axes, self.rows)
+        keep_rows(list(self.counters.values()), self.topology_keys, self.rows)
 
     # -- asks ---------------------------------------------------------------------------------------------------
 
-    def _compile_asks(self) -> None:
+    def _compile_requests(self) -> None:
         self.binding = self._binding()
         self.weighted = bool(self.binding) and len({pool.weight for pool in self.pools}) > 1
         masks = {kind: [self._mask(kind, level) for level in kind.levels] for kind in self.kinds}
         limited = [name for name in self.binding if name != "nodes"]
-        self.menu = self._menu(list(chain.from_iterable(masks.values())), limited)
+        self.frontier = self._frontier(list(chain.from_iterable(masks.values())), limited)
         self.diversity = Diversity(self) if self.min_values else None
         if self.diversity is not None:
-            self.menu = self.diversity.listed(self.menu)
-        self.uncounted = self._only_wished() if self.min_values else frozenset[Group]()
-        self.ladders = {kind: self._rungs(kind, masks[kind]) for kind in self.kinds}
+            self.frontier = self.diversity.listed(self.frontier)
+        self.uncounted = self._only_preferred() if self.min_values else frozenset[Group]()
+        self.constraints = {kind: self._constraints_by_level(kind, masks[kind]) for kind in self.kinds}
         number = 0
         for one, size in zip(self.classes, self._known_sizes, strict=True):
-            asks: list[Ask] = []
-            for level, ties, stance in self.ladders[one.kind]:
-                asks.append(Ask(number, one, size.request, size.steps, level, ties, stance, size.shared))
+            placement_requests: list[PlacementRequest] = []
+            for level, topology, node_filter in self.constraints[one.kind]:
+                placement_requests.append(
+                    PlacementRequest(number, one, size.amounts, size.steps, level, topology, node_filter, size.shared)
+                )
                 number += 1
-            self._asks.append(asks)
-        self.first_asks = [asks[0] for asks in self._asks]
-        self.asks = list(chain.from_iterable(self._asks))
+            self._placement_requests.append(placement_requests)
+        self.first_requests = [placement_requests[0] for placement_requests in self._placement_requests]
+        self.placement_requests = list(chain.from_iterable(self._placement_requests))
         """Every class on every rung of its ladder, by number."""
 
-    def _only_wished(self) -> frozenset[Group]:
+    def _only_preferred(self) -> frozenset[Group]:
         """Groups that nobody needs, over a label whose values must vary: they count only those who hold on to them.
 
         To count a pod is to settle the label on its machine, and then it would vary no more.
         """
-        varied = varying(self.columns, self.min_values)
+        varied = varying(self.catalog, self.min_values)
         needed = {group for kind in self.kinds for group in kind.levels[0].hard} | self.fears.keys()
-        return frozenset(group for group in self.cells if group.key in varied and group not in needed)
+        return frozenset(group for group in self.counters if group.key in varied and group not in needed)
 
-    def _rungs(self, kind: Kind, masks: list[int]) -> list[Rung]:
+    def _constraints_by_level(self, kind: Kind, masks: list[int]) -> list[LevelConstraints]:
         """The rungs of a kind's ladder, with the cells that matter on each and the machines it accepts there."""
         found = []
         foreign: frozenset[Group] = frozenset(self.order.foreign(kind)) if self.owners_first else frozenset()
         for level, mask in zip(kind.levels, masks, strict=True):
             key = (id(level), id(kind.members))
-            ties = self._known_ties.get(key)
-            if ties is None:
+            topology = self._known_topology.get(key)
+            if topology is None:
                 unseen = foreign | self.uncounted.difference(level.soft) if self.uncounted else foreign
-                ties = self._known_ties[key] = Ties(self._owned(level), self._counting(kind.members, unseen))
-            found.append(Rung(level, ties, self._stance(kind, level, ties, mask)))
+                topology = self._known_topology[key] = TopologyConstraints(
+                    self._owned(level), self._counting(kind.members, unseen)
+                )
+            found.append(LevelConstraints(level, topology, self._node_filter(kind, level, topology, mask)))
         return found
 
-    def _owned(self, level: Level) -> Owned:
+    def _owned(self, level: RelaxationLevel) -> Owned:
         known = self._known_owned.get(id(level))
         if known is None:
-            known = self._known_owned[id(level)] = Owned(self.cells, level)
+            known = self._known_owned[id(level)] = Owned(self.counters, level)
         return known
 
     def _counting(self, members: frozenset[Group], unseen: frozenset[Group]) -> Counting:
         known = self._known_counting.get((id(members), unseen))
         if known is None:
-            known = self._known_counting[id(members), unseen] = Counting(self.cells, members, unseen)
+            known = self._known_counting[id(members), unseen] = Counting(self.counters, members, unseen)
         return known
 
-    def _stance(self, kind: Kind, level: Level, ties: Ties, mask: int) -> Stance:
+    def _node_filter(self, kind: Kind, level: RelaxationLevel, topology: TopologyConstraints, mask: int) -> NodeFilter:
         """Which machines a kind accepts on a rung; those that accept the same for the same keys have one in common."""
         nodes = self._nodes_for(kind, level)
-        key = (mask, id(nodes), *ties.keys)
-        known = self._known_stances.get(key)
+        key = (mask, id(nodes), *topology.keys)
+        known = self._known_filters.get(key)
         if known is None:
-            known = self._known_stances[key] = Stance(self.menu.shown[mask], mask, nodes, tuple(ties.keys))
+            known = self._known_filters[key] = NodeFilter(self.frontier.shown[mask], mask, nodes, tuple(topology.keys))
         return known
 
-    def _menu(self, masks: list[int], limited: list[str]) -> Menu:
-        axes = tuple((axis.key, *axis.values) for axis in self.axes)
+    def _frontier(self, masks: list[int], limited: list[str]) -> OfferingFrontier:
+        topology_keys = tuple((topology_key.key, *topology_key.values) for topology_key in self.topology_keys)
         choosy = frozenset(self.min_values)
-        key = (id(self.columns), tuple(self.dims), frozenset(masks), axes, tuple(limited), choosy)
+        key = (id(self.catalog), tuple(self.dims), frozenset(masks), topology_keys, tuple(limited), choosy)
         table = self.snapshot.memory.table("menus")
         known = table.get(key)
         if known is None:
             if len(table) > 8:
                 table.clear()
-            wide = breadth(self.columns, self.dims, self.min_values) if choosy else None
-            menu = Menu(self.columns, self.dims, masks, self.axes, limited, wide)
-            known = table[key] = (menu, self.columns)
-        found: Menu = known[0]
+            wide = breadth(self.catalog, self.dims, self.min_values) if choosy else None
+            frontier = OfferingFrontier(self.catalog, self.dims, masks, self.topology_keys, limited, wide)
+            known = table[key] = (frontier, self.catalog)
+        found: OfferingFrontier = known[0]
         return found
 
     def __getstate__(self) -> dict[str, Any]:
         """What packing asks, without the cluster it came from: enough to go on elsewhere, and small."""
         state = self.__dict__.copy()
         known = [name for name in state if name.startswith("_known")]
-        for name in ("snapshot", "roster", "machines", "daemons", "fears", *known):
+        for name in ("snapshot", "node_index", "machines", "daemons", "fears", *known):
             state.pop(name, None)
         state["nodes"] = [None] * len(self.nodes)
-        state["companies"] = {}
+        state["constraints_cache"] = {}
         state["pools"] = [replace(pool, types=()) for pool in self.pools]
         if self.diversity is None:
-            del state["columns"]
+            del state["catalog"]
         return state
 
-    def ask(self, one: PodClass, rung: int) -> Ask:
-        return self._asks[one.index][rung]
+    def request(self, one: PodClass, level_index: int) -> PlacementRequest:
+        return self._placement_requests[one.index][level_index]
 
-    def rungs(self, one: PodClass) -> list[Ask]:
-        return self._asks[one.index]
+    def levels_of(self, one: PodClass) -> list[PlacementRequest]:
+        return self._placement_requests[one.index]
 
-    def _mask(self, kind: Kind, level: Level) -> int:
+    def _mask(self, kind: Kind, level: RelaxationLevel) -> int:
         key = (level.terms, level.bears_prefer, kind.tolerated, kind.alternatives)
         known = self._known_masks.get(key)
         if known is None:
-            columns = self.columns
-            mask = columns.any_term(level.terms) & columns.any_term(kind.alternatives) & columns.available
-            known = mask & tolerated(columns, kind.tolerations, level.bears_prefer)
+            catalog = self.catalog
+            mask = catalog.any_term(level.terms) & catalog.any_term(kind.alternatives) & catalog.available
+            known = mask & tolerated(catalog, kind.tolerations, level.bears_prefer)
             self._known_masks[key] = known
         return known
 
-    def _nodes_for(self, kind: Kind, level: Level) -> Bools:
+    def _nodes_for(self, kind: Kind, level: RelaxationLevel) -> Bools:
         if not self.nodes:
             return NOWHERE
         key = (level.terms, kind.alternatives, kind.tolerations, level.bears_prefer)
@@ -398,7 +412,7 @@ class Problem:
             found = self._known_nodes[key] = self._find_nodes(kind, level)
         return found
 
-    def _find_nodes(self, kind: Kind, level: Level) -> Bools:
+    def _find_nodes(self, kind: Kind, level: RelaxationLevel) -> Bools:
         ok = self.passing(level.terms)
         if kind.alternatives != ((),):
             ok = ok & self.passing(kind.alternatives)
@@ -420,18 +434,20 @@ class Problem:
 
     def _find_passing(self, terms: tuple[Term, ...]) -> Bools:
         with self.snapshot.memory.lock:
-            if self.roster.speaks_of(self.snapshot.nodes):
-                return rows_passing(self.roster, terms)[self.rows]
+            if self.node_index.speaks_of(self.snapshot.nodes):
+                return rows_passing(self.node_index, terms)[self.rows]
         return np.array([passes(node_labels(node), terms) for node in self.nodes], dtype=np.bool_)
 
 
 Unavailable = frozenset[tuple[str, str, str]]
 
 
-def on_sale(pools: Sequence[Pool], asked: Asked, unavailable: Unavailable, daemons: Iterable[Daemon]) -> Columns:
-    columns = Columns(pools, asked, unavailable)
+def build_catalog(
+    pools: Sequence[Pool], asked: Asked, unavailable: Unavailable, daemons: Iterable[Daemon]
+) -> OfferingCatalog:
+    catalog = OfferingCatalog(pools, asked, unavailable)
     for daemon in daemons:
-        mask = columns.any_term(daemon.shape.required) & tolerated(columns, daemon.tolerations, prefer=True)
-        columns.charge(mask, with_ports(daemon.shape.requests, daemon.shape.ports))
-    columns.exclude_overcommitted(ignored=(PORT, ATTACH))
-    return columns
+        mask = catalog.any_term(daemon.shape.required) & tolerated(catalog, daemon.tolerations, prefer=True)
+        catalog.charge(mask, with_ports(daemon.shape.requests, daemon.shape.ports))
+    catalog.exclude_overcommitted(ignored=(PORT, ATTACH))
+    return catalog

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dovetail.planner.offerings.catalog import Bools, Columns, Floats, Ints
-from dovetail.planner.problem.topology_counters import Axis
+from dovetail.planner.offerings.catalog import Bools, Floats, Ints, OfferingCatalog
+from dovetail.planner.problem.topology_counters import TopologyKey
 
 _MOST_REMEMBERED = 512
 T = TypeVar("T")
@@ -23,43 +23,43 @@ T = TypeVar("T")
 _UNPRICED = 1e9
 
 
-class Menu:
+class OfferingFrontier:
     """Parallel arrays over the columns kept, cheapest first. `full` is each one's index among all columns."""
 
     def __init__(
         self,
-        columns: Columns,
+        catalog: OfferingCatalog,
         dims: Sequence[str],
         masks: Sequence[int],
-        axes: Sequence[Axis],
+        topology_keys: Sequence[TopologyKey],
         limited: Sequence[str],
         breadth: Ints | None = None,
     ) -> None:
-        kept = _kept(columns, dims, masks, axes, limited, breadth)
+        kept = _kept(catalog, dims, masks, topology_keys, limited, breadth)
         self.full: Ints = kept
         self.size = len(kept)
-        self.prices: Floats = columns.prices[kept]
+        self.prices: Floats = catalog.prices[kept]
         self.capacity = np.ascontiguousarray(
-            np.array([columns.amounts(name)[kept] for name in dims], dtype=np.int64).reshape(len(dims), len(kept))
+            np.array([catalog.amounts(name)[kept] for name in dims], dtype=np.int64).reshape(len(dims), len(kept))
         )
         self.room = [np.where(row > 0, row, np.inf) for row in self.capacity]
         """The same for dividing by: what is asked of nothing fills nothing."""
         self.finite: Floats = np.where(np.isfinite(self.prices), self.prices, _UNPRICED)
-        self.pools: Ints = np.array([columns.rows[int(at)].pool for at in kept], dtype=np.int64)
-        self.domains = [axis.columns[kept] for axis in axes]
+        self.pools: Ints = np.array([catalog.rows[int(at)].pool for at in kept], dtype=np.int64)
+        self.domains = [topology_key.offerings[kept] for topology_key in topology_keys]
         self.limited = {
-            name: np.array([columns.rows[int(at)].type.capacity.get(name, 0) for at in kept], dtype=np.int64)
+            name: np.array([catalog.rows[int(at)].type.capacity.get(name, 0) for at in kept], dtype=np.int64)
             for name in limited
         }
         self.limited["nodes"] = np.ones(self.size, dtype=np.int64)
-        self.reservations: list[str | None] = [columns.rows[int(at)].offering.reservation_id for at in kept]
-        self.zones: list[str] = [columns.rows[int(at)].offering.zone for at in kept]
+        self.reservations: list[str | None] = [catalog.rows[int(at)].offering.reservation_id for at in kept]
+        self.zones: list[str] = [catalog.rows[int(at)].offering.zone for at in kept]
         kinds: dict[object, int] = {}
         self.kinds: Ints = np.array(
-            [kinds.setdefault(_kind(columns, int(at)), len(kinds)) for at in kept], dtype=np.int64
+            [kinds.setdefault(_kind(catalog, int(at)), len(kinds)) for at in kept], dtype=np.int64
         )
         self._list()
-        self.shown = {mask: as_bools(columns, self, mask) for mask in dict.fromkeys(masks)}
+        self.shown = {mask: as_bools(catalog, self, mask) for mask in dict.fromkeys(masks)}
         """The columns of each mask that pods may ask for."""
         self._remembered: dict[Hashable, tuple[Any, object]] = {}
 
@@ -102,7 +102,7 @@ class Menu:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_remembered": {}}
 
-    def listing(self, rows: Ints, prices: Floats, charges: dict[str, Ints]) -> Menu:
+    def listing(self, rows: Ints, prices: Floats, charges: dict[str, Ints]) -> OfferingFrontier:
         """The same menu with some of its rows, at other prices and with other charges against the limits."""
         twin = copy(self)
         twin.full, twin.size, twin.prices, twin.limited = self.full[rows], len(rows), prices, charges
@@ -119,51 +119,51 @@ class Menu:
         return twin
 
 
-def _kind(columns: Columns, at: int) -> object:
+def _kind(catalog: OfferingCatalog, at: int) -> object:
     """What a machine cannot change while it is being sized: its pool, its flavour, its reservation."""
-    column = columns.rows[at]
-    return (column.pool, column.flavour, column.offering.reservation_id)
+    entry = catalog.rows[at]
+    return (entry.pool, entry.open_labels, entry.offering.reservation_id)
 
 
 def _kept(
-    columns: Columns,
+    catalog: OfferingCatalog,
     dims: Sequence[str],
     masks: Sequence[int],
-    axes: Sequence[Axis],
+    topology_keys: Sequence[TopologyKey],
     limited: Sequence[str],
     breadth: Ints | None,
 ) -> Ints:
-    candidates = np.flatnonzero(columns.bools(columns.available))
+    candidates = np.flatnonzero(catalog.bools(catalog.available))
     if not len(candidates):
         return candidates.astype(np.int64)
-    seen: list[Ints] = [np.array([hash_id(columns, int(at)) for at in candidates], dtype=np.int64)]
-    seen += [axis.columns[candidates] for axis in axes]
+    seen: list[Ints] = [np.array([hash_id(catalog, int(at)) for at in candidates], dtype=np.int64)]
+    seen += [topology_key.offerings[candidates] for topology_key in topology_keys]
     distinct = list(dict.fromkeys(masks))
     if distinct:
-        bits = np.array([columns.bools(mask)[candidates] for mask in distinct])
+        bits = np.array([catalog.bools(mask)[candidates] for mask in distinct])
         packed = np.packbits(bits, axis=0)
         seen += [row.astype(np.int64) for row in packed]
     signature = np.array(seen)
     _, family = np.unique(signature, axis=1, return_inverse=True)
-    held = np.array([columns.amounts(name)[candidates] for name in dims], dtype=np.int64)
+    held = np.array([catalog.amounts(name)[candidates] for name in dims], dtype=np.int64)
     sizes = held.reshape(len(dims), len(candidates))
-    less = [np.array([columns.rows[int(at)].type.capacity.get(name, 0) for at in candidates]) for name in limited]
+    less = [np.array([catalog.rows[int(at)].type.capacity.get(name, 0) for at in candidates]) for name in limited]
     value = np.concatenate([sizes, -np.array(less, dtype=np.int64).reshape(len(less), len(candidates))])
     if breadth is not None:
         value = np.concatenate([value, breadth[candidates][None]])
     keep: list[int] = []
     for each in np.unique(family):
-        keep += frontier(np.flatnonzero(family.ravel() == each), value)
+        keep += undominated(np.flatnonzero(family.ravel() == each), value)
     return np.asarray(candidates[sorted(keep)], dtype=np.int64)
 
 
-def hash_id(columns: Columns, at: int) -> int:
+def hash_id(catalog: OfferingCatalog, at: int) -> int:
     """A small number for what a column cannot trade: pool, flavour, reservation."""
-    table = columns.__dict__.setdefault("_families", {})
-    return int(table.setdefault(_kind(columns, at), len(table)))
+    table = catalog.__dict__.setdefault("_families", {})
+    return int(table.setdefault(_kind(catalog, at), len(table)))
 
 
-def frontier(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:
+def undominated(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:
     """Of columns in order of price, those that some cheaper one does not equal or exceed in everything."""
     sizes = value[:, members]
     rising = np.maximum.accumulate(sizes, axis=1)
@@ -178,5 +178,5 @@ def frontier(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.int64
     return kept
 
 
-def as_bools(columns: Columns, menu: Menu, mask: int) -> Bools:
-    return columns.bools(mask)[menu.full]
+def as_bools(catalog: OfferingCatalog, frontier: OfferingFrontier, mask: int) -> Bools:
+    return catalog.bools(mask)[frontier.full]

@@ -15,17 +15,17 @@ import numpy as np
 
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.planner.offerings.alternatives import capacities, capacity_at_most, kind_mask
-from dovetail.planner.offerings.catalog import Bools, Columns, Ints, lowest
+from dovetail.planner.offerings.catalog import Bools, Ints, OfferingCatalog, lowest
 from dovetail.planner.plan import Choice
-from dovetail.planner.problem.frontier import Menu
+from dovetail.planner.problem.frontier import OfferingFrontier
 from dovetail.planner.problem.pod_classes import Kind
-from dovetail.planner.problem.relaxation import Level
+from dovetail.planner.problem.relaxation import RelaxationLevel
 from dovetail.planner.problem.topology_groups import AFFINITY, Group
 from dovetail.planner.snapshot import Pool
 
 if TYPE_CHECKING:
     from dovetail.planner.problem.compile import Problem
-    from dovetail.planner.problem.request import Ask
+    from dovetail.planner.problem.request import PlacementRequest
 
 #: Of sizes that have enough variety, as many are tried, for pods that accept few.
 _CHARGES = 2
@@ -38,27 +38,27 @@ class Diversity:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.columns: Columns = problem.columns
+        self.catalog: OfferingCatalog = problem.catalog
         self._rooms: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
         self._enough: dict[tuple[int, int], bool] = {}
         self._brims: dict[tuple[int, tuple[str, ...]], Bools] = {}
         self._alike: dict[tuple[str, ...], tuple[Ints, list[int]]] = {}
 
-    def brimming(self, ask: Ask) -> Bools:
+    def brimming(self, request: PlacementRequest) -> Bools:
         """The columns of the menu that may be filled to the brim with pods of an ask."""
-        mask, keys = self._common([ask])
+        mask, keys = self._common([request])
         known = self._brims.get((mask, keys))
         if known is None:
             self.problem.work += 1
-            every = range(self.problem.menu.size)
+            every = range(self.problem.frontier.size)
             suits = (self._suits(at, mask & self._larger(at), keys) for at in every)
             known = self._brims[mask, keys] = np.fromiter(suits, dtype=np.bool_, count=len(every))
         return known
 
-    def holding(self, ok: Bools, asks: Iterable[Ask], load: Sequence[int]) -> Bools:
+    def holding(self, ok: Bools, placement_requests: Iterable[PlacementRequest], load: Sequence[int]) -> Bools:
         """Of some columns of the menu, those on which a machine with these pods, who take a load, is diverse enough."""
-        mask, keys = self._common(asks)
+        mask, keys = self._common(placement_requests)
         mask &= self._taking(load)
         alike, first = self._families(keys)
         suits = np.zeros(len(first), dtype=np.bool_)
@@ -66,11 +66,13 @@ class Diversity:
             suits[family] = self._suits(first[family], mask, keys)
         return ok & suits[alike]
 
-    def among(self, columns: Iterable[int], asks: Iterable[Ask], load: Sequence[int]) -> Iterator[int]:
+    def among(
+        self, offerings: Iterable[int], placement_requests: Iterable[PlacementRequest], load: Sequence[int]
+    ) -> Iterator[int]:
         """The same, one after the other, for those who need only the first."""
-        mask, keys = self._common(asks)
+        mask, keys = self._common(placement_requests)
         mask &= self._taking(load)
-        return (column for column in columns if self._suits(column, mask, keys))
+        return (offering for offering in offerings if self._suits(offering, mask, keys))
 
     def _families(self, keys: tuple[str, ...]) -> tuple[Ints, list[int]]:
         """For each row of the menu the family of those that may become the same and are pinned alike; one of each."""
@@ -79,9 +81,9 @@ class Diversity:
             seen: dict[object, int] = {}
             first: list[int] = []
             places = []
-            for at in range(self.problem.menu.size):
-                column = self.columns.rows[int(self.problem.menu.full[at])]
-                mark = (column.pool, self._room(at), *(self.columns.label(column, key) for key in keys))
+            for at in range(self.problem.frontier.size):
+                entry = self.catalog.rows[int(self.problem.frontier.full[at])]
+                mark = (entry.pool, self._room(at), *(self.catalog.label(entry, key) for key in keys))
                 if mark not in seen:
                     seen[mark] = len(first)
                     first.append(at)
@@ -89,66 +91,73 @@ class Diversity:
             known = self._alike[keys] = (np.array(places, dtype=np.int64), first)
         return known
 
-    def most(self, at: int, asks: Iterable[Ask], load: Sequence[int], ask: Ask, count: int) -> int:
+    def most(
+        self,
+        at: int,
+        placement_requests: Iterable[PlacementRequest],
+        load: Sequence[int],
+        request: PlacementRequest,
+        count: int,
+    ) -> int:
         """How many more of an ask, up to `count`, leave a machine with these pods diverse enough."""
-        mask, keys = self._common(asks)
+        mask, keys = self._common(placement_requests)
         if self._suits(at, mask & self._larger(at), keys):
             return count
         least, most = 0, count
         while least < most:
             middle = (least + most + 1) // 2
-            taken = [amount + more * middle for amount, more in zip(load, ask.request.tolist(), strict=True)]
+            taken = [amount + more * middle for amount, more in zip(load, request.amounts.tolist(), strict=True)]
             if self._suits(at, mask & self._taking(taken), keys):
                 least = middle
             else:
                 most = middle - 1
         return least
 
-    def _common(self, asks: Iterable[Ask]) -> tuple[int, tuple[str, ...]]:
+    def _common(self, placement_requests: Iterable[PlacementRequest]) -> tuple[int, tuple[str, ...]]:
         """The columns that all of these accept, and the labels that pin them."""
-        mask, keys = self.columns.everything, set()
-        for ask in asks:
-            mask &= ask.mask
-            keys.update(ask.keys)
+        mask, keys = self.catalog.everything, set()
+        for request in placement_requests:
+            mask &= request.mask
+            keys.update(request.keys)
         return mask, tuple(sorted(keys))
 
     def _taking(self, load: Sequence[int]) -> int:
         """The columns that hold a load."""
-        found = self.columns.everything
+        found = self.catalog.everything
         for name, amount in zip(self.problem.dims, load, strict=True):
             if amount:
-                found &= self.columns.holding(name, amount)
+                found &= self.catalog.holding(name, amount)
         return found
 
     def _suits(self, at: int, mask: int, keys: Iterable[str]) -> bool:
-        column = self.columns.rows[int(self.problem.menu.full[at])]
-        needs = self.problem.min_values.get(column.pool)
+        entry = self.catalog.rows[int(self.problem.frontier.full[at])]
+        needs = self.problem.min_values.get(entry.pool)
         if not needs:
             return True
         mask &= self._room(at)
         for key in keys:
-            mask &= self.columns.by_label(key).get(self.columns.label(column, key), 0)
-        known = self._enough.get((mask, column.pool))
+            mask &= self.catalog.by_label(key).get(self.catalog.label(entry, key), 0)
+        known = self._enough.get((mask, entry.pool))
         if known is None:
-            known = self._enough[mask, column.pool] = various(self.columns, mask, needs)
+            known = self._enough[mask, entry.pool] = various(self.catalog, mask, needs)
         return known
 
     def _room(self, at: int) -> int:
         """What a machine on a column of the menu may become within its charge."""
         known = self._rooms.get(at)
         if known is None:
-            menu = self.problem.menu
-            known = kind_mask(self.columns, self.columns.rows[int(menu.full[at])])
-            for name in self._limited(int(menu.pools[at])):
-                known &= capacity_at_most(self.columns, name, int(menu.limited[name][at]))
+            frontier = self.problem.frontier
+            known = kind_mask(self.catalog, self.catalog.rows[int(frontier.full[at])])
+            for name in self._limited(int(frontier.pools[at])):
+                known &= capacity_at_most(self.catalog, name, int(frontier.limited[name][at]))
             self._rooms[at] = known
         return known
 
     def _larger(self, at: int) -> int:
         known = self._sizes.get(at)
         if known is None:
-            index = int(self.problem.menu.full[at])
-            known = self._sizes[at] = at_least(self.columns, self.problem.dims, index)
+            index = int(self.problem.frontier.full[at])
+            known = self._sizes[at] = at_least(self.catalog, self.problem.dims, index)
         return known
 
     def _limited(self, pool: int) -> list[str]:
@@ -156,24 +165,26 @@ class Diversity:
 
     # -- the menu -----------------------------------------------------------------------------------------------
 
-    def listed(self, menu: Menu) -> Menu:
+    def listed(self, frontier: OfferingFrontier) -> OfferingFrontier:
         """The menu with a row for each charge of a column, at the price of the cheapest machine that it may be."""
-        limited = [name for name in menu.limited if name != "nodes"]
+        limited = [name for name in frontier.limited if name != "nodes"]
         found: list[tuple[float, int, dict[str, int]]] = []
-        for at in range(menu.size):
-            larger = at_least(self.columns, self.problem.dims, int(menu.full[at]))
-            for charge in self._charges(menu, at, larger, limited):
-                found.append((self._price(menu, at, larger, charge), at, charge))
+        for at in range(frontier.size):
+            larger = at_least(self.catalog, self.problem.dims, int(frontier.full[at]))
+            for charge in self._charges(frontier, at, larger, limited):
+                found.append((self._price(frontier, at, larger, charge), at, charge))
         found.sort(key=lambda each: each[:2])
         charges = {name: np.array([each[2][name] for each in found], dtype=np.int64) for name in limited}
         charges["nodes"] = np.ones(len(found), dtype=np.int64)
         rows = np.array([row for _, row, _ in found], dtype=np.int64)
-        return menu.listing(rows, np.array([price for price, *_ in found], dtype=np.float64), charges)
+        return frontier.listing(rows, np.array([price for price, *_ in found], dtype=np.float64), charges)
 
-    def _charges(self, menu: Menu, at: int, larger: int, limited: Sequence[str]) -> Iterator[dict[str, int]]:
+    def _charges(
+        self, frontier: OfferingFrontier, at: int, larger: int, limited: Sequence[str]
+    ) -> Iterator[dict[str, int]]:
         """What a machine on a column may be charged for each limit, the least first."""
-        own = {name: int(menu.limited[name][at]) for name in limited}
-        needs, names = self.problem.min_values.get(int(menu.pools[at])), self._limited(int(menu.pools[at]))
+        own = {name: int(frontier.limited[name][at]) for name in limited}
+        needs, names = self.problem.min_values.get(int(frontier.pools[at])), self._limited(int(frontier.pools[at]))
         if not needs or not names:
             yield own
             return
@@ -183,36 +194,36 @@ class Diversity:
 
     def _steps(self, name: str, larger: int, needs: list[tuple[str, int]]) -> list[int]:
         """The least for which there is such a machine, and the sizes among which there are enough as large."""
-        sizes = capacities(self.columns, larger, name)
+        sizes = capacities(self.catalog, larger, name)
         enough = (
             at
             for at, size in enumerate(sizes)
-            if various(self.columns, larger & capacity_at_most(self.columns, name, size), needs)
+            if various(self.catalog, larger & capacity_at_most(self.catalog, name, size), needs)
         )
         first = next(enough, 0)
         return sorted({sizes[0], *sizes[first : first + _CHARGES]})
 
-    def _price(self, menu: Menu, at: int, larger: int, charge: Mapping[str, int]) -> float:
+    def _price(self, frontier: OfferingFrontier, at: int, larger: int, charge: Mapping[str, int]) -> float:
         """What the cheapest machine costs that everybody accepts who accepts the column, where the column lies."""
-        index = int(menu.full[at])
-        column = self.columns.rows[index]
-        if column.pool not in self.problem.min_values:
-            return float(menu.prices[at])
+        index = int(frontier.full[at])
+        entry = self.catalog.rows[index]
+        if entry.pool not in self.problem.min_values:
+            return float(frontier.prices[at])
         mask = larger
-        for accepted in menu.shown:
+        for accepted in frontier.shown:
             if accepted >> index & 1:
                 mask &= accepted
-        for axis in self.problem.axes:
-            mask &= self.columns.by_label(axis.key).get(self.columns.label(column, axis.key), 0)
-        for name in self._limited(column.pool):
-            mask &= capacity_at_most(self.columns, name, charge[name])
-        return float(self.columns.prices[lowest(mask | 1 << index)])
+        for topology_key in self.problem.topology_keys:
+            mask &= self.catalog.by_label(topology_key.key).get(self.catalog.label(entry, topology_key.key), 0)
+        for name in self._limited(entry.pool):
+            mask &= capacity_at_most(self.catalog, name, charge[name])
+        return float(self.catalog.prices[lowest(mask | 1 << index)])
 
 
-def various(columns: Columns, mask: int, needs: Iterable[tuple[str, int]]) -> bool:
+def various(catalog: OfferingCatalog, mask: int, needs: Iterable[tuple[str, int]]) -> bool:
     """Whether the columns of a mask have as many different values of every label as are asked for."""
     for key, least in needs:
-        for value, where in columns.by_label(key).items():
+        for value, where in catalog.by_label(key).items():
             if least <= 0:
                 break
             least -= value is not None and bool(where & mask)
@@ -221,18 +232,18 @@ def various(columns: Columns, mask: int, needs: Iterable[tuple[str, int]]) -> bo
     return True
 
 
-def varying(columns: Columns, choosy: Mapping[int, Iterable[tuple[str, int]]]) -> set[str]:
+def varying(catalog: OfferingCatalog, choosy: Mapping[int, Iterable[tuple[str, int]]]) -> set[str]:
     """The labels that vary on machines of choosy pools: what they ask for, and where they have reservations the kind of
     capacity, because a reserved machine varies by those that are not reserved."""
     found = {key for needs in choosy.values() for key, _ in needs}
-    reserved = any(columns.of_pool[pool] & columns.reserved for pool in choosy)
+    reserved = any(catalog.of_pool[pool] & catalog.reserved for pool in choosy)
     return found | {CAPACITY_TYPE} if reserved else found
 
 
 def huddled(
     kinds: Iterable[Kind],
-    columns: Columns,
-    accepted: Callable[[Kind, Level], int],
+    catalog: OfferingCatalog,
+    accepted: Callable[[Kind, RelaxationLevel], int],
     choosy: Mapping[int, Sequence[tuple[str, int]]],
 ) -> frozenset[Group]:
     """Affinities of pods to their own kind over a label which, once settled, leaves no machine enough variety.
@@ -243,9 +254,9 @@ def huddled(
     def varies(kind: Kind, key: str) -> bool:
         mask = accepted(kind, kind.levels[-1])
         return any(
-            where & mask & mine and various(columns, where & mask & mine, choosy.get(pool, ()))
-            for pool, mine in enumerate(columns.of_pool)
-            for where in columns.by_label(key).values()
+            where & mask & mine and various(catalog, where & mask & mine, choosy.get(pool, ()))
+            for pool, mine in enumerate(catalog.of_pool)
+            for where in catalog.by_label(key).values()
         )
 
     return frozenset(
@@ -256,23 +267,23 @@ def huddled(
     )
 
 
-def at_least(columns: Columns, dims: Iterable[str], index: int) -> int:
+def at_least(catalog: OfferingCatalog, dims: Iterable[str], index: int) -> int:
     """What a machine on a column may become without losing room."""
-    found = kind_mask(columns, columns.rows[index])
+    found = kind_mask(catalog, catalog.rows[index])
     for name in dims:
-        found &= columns.holding(name, int(columns.amounts(name)[index]))
+        found &= catalog.holding(name, int(catalog.amounts(name)[index]))
     return found
 
 
-def breadth(columns: Columns, dims: Sequence[str], choosy: Mapping[int, Iterable[tuple[str, int]]]) -> Ints:
+def breadth(catalog: OfferingCatalog, dims: Sequence[str], choosy: Mapping[int, Iterable[tuple[str, int]]]) -> Ints:
     """How many columns are at least as large as each, up to plenty; nothing where a pool does not ask for variety."""
-    found: Ints = np.zeros(columns.size, dtype=np.int64)
+    found: Ints = np.zeros(catalog.size, dtype=np.int64)
     for pool, needs in choosy.items():
-        mine = columns.listed(columns.of_pool[pool] & columns.available)
+        mine = catalog.listed(catalog.of_pool[pool] & catalog.available)
         offers = -(-len(mine) // max(1, len({each.type.name for each in mine})))
         plenty = _PLENTY * offers * max(least for _, least in needs)
-        for column in mine:
-            found[column.index] = min(plenty, at_least(columns, dims, column.index).bit_count())
+        for entry in mine:
+            found[entry.index] = min(plenty, at_least(catalog, dims, entry.index).bit_count())
     return found
 
 

@@ -32,7 +32,7 @@ _NOWHERE = NodeState(name="", labels={}, allocatable={})
 _NOTHING = NodeFacts(_NOWHERE, Memory())
 
 
-class Machines:
+class Nodes:
     """The machines of a snapshot in planning order. They stay where they are and are looked up one by one: a plan for
     a few pods has to touch few of them."""
 
@@ -51,12 +51,12 @@ class Machines:
     def __iter__(self) -> Iterator[NodeState]:
         return map(self._source.__getitem__, self._places.tolist())
 
-    def some(self, rows: Ints) -> Machines:
+    def some(self, rows: Ints) -> Nodes:
         """Those in some of the rows."""
-        return Machines(self._source, self._places[rows])
+        return Nodes(self._source, self._places[rows])
 
 
-class Roster:
+class NodeIndex:
     """Rows in planning order: initialised machines first, then by name. Machines that go are not on it."""
 
     def __init__(self, memory: Memory) -> None:
@@ -70,7 +70,7 @@ class Roster:
         """How many pods are on the machines of the snapshot, those included that go."""
         self.alike: tuple[str, ...] = ()
         """The names that begin as those of new machines do."""
-        self.bought: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
+        self.pool_usage: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
         """What the machines of each pool have in all, with their number as `nodes`."""
         self._slots: dict[str, int] = {}
         self._spare: list[int] = []
@@ -101,20 +101,20 @@ class Roster:
         if daemon_key != self._daemons:
             self._reset()
             self._daemons, self._source = daemon_key, ()
-        if not self._same_staff(source, daemons):
+        if not self._same_nodes(source, daemons):
             self._restaff(source, daemons)
         self._source = source
 
     @property
-    def machines(self) -> Machines:
+    def machines(self) -> Nodes:
         """The machines in their rows."""
-        return Machines(self._source, self._places)
+        return Nodes(self._source, self._places)
 
     def speaks_of(self, source: tuple[NodeState, ...]) -> bool:
         """Whether the rows are those of a snapshot: another one may have been compiled since."""
         return self._source is source
 
-    def _same_staff(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon]) -> bool:
+    def _same_nodes(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon]) -> bool:
         """Whether everybody is still in their place; then those that changed are looked at again, and no others."""
         if len(source) != len(self._source) or self._twins:
             return False
@@ -214,7 +214,7 @@ class Roster:
     def _owe(self, node: NodeState, sign: int) -> None:
         """Count a machine to what its pool has bought, or no longer."""
         if node is not _NOWHERE:
-            had = self.bought[node.pool]
+            had = self.pool_usage[node.pool]
             had["nodes"] += sign
             for name, amount in node.capacity.items():
                 had[name] += sign * amount
@@ -330,12 +330,12 @@ def _fears(shape: Shape) -> bool:
     return any(not near.weight for near in shape.anti)
 
 
-def roster_of(snapshot: Snapshot) -> Roster:
+def node_index_of(snapshot: Snapshot) -> NodeIndex:
     """The roster of the snapshots that share a memory; one without machines leaves it as it is."""
     if not snapshot.nodes:
-        return Roster(snapshot.memory)
+        return NodeIndex(snapshot.memory)
     table = snapshot.memory.table("roster")
-    found: Roster | None = table.get("roster")
+    found: NodeIndex | None = table.get("roster")
     if found is None:
-        found = table["roster"] = Roster(snapshot.memory)
+        found = table["roster"] = NodeIndex(snapshot.memory)
     return found

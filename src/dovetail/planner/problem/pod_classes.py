@@ -19,8 +19,8 @@ from dovetail.model.pods import Pod
 from dovetail.model.pvc_problems import Trouble
 from dovetail.planner.cache import Memory
 from dovetail.planner.problem.pod_spec import Shape, Spread, last_shapes_of
-from dovetail.planner.problem.relaxation import Level, homed, ladder, on_one_machine
-from dovetail.planner.problem.shared_volumes import NOBODY, Sharing, sharing
+from dovetail.planner.problem.relaxation import RelaxationLevel, homed, on_one_machine, relaxation_levels
+from dovetail.planner.problem.shared_volumes import NO_PODS, Sharing, sharing
 from dovetail.planner.problem.topology_groups import Group
 from dovetail.planner.problem.volumes import NOTHING, Storage, Volume, scarce, storage_of, turns
 from dovetail.planner.requirements import of_selector
@@ -37,7 +37,9 @@ class Kind:
 
     __slots__ = ("alternatives", "levels", "members", "tolerated", "tolerations")
 
-    def __init__(self, shape: Shape, storage: Storage, levels: tuple[Level, ...], members: frozenset[Group]) -> None:
+    def __init__(
+        self, shape: Shape, storage: Storage, levels: tuple[RelaxationLevel, ...], members: frozenset[Group]
+    ) -> None:
         self.levels = levels
         self.members = members
         self.tolerations = shape.tolerations
@@ -59,7 +61,7 @@ class PodClass(msgspec.Struct, eq=False):
     error: str
 
     @property
-    def levels(self) -> tuple[Level, ...]:
+    def levels(self) -> tuple[RelaxationLevel, ...]:
         """The ladder."""
         return self.kind.levels
 
@@ -76,12 +78,12 @@ class _Alike(msgspec.Struct, frozen=True, eq=False):
     priority: int
 
 
-class _Rungs:
+class _LevelTable:
     """A shape, its ladder, and where its volumes let it run."""
 
     __slots__ = ("alike", "levels", "shape", "storage")
 
-    def __init__(self, shape: Shape, levels: tuple[Level, ...], storage: Storage = NOTHING) -> None:
+    def __init__(self, shape: Shape, levels: tuple[RelaxationLevel, ...], storage: Storage = NOTHING) -> None:
         self.shape = shape
         self.levels = levels
         self.storage = storage
@@ -107,20 +109,23 @@ def classes_of(
 
     `huddled` are affinities that only one machine for all can keep.
     """
-    rungs, lots = _rungs(list(by_shape), snapshot, namespaces, dislikes, huddled), list(by_shape.values())
-    shared = NOBODY
+    levels_of, lots = (
+        _constraints_by_level(list(by_shape), snapshot, namespaces, dislikes, huddled),
+        list(by_shape.values()),
+    )
+    shared = NO_PODS
     if any(map(_claims, by_shape)):
-        rungs, lots = _in_turn(rungs, lots, snapshot)
-        shared = _sharing(rungs, list(map(len, lots)), snapshot, running)
+        levels_of, lots = _in_turn(levels_of, lots, snapshot)
+        shared = _sharing(levels_of, list(map(len, lots)), snapshot, running)
     if shared.bits:
-        rungs = [_relieved(each, shared) for each in rungs]
-    ladders = list(map(_levels, rungs))
-    distinct = dict(zip(map(id, ladders), ladders, strict=True))
+        levels_of = [_relieved(each, shared) for each in levels_of]
+    constraints = list(map(_levels, levels_of))
+    distinct = dict(zip(map(id, constraints), constraints, strict=True))
     owned = [group for levels in distinct.values() for group in (*levels[0].hard, *levels[0].soft)]
     groups = list(dict.fromkeys([*owned, *feared]))
     merged: dict[_Alike, PodClass] = {}
-    alike = _kinds_of(frozenset(groups), snapshot).of(rungs)
-    for each, same, pods in zip(rungs, alike, lots, strict=True):
+    alike = _kinds_of(frozenset(groups), snapshot).of(levels_of)
+    for each, same, pods in zip(levels_of, alike, lots, strict=True):
         found = merged.get(same)
         if found is None:
             shape, storage = each.shape, each.storage
@@ -146,12 +151,14 @@ def _traits(storage: Storage) -> tuple[object, ...]:
     return (tuple(sorted(driver for driver, _ in storage.attached)), storage.shared, storage.error)
 
 
-def _in_turn(rungs: list[_Rungs], lots: list[list[str]], snapshot: Snapshot) -> tuple[list[_Rungs], list[list[str]]]:
+def _in_turn(
+    levels_of: list[_LevelTable], lots: list[list[str]], snapshot: Snapshot
+) -> tuple[list[_LevelTable], list[list[str]]]:
     """The same, with those apart who wait for a volume that is for one pod at a time."""
-    usable = [each.shape for each in rungs if not each.shape.error and not each.storage.error]
+    usable = [each.shape for each in levels_of if not each.shape.error and not each.storage.error]
     claims = scarce({key for shape in usable for key, _ in shape.claims}, snapshot)
     if not claims:
-        return rungs, lots
+        return levels_of, lots
     line = [one for one in _waiting(snapshot) if any(key in claims for key, _ in one.shape.claims)]
     line.sort(key=lambda one: (not one.pod.spec.node_name, -_priority(one.shape, snapshot.priorities)))
     able = set(usable)
@@ -161,32 +168,37 @@ def _in_turn(rungs: list[_Rungs], lots: list[list[str]], snapshot: Snapshot) -> 
         for name in names:
             parted.setdefault((at, waiting.get(name)), []).append(name)
     found = [
-        rungs[at] if why is None else _Rungs(rungs[at].shape, rungs[at].levels, Storage(error=why.text, code=why.code))
+        levels_of[at]
+        if why is None
+        else _LevelTable(levels_of[at].shape, levels_of[at].levels, Storage(error=why.text, code=why.code))
         for at, why in parted
     ]
     return found, list(parted.values())
 
 
 def _sharing(
-    rungs: Sequence[_Rungs], pods: Sequence[int], snapshot: Snapshot, running: Callable[[], Iterable[Set[Volume]]]
+    levels_of: Sequence[_LevelTable],
+    pods: Sequence[int],
+    snapshot: Snapshot,
+    running: Callable[[], Iterable[Set[Volume]]],
 ) -> Sharing:
     """How volumes are counted that several pods use: a machine that is there counts as a pod for what it holds."""
     uses: Counter[Volume] = Counter()
-    for each, count in zip(rungs, pods, strict=True):
+    for each, count in zip(levels_of, pods, strict=True):
         for volume in each.storage.attached:
             uses[volume] += count
     if not uses:
-        return NOBODY
+        return NO_PODS
     uses.update(uses.keys() & set[Volume]().union(*running()))
     if max(uses.values()) < 2:
-        return NOBODY
-    sold = {driver for pool in snapshot.pools for kind in pool.types for driver in kind.attach_limits}
-    return sharing(uses, sold.union(*(node.attach_limits for node in snapshot.nodes)))
+        return NO_PODS
+    offered = {driver for pool in snapshot.pools for kind in pool.types for driver in kind.attach_limits}
+    return sharing(uses, offered.union(*(node.attach_limits for node in snapshot.nodes)))
 
 
-def _relieved(rungs: _Rungs, shared: Sharing) -> _Rungs:
-    storage = shared.relieved(rungs.storage)
-    return rungs if storage is rungs.storage else _Rungs(rungs.shape, rungs.levels, storage)
+def _relieved(levels_of: _LevelTable, shared: Sharing) -> _LevelTable:
+    storage = shared.relieved(levels_of.storage)
+    return levels_of if storage is levels_of.storage else _LevelTable(levels_of.shape, levels_of.levels, storage)
 
 
 class _Kinds:
@@ -201,23 +213,23 @@ class _Kinds:
         self._counted: dict[str, frozenset[Group]] = {}
         self._same: dict[frozenset[Group], frozenset[Group]] = {}
 
-    def of(self, rungs: Sequence[_Rungs]) -> list[_Alike]:
+    def of(self, levels_of: Sequence[_LevelTable]) -> list[_Alike]:
         """For each of them what its pods have in common with others of their class; what was found before holds."""
         token = self._token
-        return [last[1] if (last := each.alike)[0] is token else self._find(each) for each in rungs]
+        return [last[1] if (last := each.alike)[0] is token else self._find(each) for each in levels_of]
 
-    def _find(self, rungs: _Rungs) -> _Alike:
-        shape, storage, kind = rungs.shape, rungs.storage, self._kind(rungs)
+    def _find(self, levels_of: _LevelTable) -> _Alike:
+        shape, storage, kind = levels_of.shape, levels_of.storage, self._kind(levels_of)
         named = _priority(shape, self._priorities)
         key = (kind, shape.takes, _traits(storage) if storage is not NOTHING else (), shape.error, named)
         found = self._alike.get(key)
         if found is None:
             found = self._alike[key] = _Alike(kind, named)
-        rungs.alike = (self._token, found)
+        levels_of.alike = (self._token, found)
         return found
 
-    def _kind(self, rungs: _Rungs) -> Kind:
-        shape, levels, storage = rungs.shape, rungs.levels, rungs.storage
+    def _kind(self, levels_of: _LevelTable) -> Kind:
+        shape, levels, storage = levels_of.shape, levels_of.levels, levels_of.storage
         members = self._counted.get(shape.who)
         if members is None:
             members = self._counted[shape.who] = self._members(shape)
@@ -276,18 +288,20 @@ def pods_by_shape(snapshot: Snapshot) -> dict[Shape, list[str]]:
     return found
 
 
-def _rungs(
+def _constraints_by_level(
     shapes: Sequence[Shape],
     snapshot: Snapshot,
     namespaces: Mapping[str, Mapping[str, str]],
     dislikes: bool,
     huddled: frozenset[Group],
-) -> list[_Rungs]:
+) -> list[_LevelTable]:
     """The ladders of shapes, each remembered where it depends on the shape alone; equal ladders are one object."""
     made_for = (snapshot.preferences, dislikes, bool(snapshot.default_spread))
-    made_for = snapshot.memory.table("ladders").setdefault(made_for, made_for)
-    found: list[_Rungs] = [
-        known[1] if (known := shape.ladder)[0] is made_for else _ladder(shape, snapshot, namespaces, made_for)
+    made_for = snapshot.memory.table("levels by selector").setdefault(made_for, made_for)
+    found: list[_LevelTable] = [
+        known[1]
+        if (known := shape.relaxation_levels)[0] is made_for
+        else _levels_of(shape, snapshot, namespaces, made_for)
         for shape in shapes
     ]
     if huddled:
@@ -295,32 +309,32 @@ def _rungs(
     return [_stored(each, snapshot) if each.shape.claims else each for each in found]
 
 
-def _ladder(
+def _levels_of(
     shape: Shape,
     snapshot: Snapshot,
     namespaces: Mapping[str, Mapping[str, str]],
     made_for: tuple[Preferences, bool, bool],
-) -> _Rungs:
+) -> _LevelTable:
     preferences, dislikes, spread = made_for
     spreads = shape.spreads or (_default_spreads(shape, snapshot) if spread else ())
-    made = ladder(shape, spreads, preferences, namespaces, dislikes)
-    found = _Rungs(shape, snapshot.memory.table("levels").setdefault(made, made))
+    made = relaxation_levels(shape, spreads, preferences, namespaces, dislikes)
+    found = _LevelTable(shape, snapshot.memory.table("levels").setdefault(made, made))
     selective = any(near.namespace_selector for near in (*shape.affinity, *shape.anti))
     if not selective and (shape.spreads or not spread):
-        shape.ladder = (made_for, found)
+        shape.relaxation_levels = (made_for, found)
     return found
 
 
-def _climbing(rungs: _Rungs, levels: tuple[Level, ...], memory: Memory) -> _Rungs:
+def _climbing(levels_of: _LevelTable, levels: tuple[RelaxationLevel, ...], memory: Memory) -> _LevelTable:
     """The same on another ladder."""
-    return _Rungs(rungs.shape, memory.table("levels").setdefault(levels, levels), rungs.storage)
+    return _LevelTable(levels_of.shape, memory.table("levels").setdefault(levels, levels), levels_of.storage)
 
 
-def _stored(rungs: _Rungs, snapshot: Snapshot) -> _Rungs:
+def _stored(levels_of: _LevelTable, snapshot: Snapshot) -> _LevelTable:
     """The same for pods with volumes: those go home first that have one."""
-    storage = storage_of(rungs.shape.claims, snapshot)
-    found = _Rungs(rungs.shape, rungs.levels, storage)
-    return _climbing(found, homed(rungs.levels, storage.home), snapshot.memory) if storage.home else found
+    storage = storage_of(levels_of.shape.claims, snapshot)
+    found = _LevelTable(levels_of.shape, levels_of.levels, storage)
+    return _climbing(found, homed(levels_of.levels, storage.home), snapshot.memory) if storage.home else found
 
 
 class _Waiting(msgspec.Struct, frozen=True, gc=False):

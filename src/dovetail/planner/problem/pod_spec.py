@@ -62,12 +62,12 @@ class Shape:
         "daemon",
         "error",
         "labels",
-        "ladder",
         "namespace",
         "ports",
         "preferred",
         "priority",
         "priority_class",
+        "relaxation_levels",
         "requests",
         "required",
         "spreads",
@@ -115,7 +115,7 @@ class Shape:
         self.ports = (*_ports(pod), *((_EVERYWHERE, disk, 1) for disk in disks_of(pod)))
         self.takes = repr((self.amounts, self.ports))
         """What they take of a machine, as a text."""
-        self.ladder: tuple[object, Any] = (None, None)
+        self.relaxation_levels: tuple[object, Any] = (None, None)
         """The ladder that was made of it last, and for which circumstances; see `classes`."""
         self.claims = tuple(sorted(claim_names(pod))) if spec.volumes else ()
         owner = meta.controller

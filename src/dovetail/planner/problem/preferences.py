@@ -15,7 +15,7 @@ from dovetail.model.nodes import Taint
 from dovetail.model.taints import PREFER_NO_SCHEDULE
 from dovetail.planner.offerings.catalog import Bools, Ints
 from dovetail.planner.problem.frontier import as_bools
-from dovetail.planner.problem.topology_counters import Cell
+from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.requirements import bears
 
 if TYPE_CHECKING:
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from dovetail.planner.problem.pod_classes import PodClass
 
 
-class Wishes(msgspec.Struct, frozen=True):
+class ClassPreferences(msgspec.Struct, frozen=True):
     """What a pod of a class wishes: how many wishes fail on each column and each machine that is there, and cells."""
 
-    columns: Ints
+    offerings: Ints
     nodes: Ints
-    cells: tuple[Cell, ...]
+    counters: tuple[TopologyCounter, ...]
 
 
-def wishes_of(problem: Problem) -> dict[int, Wishes]:
+def preferences_of(problem: Problem) -> dict[int, ClassPreferences]:
     """The wishes of every class that has some."""
     disliked = {_soft(each) for each in _tainted(problem)} - {()}
     soft = {kind for kind in problem.kinds if disliked or kind.levels[0].soft}
     return {
-        one.index: _wishes(problem, one, disliked)
+        one.index: _preferences(problem, one, disliked)
         for one in problem.classes
         if (one.shape.preferred or one.kind in soft) and not one.error
     }
@@ -46,18 +46,18 @@ def _tainted(problem: Problem) -> set[tuple[Taint, ...]]:
     return {pool.taints for pool in problem.pools} | problem.tainted
 
 
-def _wishes(problem: Problem, one: PodClass, disliked: set[tuple[Taint, ...]]) -> Wishes:
-    columns: Ints = np.zeros(problem.menu.size, dtype=np.int64)
+def _preferences(problem: Problem, one: PodClass, disliked: set[tuple[Taint, ...]]) -> ClassPreferences:
+    offerings: Ints = np.zeros(problem.frontier.size, dtype=np.int64)
     nodes: Ints = np.zeros(len(problem.nodes), dtype=np.int64)
     for _, term in one.shape.preferred:
-        columns += ~as_bools(problem.columns, problem.menu, problem.columns.term(term))
+        offerings += ~as_bools(problem.catalog, problem.frontier, problem.catalog.term(term))
         nodes += ~problem.passing((term,))
     unborne = {each for each in disliked if not bears(one.shape.tolerations, each, prefer=False)}
     if unborne:
         soft = [_soft(pool.taints) in unborne for pool in problem.pools]
-        columns += np.array(soft, dtype=np.int64)[problem.menu.pools]
+        offerings += np.array(soft, dtype=np.int64)[problem.frontier.pools]
         nodes += np.array([_soft(each) in unborne for each in problem.taints], dtype=np.int64)[problem.taint_at]
-    return Wishes(columns, nodes, tuple(problem.cells[group] for group in one.levels[0].soft))
+    return ClassPreferences(offerings, nodes, tuple(problem.counters[group] for group in one.levels[0].soft))
 
 
 def _soft(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
@@ -70,11 +70,11 @@ def welcome(problem: Problem) -> dict[int, Bools]:
     On each rung only the heaviest wish that is left counts, so a class with several may miss those beside it.
     """
     found: dict[int, Bools] = {}
-    for index, wishes in problem.wishes.items():
-        rungs = problem.rungs(problem.classes[index])
-        first = next((ask.columns for ask in rungs if ask.columns.any()), None)
+    for index, preferences in problem.preferences.items():
+        levels_of = problem.levels_of(problem.classes[index])
+        first = next((request.offerings for request in levels_of if request.offerings.any()), None)
         if first is not None:
-            least = wishes.columns[rungs[-1].columns].min()
-            if (wishes.columns[first] > least).any():
-                found[index] = wishes.columns <= least
+            least = preferences.offerings[levels_of[-1].offerings].min()
+            if (preferences.offerings[first] > least).any():
+                found[index] = preferences.offerings <= least
     return found

@@ -14,34 +14,34 @@ from msgspec.structs import replace
 
 from dovetail.model.labels import HOSTNAME
 from dovetail.planner.problem.pod_spec import Near, Shape, Spread
-from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, Group, company_groups, near_group, spread_group
+from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, Group, affinity_groups, near_group, spread_group
 from dovetail.planner.requirements import Term, text
 from dovetail.planner.snapshot import Preferences
 
 _AWAY = "the machine that has its volume"
 
 
-class Level(msgspec.Struct, frozen=True, cache_hash=True):
+class RelaxationLevel(msgspec.Struct, frozen=True, cache_hash=True):
     """One rung. `hard` groups bind and are tracked; `soft` ones bind this pod only, and only on this `rung`."""
 
     terms: tuple[Term, ...]
     hard: tuple[Group, ...]
     soft: tuple[Group, ...]
     bears_prefer: bool
-    given_up: tuple[str, ...]
-    rung: int
+    relaxed: tuple[str, ...]
+    level_index: int
 
 
-def ladder(
+def relaxation_levels(
     shape: Shape,
     spreads: tuple[Spread, ...],
     preferences: Preferences,
     namespaces: Mapping[str, Mapping[str, str]],
     dislikes: bool,
-) -> tuple[Level, ...]:
+) -> tuple[RelaxationLevel, ...]:
     """The rungs from everything kept to nothing soft left. `dislikes`: some PreferNoSchedule taint is about."""
     hard = [spread_group(shape, each) for each in spreads if each.hard]
-    hard += company_groups([each for each in shape.affinity if not each.weight], namespaces)
+    hard += affinity_groups([each for each in shape.affinity if not each.weight], namespaces)
     hard += [near_group(each, ANTI, namespaces) for each in shape.anti if not each.weight]
     respect = preferences is Preferences.RESPECT
     near = _heaviest_first(shape.affinity) if respect else []
@@ -49,31 +49,31 @@ def ladder(
     nodes = sorted(shape.preferred, key=lambda each: -each[0]) if respect else []
     loose = [each for each in spreads if not each.hard] if respect else []
     bears = not respect or not dislikes
-    given_up: list[str] = []
-    rungs: list[Level] = []
+    relaxed: list[str] = []
+    levels_of: list[RelaxationLevel] = []
     while True:
         soft = [near_group(each, AFFINITY, namespaces) for each in near]
         soft += [near_group(each, ANTI, namespaces) for each in apart]
         soft += [spread_group(shape, each) for each in loose]
         terms = _both(shape.required, (nodes[0][1],)) if nodes else shape.required
         binding = (tuple(dict.fromkeys(hard)), tuple(dict.fromkeys(soft)))
-        rungs.append(Level(terms, *binding, bears, tuple(given_up), len(rungs)))
+        levels_of.append(RelaxationLevel(terms, *binding, bears, tuple(relaxed), len(levels_of)))
         if near:
-            given_up.append(f"preferred pod affinity on {near.pop(0).key}")
+            relaxed.append(f"preferred pod affinity on {near.pop(0).key}")
         elif apart:
-            given_up.append(f"preferred pod anti-affinity on {apart.pop(0).key}")
+            relaxed.append(f"preferred pod anti-affinity on {apart.pop(0).key}")
         elif nodes:
-            given_up.append("preferred node affinity " + ", ".join(text(each) for each in nodes.pop(0)[1]))
+            relaxed.append("preferred node affinity " + ", ".join(text(each) for each in nodes.pop(0)[1]))
         elif loose:
-            given_up.append(f"ScheduleAnyway spread on {loose.pop(0).key}")
+            relaxed.append(f"ScheduleAnyway spread on {loose.pop(0).key}")
         elif not bears:
             bears = True
-            given_up.append("avoiding PreferNoSchedule taints")
+            relaxed.append("avoiding PreferNoSchedule taints")
         else:
-            return tuple(rungs)
+            return tuple(levels_of)
 
 
-def on_one_machine(levels: tuple[Level, ...], groups: Set[Group]) -> tuple[Level, ...]:
+def on_one_machine(levels: tuple[RelaxationLevel, ...], groups: Set[Group]) -> tuple[RelaxationLevel, ...]:
     """The same ladder, where being near by some groups means being on the same machine."""
     if groups.isdisjoint(levels[0].hard):
         return levels
@@ -81,10 +81,12 @@ def on_one_machine(levels: tuple[Level, ...], groups: Set[Group]) -> tuple[Level
     return tuple(replace(level, hard=tuple(dict.fromkeys(hard))) for level in levels)
 
 
-def homed(levels: tuple[Level, ...], home: tuple[Term, ...]) -> tuple[Level, ...]:
+def homed(levels: tuple[RelaxationLevel, ...], home: tuple[Term, ...]) -> tuple[RelaxationLevel, ...]:
     """The ladder of pods with volumes that are somewhere already: any wish is given up before the way home is."""
     at_home = (replace(level, terms=_both(level.terms, home)) for level in levels)
-    away = (replace(level, given_up=(_AWAY, *level.given_up), rung=len(levels) + level.rung) for level in levels)
+    away = (
+        replace(level, relaxed=(_AWAY, *level.relaxed), level_index=len(levels) + level.level_index) for level in levels
+    )
     return (*at_home, *away)
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Ints
 from dovetail.planner.problem.pod_classes import PodClass
-from dovetail.planner.problem.relaxation import Level
-from dovetail.planner.problem.topology_counters import Cell
+from dovetail.planner.problem.relaxation import RelaxationLevel
+from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, Group
 
 #: No machine that is there, where there is none.
@@ -27,10 +27,10 @@ _index = attrgetter("index")
 class Size:
     """A request in every form that packing wants it in, and the shared volumes that come with it, see `sharing`."""
 
-    __slots__ = ("request", "shared", "steps")
+    __slots__ = ("amounts", "shared", "steps")
 
     def __init__(self, amounts: tuple[int, ...], shared: int = 0) -> None:
-        self.request: Ints = np.array(amounts, dtype=np.int64)
+        self.amounts: Ints = np.array(amounts, dtype=np.int64)
         self.steps = [(at, amount) for at, amount in enumerate(amounts) if amount]
         self.shared = shared
 
@@ -41,14 +41,14 @@ class Owned:
     `places` are the axes of those over domains, with their keys.
     """
 
-    __slots__ = ("domains", "hosts", "places", "promised_domains", "promised_hosts", "wishes")
+    __slots__ = ("domains", "hosts", "inverse_domains", "inverse_hosts", "places", "preferences")
 
-    def __init__(self, cells: Mapping[Group, Cell], level: Level) -> None:
-        hard = [cells[group] for group in dict.fromkeys(level.hard)]
-        self.wishes = [cells[group] for group in dict.fromkeys(level.soft) if group not in level.hard]
-        self.promised_hosts, self.promised_domains = _apart(hard)
-        self.hosts, self.domains = _apart([*hard, *self.wishes])
-        self.places = {cell.place: cell.group.key for cell in self.domains}
+    def __init__(self, counters: Mapping[Group, TopologyCounter], level: RelaxationLevel) -> None:
+        hard = [counters[group] for group in dict.fromkeys(level.hard)]
+        self.preferences = [counters[group] for group in dict.fromkeys(level.soft) if group not in level.hard]
+        self.inverse_hosts, self.inverse_domains = _apart(hard)
+        self.hosts, self.domains = _apart([*hard, *self.preferences])
+        self.places = {counter.place: counter.group.key for counter in self.domains}
 
 
 class Counting:
@@ -56,19 +56,19 @@ class Counting:
 
     __slots__ = ("domains", "groups", "hosts", "places")
 
-    def __init__(self, cells: Mapping[Group, Cell], groups: Set[Group], unseen: Set[Group]) -> None:
+    def __init__(self, counters: Mapping[Group, TopologyCounter], groups: Set[Group], unseen: Set[Group]) -> None:
         self.groups = groups
-        seen = [cells[group] for group in groups if group not in unseen]
+        seen = [counters[group] for group in groups if group not in unseen]
         self.hosts, self.domains = _apart(sorted(seen, key=_index))
-        self.places = {cell.place: cell.group.key for cell in self.domains}
+        self.places = {counter.place: counter.group.key for counter in self.domains}
 
 
-def _apart(cells: list[Cell]) -> tuple[list[Cell], list[Cell]]:
+def _apart(counters: list[TopologyCounter]) -> tuple[list[TopologyCounter], list[TopologyCounter]]:
     """Cells on the hostname key, and those over domains."""
-    return [cell for cell in cells if cell.host], [cell for cell in cells if not cell.host]
+    return [counter for counter in counters if counter.host], [counter for counter in counters if not counter.host]
 
 
-class Ties:
+class TopologyConstraints:
     """The cells that pods own and those that count them: on the hostname key, and over domains.
 
     Of the cells owned, others must keep to the `promised` ones as well; the rest bind these pods alone, and only while
@@ -78,76 +78,76 @@ class Ties:
     """
 
     __slots__ = (
-        "axes",
-        "companions",
         "domain_members",
         "domain_owned",
         "host_members",
         "host_owned",
+        "inverse_domains",
+        "inverse_hosts",
         "keys",
-        "lonely",
+        "one_per_node",
         "own",
-        "promised_domains",
-        "promised_hosts",
+        "preferences",
         "refused",
         "ruled",
+        "self_affine",
         "settling",
-        "wishes",
+        "topology_keys",
     )
 
     def __init__(self, owned: Owned, counting: Counting) -> None:
         self.host_owned, self.domain_owned = owned.hosts, owned.domains
         self.host_members, self.domain_members = counting.hosts, counting.domains
-        self.promised_hosts, self.promised_domains = owned.promised_hosts, owned.promised_domains
-        self.wishes = owned.wishes
+        self.inverse_hosts, self.inverse_domains = owned.inverse_hosts, owned.inverse_domains
+        self.preferences = owned.preferences
         places = {**owned.places, **counting.places}
-        self.axes, self.keys = list(places), list(places.values())
+        self.topology_keys, self.keys = list(places), list(places.values())
         self.ruled = bool(self.host_owned or self.host_members)
         """Whether any hostname rule has a say about them."""
-        self.companions: list[Cell] = []
-        self.settling: list[Cell] = []
-        self.refused: list[Cell] = []
-        self.lonely = False
+        self.self_affine: list[TopologyCounter] = []
+        self.settling: list[TopologyCounter] = []
+        self.refused: list[TopologyCounter] = []
+        self.one_per_node = False
         """Whether they want a machine each."""
-        mine: list[Cell] = []
-        for cell in owned.hosts:
-            if cell.group in counting.groups:
-                mine.append(cell)
-                if cell.kind == AFFINITY:
-                    self.companions.append(cell)
+        mine: list[TopologyCounter] = []
+        for counter in owned.hosts:
+            if counter.group in counting.groups:
+                mine.append(counter)
+                if counter.kind == AFFINITY:
+                    self.self_affine.append(counter)
                     continue
-                self.lonely = True
-                if cell.kind == ANTI:
-                    self.refused.append(cell)
-        for cell in owned.domains:
-            if cell.group in counting.groups:
-                mine.append(cell)
-                if cell.kind == AFFINITY:
-                    self.settling.append(cell)
+                self.one_per_node = True
+                if counter.kind == ANTI:
+                    self.refused.append(counter)
+        for counter in owned.domains:
+            if counter.group in counting.groups:
+                mine.append(counter)
+                if counter.kind == AFFINITY:
+                    self.settling.append(counter)
         self.own = frozenset(mine)
 
 
-class Stance:
+class NodeFilter:
     """Which machines pods accept: to buy, as columns of the menu and of all, and there; and the keys that pin them."""
 
-    __slots__ = ("columns", "keys", "mask", "nodes")
+    __slots__ = ("keys", "mask", "nodes", "offerings")
 
-    def __init__(self, columns: Bools, mask: int, nodes: Bools, keys: tuple[str, ...]) -> None:
-        self.columns = columns
+    def __init__(self, offerings: Bools, mask: int, nodes: Bools, keys: tuple[str, ...]) -> None:
+        self.offerings = offerings
         self.mask = mask
         self.nodes = nodes
         self.keys = keys
 
 
-class Rung(NamedTuple):
+class LevelConstraints(NamedTuple):
     """A level of the ladder of a kind: the cells that matter on it, and the machines that are accepted there."""
 
-    level: Level
-    ties: Ties
-    stance: Stance
+    level: RelaxationLevel
+    topology: TopologyConstraints
+    node_filter: NodeFilter
 
 
-class Ask(msgspec.Struct, eq=False):
+class PlacementRequest(msgspec.Struct, eq=False):
     """A class on one rung of its ladder: what a pod takes, how it is tied to others, and where it may go.
 
     `shared` are volumes that the first pod of those who use them brings to a machine, beside what each pod takes.
@@ -155,32 +155,32 @@ class Ask(msgspec.Struct, eq=False):
 
     number: int
     cls: PodClass
-    request: Ints
+    amounts: Ints
     steps: list[tuple[int, int]]
-    level: Level
-    ties: Ties
-    stance: Stance
+    level: RelaxationLevel
+    topology: TopologyConstraints
+    node_filter: NodeFilter
     shared: int
 
     @property
-    def columns(self) -> Bools:
-        """The columns of the menu that are accepted."""
-        return self.stance.columns
+    def offerings(self) -> Bools:
+        """The offerings of the frontier that are accepted."""
+        return self.node_filter.offerings
 
     @property
     def mask(self) -> int:
         """The columns of all that are accepted."""
-        return self.stance.mask
+        return self.node_filter.mask
 
     @property
     def nodes(self) -> Bools:
         """The machines that are there and are accepted."""
-        return self.stance.nodes
+        return self.node_filter.nodes
 
     @property
     def keys(self) -> list[str]:
         """The topology keys that matter, beside the hostname."""
-        return self.ties.keys
+        return self.topology.keys
 
     @property
     def dims(self) -> list[int]:

@@ -72,7 +72,9 @@ def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing
         requests=requests[np.array(which, dtype=np.int64)],
         counts=counts,
         sizes=[sizes[at] for at in which],
-        total={name: sum(map(mul, column, pods)) for name, column in zip(dims, zip(*rows, strict=True), strict=False)},
+        total={
+            name: sum(map(mul, amounts, pods)) for name, amounts in zip(dims, zip(*rows, strict=True), strict=False)
+        },
     )
 
 

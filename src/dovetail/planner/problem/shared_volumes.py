@@ -54,7 +54,7 @@ class Sharing(msgspec.Struct, frozen=True):
         return tuple((dim, (mask & mine).bit_count()) for dim, mine in self.by_dim if mask & mine)
 
 
-NOBODY = Sharing()
+NO_PODS = Sharing()
 
 
 def driver_of(name: str) -> str:
@@ -66,4 +66,4 @@ def sharing(uses: Mapping[Volume, int], limited: Iterable[str]) -> Sharing:
     """How shared volumes are counted: `uses` says how many pods use each, `limited` whose attachments run out."""
     drivers = {*limited}
     shared = sorted(volume for volume, count in uses.items() if count > 1 and volume[0] in drivers)
-    return Sharing({volume: 1 << at for at, volume in enumerate(shared)}) if shared else NOBODY
+    return Sharing({volume: 1 << at for at, volume in enumerate(shared)}) if shared else NO_PODS

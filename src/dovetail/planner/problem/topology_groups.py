@@ -63,7 +63,7 @@ def near_group(near: Near, kind: str, namespaces: Mapping[str, Mapping[str, str]
     return Group(kind, near.key, near.selector, chosen)
 
 
-def company_groups(terms: Iterable[Near], namespaces: Mapping[str, Mapping[str, str]]) -> list[Group]:
+def affinity_groups(terms: Iterable[Near], namespaces: Mapping[str, Mapping[str, str]]) -> list[Group]:
     """The groups of a pod's required affinities. The scheduler counts only pods that all of its terms select."""
     found = [near_group(each, AFFINITY, namespaces) for each in terms]
     if len({(group.selector, group.namespaces) for group in found}) < 2:

@@ -42,7 +42,7 @@ def key_of(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
 
 
-class Shelf:
+class PoolOfferings:
     """What a pool sells, found by name."""
 
     def __init__(self, pool: Pool) -> None:
@@ -96,7 +96,7 @@ class World:
     def __init__(self, snapshot: Snapshot, machines: Iterable[Machine], moved: Iterable[Pod] = ()) -> None:
         self.snapshot = snapshot
         self.pools = {pool.name: pool for pool in snapshot.pools}
-        self.shelves = {pool.name: Shelf(pool) for pool in snapshot.pools}
+        self.pools_offerings = {pool.name: PoolOfferings(pool) for pool in snapshot.pools}
         self.cluster = Cluster(storage_for(snapshot, (*snapshot.pending, *moved)))
         self._twins: dict[object, tuple[InstanceType, Node]] = {}
         self._suits: dict[tuple[int, int], bool] = {}
@@ -130,7 +130,7 @@ class World:
 
     def add_machine(self, name: str, machine: Machine, choice: Choice) -> bool:
         pool = self.pools.get(machine.pool)
-        found = self.shelves[machine.pool].find(choice) if pool is not None else None
+        found = self.pools_offerings[machine.pool].find(choice) if pool is not None else None
         if pool is None or found is None:
             return False
         kind, offering = found
@@ -145,7 +145,7 @@ class World:
         key = (machine.pool, id(choice), *machine.labels.items())
         known = self._twins.get(key)
         if known is None:
-            found = self.shelves[machine.pool].find(choice)
+            found = self.pools_offerings[machine.pool].find(choice)
             assert found is not None
             pool = self.pools[machine.pool]
             labels = labels_of(pool, *found, machine.labels, "machine")
@@ -235,10 +235,10 @@ class World:
         keys = set(mentioned(self.snapshot.pending))
         seen: set[object] = set()
         for pool in self.snapshot.pools:
-            shelf = self.shelves[pool.name]
+            pool_offerings = self.pools_offerings[pool.name]
             for kind in pool.types:
                 for offering in kind.offerings:
-                    if not available(self.snapshot, kind, offering) or not shelf.sells(kind, offering):
+                    if not available(self.snapshot, kind, offering) or not pool_offerings.sells(kind, offering):
                         continue
                     labels = labels_of(pool, kind, offering, {}, "")
                     mark = (pool.name, *((label, labels.get(label)) for label in sorted(keys)))

@@ -23,7 +23,7 @@ from dovetail.model.requirements import Requirements
 from dovetail.planner.plan import Choice, Machine, Plan
 from dovetail.planner.snapshot import MinValues, PoolRequirement, Snapshot
 from dovetail.planner.verify.bind_order import stuck
-from dovetail.planner.verify.cluster import ATTACHED, Shelf, World, available, key_of
+from dovetail.planner.verify.cluster import ATTACHED, PoolOfferings, World, available, key_of
 from dovetail.planner.verify.labels import settles
 from dovetail.planner.verify.offerings import Lots
 
@@ -139,7 +139,7 @@ def _cost(plan: Plan, snapshot: Snapshot) -> list[Violation]:
 
 def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     """A machine's offerings exist, can be had, are the pool's to buy, and come cheapest first."""
-    shelves = {pool.name: Shelf(pool) for pool in snapshot.pools}
+    pools_offerings = {pool.name: PoolOfferings(pool) for pool in snapshot.pools}
     good: set[tuple[str, int]] = set()
     lists: set[tuple[str, int]] = set()
     found: list[Violation] = []
@@ -154,23 +154,23 @@ def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
         for choice in machine.offerings:
             if (machine.pool, id(choice)) in good:
                 continue
-            known = shelves[machine.pool].find(choice) if machine.pool in shelves else None
+            known = pools_offerings[machine.pool].find(choice) if machine.pool in pools_offerings else None
             if known is None or known[1].price != choice.price:
                 found.append(Violation("offering", machine.name, f"{_words(choice)} is not for sale"))
-            elif not available(snapshot, *known) or not shelves[machine.pool].sells(*known):
+            elif not available(snapshot, *known) or not pools_offerings[machine.pool].sells(*known):
                 found.append(Violation("offering", machine.name, f"{_words(choice)} cannot be had"))
             else:
                 good.add((machine.pool, id(choice)))
         if not found:
             lists.add((machine.pool, id(machine.offerings)))
-    return found or [each for machine in plan.machines for each in _settled(machine, shelves[machine.pool])]
+    return found or [each for machine in plan.machines for each in _settled(machine, pools_offerings[machine.pool])]
 
 
-def _settled(machine: Machine, shelf: Shelf) -> Iterator[Violation]:
+def _settled(machine: Machine, pool_offerings: PoolOfferings) -> Iterator[Violation]:
     """Labels that a plan settles for a machine are open in each of its offerings."""
     for label, value in machine.labels.items():
-        for known in map(shelf.find, machine.offerings):
-            if known is None or not settles(shelf.pool, *known, label, value):
+        for known in map(pool_offerings.find, machine.offerings):
+            if known is None or not settles(pool_offerings.pool, *known, label, value):
                 yield Violation("label", machine.name, f"{label} cannot be {value}")
                 break
 
@@ -238,7 +238,7 @@ def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
 def _claims(plan: Plan, infos: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
     """What a machine's NodeClaim would say is true: its requests, and requirements that admit every offering."""
     found = []
-    told: dict[tuple[int, int], list[str]] = {}
+    described: dict[tuple[int, int], list[str]] = {}
     for machine in plan.machines:
         kind, twin = world.twin(machine, machine.choice)
         total = world.needs(infos[key] for key in machine.pods)
@@ -249,10 +249,10 @@ def _claims(plan: Plan, infos: dict[str, PodInfo], world: World, lots: Lots) -> 
                 found.append(Violation("requests", machine.name, f"{name} {said}, not {asked}"))
         lot = lots.of(machine)
         mark = (id(lot), id(machine.requirements))
-        if mark not in told:
+        if mark not in described:
             needs = msgspec.convert(machine.requirements, tuple[PoolRequirement, ...])
-            told[mark] = [need.key for need in needs if not lot.admitted(need)]
-        found += [Violation("requirements", machine.name, f"{key} leaves offerings out") for key in told[mark]]
+            described[mark] = [need.key for need in needs if not lot.admitted(need)]
+        found += [Violation("requirements", machine.name, f"{key} leaves offerings out") for key in described[mark]]
     return found
 
 
@@ -285,7 +285,7 @@ def _admitted(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lots) -
         mark = (id(lot), id(machine.requirements))
         if mark not in more:
             asked = Requirements.of_entries(msgspec.convert(machine.requirements, tuple[PoolRequirement, ...]))
-            meeting = world.shelves[machine.pool].meeting(asked, world.snapshot)
+            meeting = world.pools_offerings[machine.pool].meeting(asked, world.snapshot)
             more[mark] = [choice for choice in meeting if choice not in lot.known]
         infos = {id(known[key].shape): known[key] for key in machine.pods} if more[mark] else {}
         need = world.needs(known[key] for key in machine.pods) if more[mark] else Counter[str]()
