@@ -12,7 +12,7 @@ async def afresh(context: Context) -> Snapshot:
     """A snapshot with every pod pending and no machine."""
     unbound = [
         msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-        for pod in context.mirror.pods.store.all()
+        for pod in context.cluster_state.pods.store.all()
     ]
-    snapshot = context.cutter.cut(await context.offers.all(), unbound)
+    snapshot = context.snapshot_builder.cut(await context.offers.all(), unbound)
     return msgspec.structs.replace(snapshot, nodes=())

@@ -260,8 +260,8 @@ def cut() -> None:
 async def _cut() -> None:
     from dovetail.chance import Chance
     from dovetail.clock import Clock
-    from dovetail.cluster.snapshot import Cutter
-    from dovetail.cluster.state import Mirror
+    from dovetail.cluster.snapshot import SnapshotBuilder
+    from dovetail.cluster.state import ClusterState
     from dovetail.kube.client import Kube
     from dovetail.kube.inprocess import InProcess
     from dovetail.kube.transport import Request, Response
@@ -275,7 +275,7 @@ async def _cut() -> None:
     from bench import podstock
 
     clock = Clock(asyncio.get_running_loop())
-    mirror = Mirror(Kube(InProcess(Silent()), clock, chance=Chance(1)), clock)
+    cluster_state = ClusterState(Kube(InProcess(Silent()), clock, chance=Chance(1)), clock)
     before = peak()
     for at in range(5000):
         labels = {burst.ZONE: f"test-zone-{at % 3 + 1}", burst.HOSTNAME: f"node-{at}"}
@@ -286,12 +286,12 @@ async def _cut() -> None:
             "spec": {"providerID": f"cloud:///{at}"},
             "status": {"allocatable": room, "capacity": room},
         }
-        mirror.nodes._put(f"node-{at}", msgspec.convert(made, Node))
+        cluster_state.nodes._put(f"node-{at}", msgspec.convert(made, Node))
     for number in range(100_000):
-        mirror.pods._put(*_served(podstock.served(number), number % 5000, Pod))
-    cutter = Cutter(mirror)
+        cluster_state.pods._put(*_served(podstock.served(number), number % 5000, Pod))
+    snapshot_builder = SnapshotBuilder(cluster_state)
     pool = Pool(name="default", types=burst.fake_types())
-    provision(cutter.cut((pool,), burst.pods(burst.diverse(100, random.Random(1), "p"))))
+    provision(snapshot_builder.cut((pool,), burst.pods(burst.diverse(100, random.Random(1), "p"))))
     gc.collect()
     gc.freeze()
     times, rng = [], random.Random(2)
@@ -299,8 +299,8 @@ async def _cut() -> None:
         for number in rng.sample(range(100_000), 100):
             body = podstock.served(number)
             body["metadata"]["resourceVersion"] = str(2_000_000 + turn)
-            mirror.pods._put(*_served(body, (number + turn + 1) % 5000, Pod))
-        seconds, _, _ = timed(lambda: cutter.cut((pool,), ()))
+            cluster_state.pods._put(*_served(body, (number + turn + 1) % 5000, Pod))
+        seconds, _, _ = timed(lambda: snapshot_builder.cut((pool,), ()))
         times.append(seconds * 1e3)
     times.sort()
     print(

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from dovetail.cluster.nodepool_usage import Holdings
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import Resource
 from dovetail.kube.store import Store
@@ -35,14 +35,14 @@ def _claim(name: str, **capacity: str) -> NodeClaim:
 
 
 def test_machines_are_counted_as_they_come_change_and_go() -> None:
-    mirror = _Watched(_claim("a", cpu="4", memory="8Gi"))
-    found = Holdings(cast(Mirror, mirror))
+    cluster_state = _Watched(_claim("a", cpu="4", memory="8Gi"))
+    found = Holdings(cast(ClusterState, cluster_state))
     assert found.of("default") == {**NOTHING, "nodes": 1, "cpu": 4000, "memory": 8 << 30}
-    mirror.tell(Change("added", "b", None, _claim("b")))
+    cluster_state.tell(Change("added", "b", None, _claim("b")))
     assert found.of("default")["nodes"] == 2, "a machine that is not sold yet counts"
-    mirror.tell(Change("modified", "b", _claim("b"), _claim("b", cpu="4", gpu="1")))
+    cluster_state.tell(Change("modified", "b", _claim("b"), _claim("b", cpu="4", gpu="1")))
     assert found.of("default") == {**NOTHING, "nodes": 2, "cpu": 8000, "memory": 8 << 30, "gpu": 1}
-    mirror.tell(Change("deleted", "b", _claim("b", cpu="96"), None))
+    cluster_state.tell(Change("deleted", "b", _claim("b", cpu="96"), None))
     assert found.of("default") == {**NOTHING, "nodes": 1, "cpu": 4000, "memory": 8 << 30}, "what was counted goes"
-    mirror.tell(Change("deleted", "a", _claim("a"), None))
+    cluster_state.tell(Change("deleted", "a", _claim("a"), None))
     assert found.of("default") == NOTHING == found.of("another")

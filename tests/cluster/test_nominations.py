@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from dovetail.cluster.nominations import Reservations, Target
+from dovetail.cluster.nominations import Nominations, Target
 
 CLAIM, NODE = Target("claim", "c"), Target("node", "n")
 
 
 def test_a_pod_has_one_promise_the_latest() -> None:
-    kept = Reservations()
-    kept.promise("a", CLAIM)
-    kept.promise("a", NODE)
+    kept = Nominations()
+    kept.nominate("a", CLAIM)
+    kept.nominate("a", NODE)
     assert kept.of("a") == NODE
     assert list(kept.on(CLAIM)) == []
     assert list(kept.on(NODE)) == ["a"]
 
 
 def test_a_promise_without_an_end_stands_until_it_is_given_one() -> None:
-    kept = Reservations()
-    kept.promise("a", CLAIM)
-    kept.promise("b", NODE, until=5.0)
+    kept = Nominations()
+    kept.nominate("a", CLAIM)
+    kept.nominate("b", NODE, until=5.0)
     assert kept.expire(1000.0) == (("b", NODE),)
     kept.limit(CLAIM, 2000.0)
     assert kept.expire(1999.0) == ()
@@ -28,9 +28,9 @@ def test_a_promise_without_an_end_stands_until_it_is_given_one() -> None:
 
 
 def test_all_promises_of_a_machine_end_with_it() -> None:
-    kept = Reservations()
+    kept = Nominations()
     for uid in "abc":
-        kept.promise(uid, CLAIM)
+        kept.nominate(uid, CLAIM)
     assert kept.release_all(CLAIM) == ("a", "b", "c")
     assert kept.of("a") is None
     assert kept.release("a") is None

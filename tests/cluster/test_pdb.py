@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cluster.pdb import Guards
+from dovetail.cluster.pdb import PdbIndex
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
 
@@ -22,16 +22,16 @@ def pod(namespace: str = "default", **labels: str) -> Pod:
 
 def test_a_pod_stands_under_the_budgets_of_its_namespace_that_select_it() -> None:
     web = {"matchLabels": {"app": "web"}}
-    guards = Guards([budget("one", web), budget("two", web, "other"), budget("none", None), budget("all", {"x": {}})])
-    assert [each.metadata.name for each in guards.of(pod(app="web"))] == ["one", "all"]
-    assert [each.metadata.name for each in guards.of(pod(app="db"))] == ["all"]
-    assert [each.metadata.name for each in guards.of(pod("other", app="web"))] == ["two"]
-    assert guards.of(pod("elsewhere", app="web")) == ()
+    pdbs = PdbIndex([budget("one", web), budget("two", web, "other"), budget("none", None), budget("all", {"x": {}})])
+    assert [each.metadata.name for each in pdbs.of(pod(app="web"))] == ["one", "all"]
+    assert [each.metadata.name for each in pdbs.of(pod(app="db"))] == ["all"]
+    assert [each.metadata.name for each in pdbs.of(pod("other", app="web"))] == ["two"]
+    assert pdbs.of(pod("elsewhere", app="web")) == ()
 
 
 def test_labels_that_are_shared_across_namespaces_are_not_mixed_up() -> None:
     web = {"matchLabels": {"app": "web"}}
-    guards = Guards([budget("one", web), budget("two", web, "other")])
+    pdbs = PdbIndex([budget("one", web), budget("two", web, "other")])
     here = pod(app="web")
     there = msgspec.structs.replace(here, metadata=msgspec.structs.replace(here.metadata, namespace="other"))
-    assert [guards.of(each)[0].metadata.name for each in (here, there, here)] == ["one", "two", "one"]
+    assert [pdbs.of(each)[0].metadata.name for each in (here, there, here)] == ["one", "two", "one"]

@@ -10,7 +10,7 @@ import msgspec
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cluster.nominations import Target
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response
@@ -27,9 +27,9 @@ class _Silent:
         return Response(status=404)
 
 
-def _mirror() -> Mirror:
+def _cluster_state() -> ClusterState:
     clock = Clock(asyncio.get_running_loop(), EPOCH)
-    return Mirror(Kube(InProcess(_Silent()), clock, chance=Chance(1)), clock)
+    return ClusterState(Kube(InProcess(_Silent()), clock, chance=Chance(1)), clock)
 
 
 def _pod(name: str, node: str = "", version: int = 1, **status: Any) -> Pod:
@@ -54,79 +54,79 @@ def _claim(name: str, version: int = 1, pods: str = "", provider: str = "", **me
     return msgspec.convert({"metadata": meta, "status": {"providerID": provider}}, NodeClaim)
 
 
-def _names(mirror: Mirror) -> dict[str, list[str]]:
-    return {state.name: [pod.metadata.name for pod in state.pods] for state in mirror.states(TYPES)}
+def _names(cluster_state: ClusterState) -> dict[str, list[str]]:
+    return {state.name: [pod.metadata.name for pod in state.pods] for state in cluster_state.states(TYPES)}
 
 
 def _run(story: Any) -> None:
     async def main() -> None:
-        await story(_mirror())
+        await story(_cluster_state())
 
     run_virtual(main())
 
 
 def test_a_machine_is_its_claim_until_its_node_comes() -> None:
-    async def story(mirror: Mirror) -> None:
-        mirror.claims._put("c", _claim("c", provider="cloud:///n"))
-        assert _names(mirror) == {"c": []}
-        mirror.nodes._put("n", _node("n"))
-        assert _names(mirror) == {"n": []}
-        (state,) = mirror.states(TYPES)
+    async def story(cluster_state: ClusterState) -> None:
+        cluster_state.claims._put("c", _claim("c", provider="cloud:///n"))
+        assert _names(cluster_state) == {"c": []}
+        cluster_state.nodes._put("n", _node("n"))
+        assert _names(cluster_state) == {"n": []}
+        (state,) = cluster_state.states(TYPES)
         assert (state.claim, state.pool) == ("c", "default")
-        mirror.nodes._remove("n")
-        assert _names(mirror) == {"c": []}
+        cluster_state.nodes._remove("n")
+        assert _names(cluster_state) == {"c": []}
 
     _run(story)
 
 
 def test_a_claims_pods_hold_their_room_until_they_are_bound_or_gone() -> None:
-    async def story(mirror: Mirror) -> None:
+    async def story(cluster_state: ClusterState) -> None:
         for name in ("a", "b"):
-            mirror.pods._put(f"default/{name}", _pod(name))
-        mirror.claims._put("c", _claim("c", pods="uid-a,uid-b"))
-        assert _names(mirror) == {"c": ["a", "b"]}
-        assert mirror.reservations.of("uid-a") == Target("claim", "c")
-        mirror.pods._remove("default/a")
-        assert _names(mirror) == {"c": ["b"]}
-        mirror.nodes._put("other", _node("other"))
-        mirror.pods._put("default/b", _pod("b", "other", 2))
-        assert _names(mirror) == {"c": [], "other": ["b"]}
-        assert list(mirror.unbound()) == []
+            cluster_state.pods._put(f"default/{name}", _pod(name))
+        cluster_state.claims._put("c", _claim("c", pods="uid-a,uid-b"))
+        assert _names(cluster_state) == {"c": ["a", "b"]}
+        assert cluster_state.reservations.of("uid-a") == Target("claim", "c")
+        cluster_state.pods._remove("default/a")
+        assert _names(cluster_state) == {"c": ["b"]}
+        cluster_state.nodes._put("other", _node("other"))
+        cluster_state.pods._put("default/b", _pod("b", "other", 2))
+        assert _names(cluster_state) == {"c": [], "other": ["b"]}
+        assert list(cluster_state.unbound()) == []
 
     _run(story)
 
 
 def test_a_pod_already_on_its_machine_counts_once_after_a_restart() -> None:
-    async def story(mirror: Mirror) -> None:
-        mirror.nodes._put("n", _node("n"))
-        mirror.pods._put("default/a", _pod("a", "n"))
-        mirror.claims._put("c", _claim("c", pods="uid-a", provider="cloud:///n"))
-        assert _names(mirror) == {"n": ["a"]}
+    async def story(cluster_state: ClusterState) -> None:
+        cluster_state.nodes._put("n", _node("n"))
+        cluster_state.pods._put("default/a", _pod("a", "n"))
+        cluster_state.claims._put("c", _claim("c", pods="uid-a", provider="cloud:///n"))
+        assert _names(cluster_state) == {"n": ["a"]}
 
     _run(story)
 
 
 def test_a_claim_that_goes_sets_its_pods_free() -> None:
-    async def story(mirror: Mirror) -> None:
-        mirror.pods._put("default/a", _pod("a"))
-        mirror.claims._put("c", _claim("c", pods="uid-a"))
-        mirror.claims._put("c", _claim("c", 2, pods="uid-a", deletionTimestamp="2026-01-01T00:00:00Z"))
-        assert mirror.reservations.of("uid-a") is None
-        (state,) = mirror.states(TYPES)
+    async def story(cluster_state: ClusterState) -> None:
+        cluster_state.pods._put("default/a", _pod("a"))
+        cluster_state.claims._put("c", _claim("c", pods="uid-a"))
+        cluster_state.claims._put("c", _claim("c", 2, pods="uid-a", deletionTimestamp="2026-01-01T00:00:00Z"))
+        assert cluster_state.reservations.of("uid-a") is None
+        (state,) = cluster_state.states(TYPES)
         assert state.deleting
 
     _run(story)
 
 
 def test_unchanged_machines_keep_their_identity() -> None:
-    async def story(mirror: Mirror) -> None:
+    async def story(cluster_state: ClusterState) -> None:
         for name in ("n1", "n2"):
-            mirror.nodes._put(name, _node(name))
-        mirror.pods._put("default/a", _pod("a", "n1"))
-        before = {state.name: state for state in mirror.states(TYPES)}
-        mirror.pods._put("default/b", _pod("b", "n2"))
-        mirror.pods._put("default/a", _pod("a", "n1", 2, podIP="10.0.0.1"))
-        after = {state.name: state for state in mirror.states(TYPES)}
+            cluster_state.nodes._put(name, _node(name))
+        cluster_state.pods._put("default/a", _pod("a", "n1"))
+        before = {state.name: state for state in cluster_state.states(TYPES)}
+        cluster_state.pods._put("default/b", _pod("b", "n2"))
+        cluster_state.pods._put("default/a", _pod("a", "n1", 2, podIP="10.0.0.1"))
+        after = {state.name: state for state in cluster_state.states(TYPES)}
         assert after["n1"] is before["n1"]
         assert after["n2"] is not before["n2"]
 
@@ -134,59 +134,59 @@ def test_unchanged_machines_keep_their_identity() -> None:
 
 
 def test_finished_pods_hold_nothing() -> None:
-    async def story(mirror: Mirror) -> None:
-        mirror.nodes._put("n", _node("n"))
-        mirror.pods._put("default/a", _pod("a", "n", phase="Running"))
-        assert _names(mirror) == {"n": ["a"]}
-        mirror.pods._put("default/a", _pod("a", "n", 2, phase="Succeeded"))
-        assert _names(mirror) == {"n": []}
+    async def story(cluster_state: ClusterState) -> None:
+        cluster_state.nodes._put("n", _node("n"))
+        cluster_state.pods._put("default/a", _pod("a", "n", phase="Running"))
+        assert _names(cluster_state) == {"n": ["a"]}
+        cluster_state.pods._put("default/a", _pod("a", "n", 2, phase="Succeeded"))
+        assert _names(cluster_state) == {"n": []}
 
     _run(story)
 
 
 def test_a_claim_of_our_own_is_known_before_the_watch_tells() -> None:
-    async def story(mirror: Mirror) -> None:
+    async def story(cluster_state: ClusterState) -> None:
         heard: list[str] = []
-        mirror.listen(mirror.claims.resource, lambda change: heard.append(change.kind))
-        mirror.assume(_claim("c", 5))
-        mirror.assume(_claim("c", 4))
+        cluster_state.listen(cluster_state.claims.resource, lambda change: heard.append(change.kind))
+        cluster_state.assume(_claim("c", 5))
+        cluster_state.assume(_claim("c", 4))
         assert heard == ["added"]
-        assert _names(mirror) == {"c": []}
+        assert _names(cluster_state) == {"c": []}
 
     _run(story)
 
 
 def test_a_promise_on_a_node_ends_by_itself() -> None:
-    async def story(mirror: Mirror) -> None:
-        mirror.nodes._put("n", _node("n"))
-        mirror.pods._put("default/a", _pod("a"))
-        mirror.promise(_pod("a"), Target("node", "n"), until=20.0)
-        assert _names(mirror) == {"n": ["a"]}
+    async def story(cluster_state: ClusterState) -> None:
+        cluster_state.nodes._put("n", _node("n"))
+        cluster_state.pods._put("default/a", _pod("a"))
+        cluster_state.nominate(_pod("a"), Target("node", "n"), until=20.0)
+        assert _names(cluster_state) == {"n": ["a"]}
         await asyncio.sleep(21)
-        assert _names(mirror) == {"n": []}
+        assert _names(cluster_state) == {"n": []}
 
     _run(story)
 
 
 def test_marked_machines_are_on_their_way_out() -> None:
-    async def story(mirror: Mirror) -> None:
-        mirror.nodes._put("n", _node("n"))
-        mirror.mark(["cloud:///n"])
-        assert [state.deleting for state in mirror.states(TYPES)] == [True]
-        mirror.mark(["cloud:///n"], going=False)
-        assert [state.deleting for state in mirror.states(TYPES)] == [False]
+    async def story(cluster_state: ClusterState) -> None:
+        cluster_state.nodes._put("n", _node("n"))
+        cluster_state.mark(["cloud:///n"])
+        assert [state.deleting for state in cluster_state.states(TYPES)] == [True]
+        cluster_state.mark(["cloud:///n"], going=False)
+        assert [state.deleting for state in cluster_state.states(TYPES)] == [False]
 
     _run(story)
 
 
 def test_listeners_of_a_block_go_with_it() -> None:
-    async def story(mirror: Mirror) -> None:
+    async def story(cluster_state: ClusterState) -> None:
         heard: list[str] = []
-        mirror.listen(mirror.nodes.resource, lambda change: heard.append("stays"))
-        with mirror.listening():
-            mirror.listen(mirror.nodes.resource, lambda change: heard.append("goes"))
-            mirror.nodes._put("n", _node("n"))
-        mirror.nodes._put("n", _node("n", 2, labels={"a": "b"}))
+        cluster_state.listen(cluster_state.nodes.resource, lambda change: heard.append("stays"))
+        with cluster_state.listening():
+            cluster_state.listen(cluster_state.nodes.resource, lambda change: heard.append("goes"))
+            cluster_state.nodes._put("n", _node("n"))
+        cluster_state.nodes._put("n", _node("n", 2, labels={"a": "b"}))
         assert heard == ["stays", "goes", "stays"]
 
     _run(story)
@@ -195,20 +195,20 @@ def test_listeners_of_a_block_go_with_it() -> None:
 def test_what_a_pod_was_promised_lasts_while_its_machine_goes_and_ends_if_that_stays_after_all() -> None:
     """A drain may take hours; whoever comes back then must find the machine that was bought for it."""
 
-    async def story(mirror: Mirror) -> None:
+    async def story(cluster_state: ClusterState) -> None:
         ready = {"type": "Initialized", "status": "True"}
-        mirror.nodes._put("old", _node("old"))
-        mirror.mark(["cloud:///old"])
+        cluster_state.nodes._put("old", _node("old"))
+        cluster_state.mark(["cloud:///old"])
         for name, node in (("bound", "old"), ("waits", "")):
-            mirror.pods._put(f"default/{name}", _pod(name, node))
-        mirror.claims._put("c", _claim("c", pods="uid-bound,uid-waits"))
+            cluster_state.pods._put(f"default/{name}", _pod(name, node))
+        cluster_state.claims._put("c", _claim("c", pods="uid-bound,uid-waits"))
         claim = msgspec.convert({**msgspec.to_builtins(_claim("c", 2)), "status": {"conditions": [ready]}}, NodeClaim)
-        mirror.claims._put("c", claim)
+        cluster_state.claims._put("c", claim)
         await asyncio.sleep(3600)
-        mirror.expire()
-        assert mirror.reservations.of("uid-bound") == Target("claim", "c")
-        assert mirror.reservations.of("uid-waits") is None
-        mirror.mark(["cloud:///old"], going=False)
-        assert mirror.reservations.of("uid-bound") is None
+        cluster_state.expire()
+        assert cluster_state.reservations.of("uid-bound") == Target("claim", "c")
+        assert cluster_state.reservations.of("uid-waits") is None
+        cluster_state.mark(["cloud:///old"], going=False)
+        assert cluster_state.reservations.of("uid-bound") is None
 
     _run(story)

@@ -33,8 +33,8 @@ from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.registry import Registry, ResourceType, Schema, Subresource, builtin
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.checks.autoscaler import Promises
-from dovetail.lab.faults.cloud import Seller
+from dovetail.lab.checks.autoscaler import AutoscalerInvariants
+from dovetail.lab.faults.cloud import FaultyCloud
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
@@ -168,8 +168,8 @@ class World:
         serve_ours(self.server)
         self.kube = Kube(InProcess(self.server), self.clock, chance=self.chance.child("driver"))
         listed = catalog_file.parse(json.dumps(types(*only) if sold is None else sold).encode())
-        self.cloud = Seller(self.clock, self.chance.child("cloud"), listed, market)
-        self.promises = Promises(self.server, self.clock, self.cloud, self._safe)
+        self.cloud = FaultyCloud(self.clock, self.chance.child("cloud"), listed, market)
+        self.promises = AutoscalerInvariants(self.server, self.clock, self.cloud, self._safe)
         self.fleet = Fleet(self.kube, self.cloud, self.clock, self.chance.child("fleet"))
         self.settings = Settings(**{**SETTINGS, **settings})
         self.lines: list[dict[str, Any]] = []

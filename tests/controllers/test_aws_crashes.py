@@ -130,7 +130,7 @@ def _bought_together(aws: Account, die_after: int | None = None) -> list[str]:
         await world.pods(3, cpu="1200m")
         await world.until(world.running, within=900, step=2)
         await asyncio.sleep(PERIOD + 70)
-        await world.cloud.name_machines()
+        await world.cloud.name_instances()
         claims = {claim["metadata"]["name"]: claim for claim in await world.list(kinds.NODECLAIMS)}
         machines = {machine.id: machine for machine in world.account.endpoint.instances()}
         assert len(claims) == len(machines) == len(await world.list(kinds.NODES)) == 3

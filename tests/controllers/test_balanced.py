@@ -36,7 +36,7 @@ def test_a_pool_agrees_to_a_move_that_saves_half_the_share_it_disturbs(tell: Tel
             await world.kube.delete(kinds.PODS, name, "default", grace=0)
         await asyncio.sleep(300)
         assert (await nodes(world) != before) == moved
-        reasons = {each.reason for each in world.autoscaler.ledger.decisions() if each.kind == "keep"}
+        reasons = {each.reason for each in world.autoscaler.decision_history.decisions() if each.kind == "keep"}
         told = {each["reason"] for each in await world.list(kinds.CORE_EVENTS)}
         assert ("NOT_BALANCED" in reasons) != moved
         assert ("ConsolidationApproved" in told) == ("ConsolidationCandidate" in told) == moved

@@ -128,5 +128,5 @@ def test_the_view_is_made_only_for_pods_that_ask_about_others_and_dropped_after_
 
 def _checks(world: Any) -> Any:
     """The check of the process under test: the listener of pods that belongs to one."""
-    listeners = world.autoscaler.mirror._listeners[kinds.PODS.name]
+    listeners = world.autoscaler.cluster_state._listeners[kinds.PODS.name]
     return next(each.__self__ for each in listeners if type(getattr(each, "__self__", None)).__name__ == "BindingCheck")

@@ -13,9 +13,9 @@ import msgspec
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cluster.nominations import Target
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.candidate_cache import Census, Field
+from dovetail.controllers.disruption.candidate_cache import CandidateCache, Field
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response
@@ -47,13 +47,15 @@ class World:
 
     def __init__(self, chance: Chance) -> None:
         self.clock = Clock(asyncio.get_running_loop(), EPOCH)
-        self.mirror = Mirror(Kube(InProcess(_Silent()), self.clock, chance=Chance(1)), self.clock)
+        self.cluster_state = ClusterState(Kube(InProcess(_Silent()), self.clock, chance=Chance(1)), self.clock)
         self.context = cast(
             Context,
-            SimpleNamespace(mirror=self.mirror, clock=self.clock, settings=SimpleNamespace(gate=lambda name: False)),
+            SimpleNamespace(
+                cluster_state=self.cluster_state, clock=self.clock, settings=SimpleNamespace(gate=lambda name: False)
+            ),
         )
         self.chance, self.version, self.pools = chance, 1, _pools(1.0)
-        self.census = Census(self.context)
+        self.candidate_cache = CandidateCache(self.context)
 
     def meta(self, name: str, **more: Any) -> dict[str, Any]:
         self.version += 1
@@ -68,7 +70,7 @@ class World:
             self.pod,
             self.budget,
             self.mark,
-            self.promise,
+            self.nominate,
             self.sell,
         )
         self.chance.choice(kinds)()
@@ -76,7 +78,7 @@ class World:
     def node(self) -> None:
         name = f"n{self.chance.choice(MACHINES)}"
         if self.chance.random() < 0.2:
-            self.mirror.nodes._remove(name)
+            self.cluster_state.nodes._remove(name)
             return
         labels = {NODEPOOL: "default", INSTANCE_TYPE: "m", ZONE: "a", "karpenter.sh/capacity-type": "on-demand"}
         notes = {DO_NOT_DISRUPT: "true"} if self.chance.random() < 0.2 else {}
@@ -84,23 +86,23 @@ class World:
             "metadata": self.meta(name, labels=labels, annotations=notes),
             "spec": {"providerID": f"cloud:///{name}"},
         }
-        self.mirror.nodes._put(name, msgspec.convert(body, Node))
+        self.cluster_state.nodes._put(name, msgspec.convert(body, Node))
 
     def claim(self) -> None:
         number = self.chance.choice(MACHINES)
         if self.chance.random() < 0.2:
-            self.mirror.claims._remove(f"c{number}")
+            self.cluster_state.claims._remove(f"c{number}")
             return
         true = [kind for kind in ("Initialized", "Consolidatable", "Rebooting") if self.chance.random() < 0.7]
         conditions = [{"type": kind, "status": "True", "lastTransitionTime": EPOCH.strftime(STAMP)} for kind in true]
         status = {"providerID": f"cloud:///n{number}", "conditions": conditions}
         body = {"metadata": self.meta(f"c{number}", labels={NODEPOOL: "default"}), "status": status}
-        self.mirror.claims._put(f"c{number}", msgspec.convert(body, NodeClaim))
+        self.cluster_state.claims._put(f"c{number}", msgspec.convert(body, NodeClaim))
 
     def pod(self) -> None:
         name, node = f"p{self.chance.choice(PODS)}", self.chance.choice(("", "n0", "n1", "n2", "n3"))
         if self.chance.random() < 0.2:
-            self.mirror.pods._remove(f"default/{name}")
+            self.cluster_state.pods._remove(f"default/{name}")
             return
         notes = {DO_NOT_DISRUPT: self.chance.choice(("true", "2m"))} if self.chance.random() < 0.3 else {}
         labels = {"app": self.chance.choice(("web", "db"))}
@@ -109,28 +111,28 @@ class World:
             "spec": {"nodeName": node},
             "status": {"startTime": self.clock.now().strftime(STAMP)},
         }
-        self.mirror.pods._put(f"default/{name}", msgspec.convert(body, Pod))
+        self.cluster_state.pods._put(f"default/{name}", msgspec.convert(body, Pod))
 
     def budget(self) -> None:
         app = self.chance.choice(("web", "db"))
         if self.chance.random() < 0.3:
-            self.mirror.budgets._remove(f"default/{app}")
+            self.cluster_state.budgets._remove(f"default/{app}")
             return
         body = {
             "metadata": self.meta(app, namespace="default"),
             "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": app}}},
             "status": {"disruptionsAllowed": self.chance.choice((0, 1, 2))},
         }
-        self.mirror.budgets._put(f"default/{app}", msgspec.convert(body, PodDisruptionBudget))
+        self.cluster_state.budgets._put(f"default/{app}", msgspec.convert(body, PodDisruptionBudget))
 
     def mark(self) -> None:
-        self.mirror.mark([f"cloud:///n{self.chance.choice(MACHINES)}"], going=self.chance.random() < 0.5)
+        self.cluster_state.mark([f"cloud:///n{self.chance.choice(MACHINES)}"], going=self.chance.random() < 0.5)
 
-    def promise(self) -> None:
-        pods, number = list(self.mirror.unbound()), self.chance.choice(MACHINES)
+    def nominate(self) -> None:
+        pods, number = list(self.cluster_state.unbound()), self.chance.choice(MACHINES)
         target = Target("node", f"n{number}") if self.chance.random() < 0.5 else Target("claim", f"c{number}")
         for pod in pods[:1]:
-            self.mirror.promise(pod, target, self.clock.monotonic() + 30.0)
+            self.cluster_state.nominate(pod, target, self.clock.monotonic() + 30.0)
 
     def sell(self) -> None:
         if self.chance.random() < 0.3:
@@ -149,8 +151,8 @@ def test_what_is_remembered_is_what_a_look_at_everything_would_say() -> None:
             world.happens()
             if world.chance.random() < 0.5:
                 await asyncio.sleep(world.chance.choice((1.0, 10.0, 60.0)))
-                field = world.census.field(world.pools)
-                assert _plain(field) == _plain(Census(world.context).field(world.pools))
+                field = world.candidate_cache.field(world.pools)
+                assert _plain(field) == _plain(CandidateCache(world.context).field(world.pools))
                 seen |= {each.code for why in field.blocked.values() for each in why}
                 seen |= {"candidate"} if field.candidates else set()
                 seen |= {"until"} if field.until else set()
@@ -168,9 +170,9 @@ def test_a_machine_nothing_happened_to_is_the_same_object_again() -> None:
         world = World(Chance(3))
         for _ in range(200):
             world.happens()
-        before = {each.node: each for each in world.census.field(world.pools).candidates}
+        before = {each.node: each for each in world.candidate_cache.field(world.pools).candidates}
         await asyncio.sleep(timedelta(hours=1).total_seconds())
-        for each in world.census.field(world.pools).candidates:
+        for each in world.candidate_cache.field(world.pools).candidates:
             assert before.get(each.node, each) is each
 
     run_virtual(story())

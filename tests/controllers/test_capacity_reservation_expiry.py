@@ -44,8 +44,8 @@ def test_a_claim_says_that_its_machine_is_on_demand_even_while_its_node_is_missi
         metadata = {"name": "c", "labels": {KIND: "reserved"}}
         status = {"providerID": "cloud:///i-1", "nodeName": "gone"}
         store.put("c", msgspec.convert({"metadata": metadata, "status": status}, NodeClaim))
-        kube, mirror = _Kube(), SimpleNamespace(claims=SimpleNamespace(store=store))
-        context = SimpleNamespace(kube=kube, mirror=mirror, cloud=_Cloud(), log=structlog.get_logger())
+        kube, cluster_state = _Kube(), SimpleNamespace(claims=SimpleNamespace(store=store))
+        context = SimpleNamespace(kube=kube, cluster_state=cluster_state, cloud=_Cloud(), log=structlog.get_logger())
         await Reserved(cast(Context, context)).look()
         assert kube.labels["c"][KIND] == "on-demand"
 

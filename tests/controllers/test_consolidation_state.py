@@ -14,7 +14,13 @@ import msgspec
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.consolidation import Proposal
-from dovetail.controllers.disruption.consolidation_state import DEARER, SEARCHED_FOR, SETTLED_FOR, Occasions, Refusals
+from dovetail.controllers.disruption.consolidation_state import (
+    DEARER,
+    SEARCHED_FOR,
+    SETTLED_FOR,
+    ConsolidationState,
+    Refusals,
+)
 from dovetail.controllers.disruption.controller import Wish
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, PDBS, PODS, Resource
@@ -44,10 +50,10 @@ class Watched:
         self.told[resource.name](Change(cast(Any, kind), "x", old, new))
 
 
-def occasions() -> tuple[Occasions, Watched]:
-    mirror = Watched()
+def consolidation_state() -> tuple[ConsolidationState, Watched]:
+    cluster_state = Watched()
     clock = Clock(asyncio.get_running_loop(), EPOCH)
-    return Occasions(cast(Context, SimpleNamespace(mirror=mirror, clock=clock))), mirror
+    return ConsolidationState(cast(Context, SimpleNamespace(cluster_state=cluster_state, clock=clock))), cluster_state
 
 
 def pod(node: str = "n", **metadata: Any) -> Pod:
@@ -67,19 +73,19 @@ def budget(allowed: int) -> PodDisruptionBudget:
 
 def test_who_comes_gives_no_occasion_and_who_leaves_does() -> None:
     async def main() -> None:
-        found, mirror = occasions()
-        mirror.change(PODS, None, pod(""))
-        mirror.change(PODS, pod(""), pod("n"))
-        mirror.change(PDBS, budget(3), budget(2))
-        mirror.change(PDBS, budget(2), budget(0))
-        mirror.change(NODECLAIMS, None, claim())
-        mirror.change(NODECLAIMS, claim(quiet=True), claim())
+        found, cluster_state = consolidation_state()
+        cluster_state.change(PODS, None, pod(""))
+        cluster_state.change(PODS, pod(""), pod("n"))
+        cluster_state.change(PDBS, budget(3), budget(2))
+        cluster_state.change(PDBS, budget(2), budget(0))
+        cluster_state.change(NODECLAIMS, None, claim())
+        cluster_state.change(NODECLAIMS, claim(quiet=True), claim())
         assert found.count == 0 and not found.woken.is_set()
-        mirror.change(PODS, pod("n"), pod("n", deletionTimestamp="2026-01-01T00:00:00Z"))
-        mirror.change(PDBS, budget(0), budget(1))
-        mirror.change(PODS, pod(annotations={DO_NOT_DISRUPT: "true"}), pod())
+        cluster_state.change(PODS, pod("n"), pod("n", deletionTimestamp="2026-01-01T00:00:00Z"))
+        cluster_state.change(PDBS, budget(0), budget(1))
+        cluster_state.change(PODS, pod(annotations={DO_NOT_DISRUPT: "true"}), pod())
         assert found.count == 3 and not found.woken.is_set()
-        mirror.change(NODECLAIMS, claim(), claim(quiet=True))
+        cluster_state.change(NODECLAIMS, claim(), claim(quiet=True))
         assert found.count == 4 and found.woken.is_set()
 
     run_virtual(main())
@@ -96,11 +102,11 @@ def test_a_wish_holds_while_all_that_it_was_made_from_is_there() -> None:
 
 def test_a_settled_fleet_is_looked_at_again_in_time() -> None:
     async def main() -> None:
-        found, mirror = occasions()
+        found, cluster_state = consolidation_state()
         assert not found.none
         found.passed(found.count, settled=True, again=math.inf)
         assert found.none and found.left() == SETTLED_FOR
-        mirror.change(NODECLAIMS, None, claim(expires="5m"))
+        cluster_state.change(NODECLAIMS, None, claim(expires="5m"))
         assert 299.0 < found.left() < 301.0
         await asyncio.sleep(found.left() + 0.01)
         assert not found.none
@@ -114,7 +120,7 @@ def test_a_settled_fleet_is_looked_at_again_in_time() -> None:
 
 def test_other_offers_are_an_occasion_and_the_same_are_not() -> None:
     async def main() -> None:
-        found, _ = occasions()
+        found, _ = consolidation_state()
         pools = [Pool(name="a", types=()), Pool(name="b", types=())]
         found.sold(pools)
         before = found.count

@@ -149,7 +149,7 @@ def test_a_fleet_that_lost_all_its_claims_is_left_alone_for_an_hour(tell: Tell) 
         assert {each["code"] for each in world.said("leaving machines without a claim alone")} == {"MANY_ORPHANS"}
         await asyncio.sleep(2 * PERIOD + 60)
         assert not before & {machine.provider_id for machine in world.cloud.standing()}
-        ends = [each for each in world.autoscaler.ledger.about("default") if each.kind == "end"]
+        ends = [each for each in world.autoscaler.decision_history.about("default") if each.kind == "end"]
         assert {each.subject for each in ends if each.reason == "garbage_collected"} == before
         # The lab's own promise gives an orphan ten minutes: here somebody else took the claims away.
         assert all(each.startswith("I4") for each in world.promises.broken)

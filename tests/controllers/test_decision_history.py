@@ -9,20 +9,22 @@ from typing import Any
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.controllers.history.decisions import Bought, Decision, Ledger, Refusal, Store
+from dovetail.controllers.history.decisions import Bought, Decision, DecisionHistory, Refusal, Store
 from dovetail.controllers.history.store import ConfigMaps, File
 from dovetail.kube import resources as kinds
 
 Tell = Callable[..., None]
 
 
-def _decision(ledger: Ledger, **fields: Any) -> Decision:
-    return Decision(id=ledger.new_id(), kind="provision", time=ledger.now(), summary="one machine", **fields)
+def _decision(decision_history: DecisionHistory, **fields: Any) -> Decision:
+    return Decision(
+        id=decision_history.new_id(), kind="provision", time=decision_history.now(), summary="one machine", **fields
+    )
 
 
 async def _outlives(store: Callable[[], Store]) -> None:
     clock = Clock(asyncio.get_running_loop(), EPOCH)
-    first = Ledger(clock, Chance(1), store())
+    first = DecisionHistory(clock, Chance(1), store())
     await first.restore()
     old = _decision(first, pods=("default/a",))
     first.record(old)
@@ -32,14 +34,14 @@ async def _outlives(store: Callable[[], Store]) -> None:
     first.record(young)
     await first.save()
 
-    second = Ledger(clock, Chance(2), store())
+    second = DecisionHistory(clock, Chance(2), store())
     await second.restore()
     assert second.decisions() == (old, young)
     assert second.about("default/a") == (old,)
     await asyncio.sleep(2 * 86400)
     await second.forget()
     assert second.decisions() == (young,)
-    third = Ledger(clock, Chance(3), store())
+    third = DecisionHistory(clock, Chance(3), store())
     await third.restore()
     assert third.decisions() == (young,)
 
@@ -62,21 +64,23 @@ def test_a_day_of_decisions_and_a_giant_one_fit_into_config_maps(tell: Tell) -> 
     async def story(world: Any) -> None:
         await world.close()
         clock = Clock(asyncio.get_running_loop(), EPOCH)
-        ledger = Ledger(clock, Chance(1), ConfigMaps(world.kube, "kube-system"))
+        decision_history = DecisionHistory(clock, Chance(1), ConfigMaps(world.kube, "kube-system"))
         funnel = {"default": {"steps": [{"clause": "c" * 100, "left": 0}] * 20}}
         refusals = tuple(
             Refusal(pods=(f"default/p{n}",), count=1, code="NO_TYPE_FITS", message=f"m{n}", pools=funnel)
             for n in range(600)
         )
-        ledger.record(_decision(ledger, refusals=refusals))
+        decision_history.record(_decision(decision_history, refusals=refusals))
         for n in range(3000):
-            ledger.record(_decision(ledger, pods=tuple(f"default/a-pod-with-a-long-name-{n}-{m}" for m in range(10))))
-        await ledger.save()
+            decision_history.record(
+                _decision(decision_history, pods=tuple(f"default/a-pod-with-a-long-name-{n}-{m}" for m in range(10)))
+            )
+        await decision_history.save()
         maps = (await world.kube.list(kinds.CONFIGMAPS, "kube-system")).items
         assert max(len((each.get("data") or {}).get("decisions", "")) for each in maps) < 2**20
-        again = Ledger(clock, Chance(2), ConfigMaps(world.kube, "kube-system"))
+        again = DecisionHistory(clock, Chance(2), ConfigMaps(world.kube, "kube-system"))
         await again.restore()
-        assert [each.id for each in again.decisions()] == [each.id for each in ledger.decisions()]
+        assert [each.id for each in again.decisions()] == [each.id for each in decision_history.decisions()]
         assert again.about("default/p599")[0].refusals[599].message == "m599"
 
     tell(story)
@@ -86,12 +90,12 @@ def test_a_line_cut_short_by_a_crash_loses_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
 
     async def main() -> None:
-        ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(path))
-        ledger.record(_decision(ledger))
-        ledger.record(_decision(ledger))
-        await ledger.save()
+        decision_history = DecisionHistory(Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(path))
+        decision_history.record(_decision(decision_history))
+        decision_history.record(_decision(decision_history))
+        await decision_history.save()
         path.write_bytes(path.read_bytes()[:-20])
-        again = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(path))
+        again = DecisionHistory(Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(path))
         await again.restore()
         assert len(again.decisions()) == 1
 
@@ -100,16 +104,16 @@ def test_a_line_cut_short_by_a_crash_loses_only_itself(tmp_path: Path) -> None:
 
 def test_a_decision_is_found_by_pod_claim_pool_and_refusal() -> None:
     async def main() -> None:
-        ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1))
+        decision_history = DecisionHistory(Clock(asyncio.get_running_loop(), EPOCH), Chance(1))
         machine = Bought(
             claim="c-1", pool="default", instance_type="m", zone="a", capacity_type="spot", price=0.1, pods=1
         )
-        ledger.record(_decision(ledger, machines=(machine,), pods=("default/a",)))
+        decision_history.record(_decision(decision_history, machines=(machine,), pods=("default/a",)))
         refusal = Refusal(pods=("default/b",), count=1, code="NO_TYPE_FITS", message="too big")
-        ledger.record(_decision(ledger, refusals=(refusal,)))
+        decision_history.record(_decision(decision_history, refusals=(refusal,)))
         for subject in ("c-1", "default", "default/a"):
-            assert ledger.about(subject) == ledger.decisions()[:1]
-        assert ledger.about("default/b") == ledger.decisions()[1:]
+            assert decision_history.about(subject) == decision_history.decisions()[:1]
+        assert decision_history.about("default/b") == decision_history.decisions()[1:]
 
     run_virtual(main())
 
@@ -128,13 +132,13 @@ def test_what_was_decided_is_in_the_cluster_after_a_while(tell: Tell) -> None:
 
 def test_a_machine_that_stays_for_the_same_reason_is_told_once_in_a_while() -> None:
     async def main() -> None:
-        ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1))
+        decision_history = DecisionHistory(Clock(asyncio.get_running_loop(), EPOCH), Chance(1))
 
         def keep(node: str, reason: str = "NOT_CHEAPER") -> None:
-            ledger.record(
+            decision_history.record(
                 Decision(
-                    id=ledger.new_id(),
-                    time=ledger.now(),
+                    id=decision_history.new_id(),
+                    time=decision_history.now(),
                     kind="keep",
                     subject=node,
                     reason=reason,
@@ -147,10 +151,10 @@ def test_a_machine_that_stays_for_the_same_reason_is_told_once_in_a_while() -> N
             keep("a")
             keep("b")
             await asyncio.sleep(900)
-        assert len(ledger.decisions()) == 2 * 4, "once in six hours each"
+        assert len(decision_history.decisions()) == 2 * 4, "once in six hours each"
         keep("a", "NEAR_BEST")
         keep("a", "NOT_CHEAPER")
-        assert [each.reason for each in ledger.about("a")[-2:]] == ["NEAR_BEST", "NOT_CHEAPER"]
+        assert [each.reason for each in decision_history.about("a")[-2:]] == ["NEAR_BEST", "NOT_CHEAPER"]
 
     run_virtual(main())
 
@@ -174,10 +178,12 @@ def test_a_decision_can_be_read_a_moment_after_it_was_made(tell: Tell) -> None:
 
 def test_two_who_save_at_once_write_everything_once(tmp_path: Path) -> None:
     async def main() -> None:
-        ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(tmp_path / "history.jsonl"))
-        made = _decision(ledger)
-        ledger.record(made)
-        await asyncio.gather(ledger.save(), ledger.save())
+        decision_history = DecisionHistory(
+            Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(tmp_path / "history.jsonl")
+        )
+        made = _decision(decision_history)
+        decision_history.record(made)
+        await asyncio.gather(decision_history.save(), decision_history.save())
         assert await File(tmp_path / "history.jsonl").load() == [made]
 
     run_virtual(main())

@@ -29,8 +29,8 @@ def _looked_at(old: NodePool | None, new: NodePool | None) -> bool:
         return []
 
     heard: dict[Resource, Any] = {}
-    mirror = SimpleNamespace(listen=heard.__setitem__, claims_of=claims_of)
-    context = cast(Context, SimpleNamespace(mirror=mirror, log=None, chance=Chance(1)))
+    cluster_state = SimpleNamespace(listen=heard.__setitem__, claims_of=claims_of)
+    context = cast(Context, SimpleNamespace(cluster_state=cluster_state, log=None, chance=Chance(1)))
     Marks(context)
     heard[NODEPOOLS](Change("modified", "default", old, new))
     return asked == ["default"]

@@ -47,7 +47,7 @@ async def _drifting(world: Any, **pool: Any) -> str:
 
 
 def _told(world: Any) -> list[str]:
-    return [each.summary for each in world.autoscaler.ledger.decisions() if each.kind == "undo"]
+    return [each.summary for each in world.autoscaler.decision_history.decisions() if each.kind == "undo"]
 
 
 def test_a_machine_stays_whose_pool_is_put_back_as_it_was(tell: Tell) -> None:
@@ -122,7 +122,7 @@ def test_a_new_process_goes_on_with_a_drift_that_the_cloud_still_tells_of(tell: 
 def _command(world: Any, reason: Reason) -> Command:
     """A command about all machines as they are now."""
     context = world.autoscaler.context
-    there = [(context.mirror.node_for(each), each) for each in context.mirror.claims.store.all()]
+    there = [(context.cluster_state.node_for(each), each) for each in context.cluster_state.claims.store.all()]
     chosen = tuple(candidate(context, node, claim, {}) for node, claim in there)
     return Command(id="d-1", reason=reason, candidates=chosen)
 
@@ -139,7 +139,7 @@ def test_what_is_said_against_machines_that_were_chosen_a_moment_ago(tell: Tell)
         )
         assert not validation.before(context, empty).candidates
 
-        pod = context.mirror.pods_on(first)[0]
+        pod = context.cluster_state.pods_on(first)[0]
         await world.kube.delete(kinds.PODS, pod.metadata.name, "default", grace=0)
         await asyncio.sleep(1)
         assert [each.node for each in validation.before(context, empty).candidates] == [first], "the other stays"
@@ -152,7 +152,7 @@ def test_what_is_said_against_machines_that_were_chosen_a_moment_ago(tell: Tell)
         assert validation.under_way(context, underused).candidates, "nobody is planned for once the machine is closed"
         assert not validation.under_way(context, empty).candidates
 
-        context.mirror.promise(pod, Target("node", second))
+        context.cluster_state.nominate(pod, Target("node", second))
         assert f"{second}: node is nominated for a pending pod" in validation.closed(context, underused).why
         await world.kube.patch(kinds.NODEPOOLS, "default", {"spec": {"disruption": {"consolidateAfter": "Never"}}})
         await asyncio.sleep(1)

@@ -94,7 +94,7 @@ def test_drift_stops_for_a_nodepool_whose_new_nodes_drift_from_it_until_it_chang
         assert line["code"] == "DRIFT_REPEATS"
         events = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "DriftStopped"]
         assert {each["involvedObject"]["name"] for each in events} == {"default"}
-        (decision,) = [each for each in scaler.ledger.decisions() if each.kind == "drift-stop"]
+        (decision,) = [each for each in scaler.decision_history.decisions() if each.kind == "drift-stop"]
         assert decision.reason == "DRIFT_REPEATS" and decision.subject == "default"
         body = {"spec": {"template": {"spec": {"requirements": [term("tier", "In", "gold")]}}}}
         await world.kube.patch(kinds.NODEPOOLS, "default", body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from dovetail.clock import run_virtual
-from dovetail.controllers.events import DEDUPE, Notices
+from dovetail.controllers.events import DEDUPE, EventPublisher
 from dovetail.kube.events import EventRecorder
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.nodes import Node
@@ -15,15 +15,15 @@ from tests.kube.scripted import Script
 def test_a_notice_is_said_again_after_a_while_and_forgotten_by_then() -> None:
     async def main() -> None:
         kube = Script().kube()
-        notices = Notices(EventRecorder(kube, "dovetail"), kube.clock)
+        event_publisher = EventPublisher(EventRecorder(kube, "dovetail"), kube.clock)
 
         def say(name: str) -> bool:
-            return notices.publish(Node(metadata=ObjectMeta(name=name)), "Normal", "Disrupted", "it goes")
+            return event_publisher.publish(Node(metadata=ObjectMeta(name=name)), "Normal", "Disrupted", "it goes")
 
         assert [say("first"), say("first"), say("second")] == [True, False, True]
         await asyncio.sleep(DEDUPE + 1.0)
         assert say("third")
-        assert [about.name for about, _, _ in notices._said] == ["third"]
+        assert [about.name for about, _, _ in event_publisher._said] == ["third"]
         assert say("first")
 
     run_virtual(main())

@@ -32,7 +32,9 @@ SPREAD = [
 def ask(world: Any, kind: str, name: str) -> explain.Answer:
     scaler = world.autoscaler
     question = getattr(explain, kind)
-    answer: explain.Answer = question(scaler.mirror, scaler.ledger.decisions(), name, world.clock.now())
+    answer: explain.Answer = question(
+        scaler.cluster_state, scaler.decision_history.decisions(), name, world.clock.now()
+    )
     return answer
 
 
@@ -128,9 +130,11 @@ def test_safe_mode_is_the_reason_for_every_machine_while_it_stands(tell: Tell) -
         await world.pool(disruption={"consolidateAfter": "Never"})
         await world.served(1)
         await asyncio.sleep(10)
-        now = world.autoscaler.ledger.now()
+        now = world.autoscaler.decision_history.now()
         for reason, text in (("stale-view", "Voluntary disruption has stopped: stale-view: old"), ("", "goes on")):
-            world.autoscaler.ledger.record(Decision(id="d-1", kind="safe-mode", time=now, summary=text, reason=reason))
+            world.autoscaler.decision_history.record(
+                Decision(id="d-1", kind="safe-mode", time=now, summary=text, reason=reason)
+            )
             node = ask(world, "node", (await world.bound())["p0"])
             pool = ask(world, "nodepool", "default")
             assert ("safe mode" in node.line) == bool(reason)
@@ -233,7 +237,7 @@ def test_an_ill_machine_tells_when_it_will_be_repaired_and_what_that_waits_for(t
         await asyncio.sleep(policy.toleration_seconds)
         waits = "waits: its pool's budget for Unhealthy allows no more"
         assert ask(world, "node", node).line == f"is ill: {prognosis}, {waits}"
-        assert [each.kind for each in world.autoscaler.ledger.about(node)].count("ill") == 2
+        assert [each.kind for each in world.autoscaler.decision_history.about(node)].count("ill") == 2
         await world.kube.patch(kinds.NODES, node, well, subresource="status", kind="strategic")
         await asyncio.sleep(15)
         assert ask(world, "node", node).line.startswith("stays: consolidation is off")

@@ -86,9 +86,11 @@ def test_that_no_budget_was_left_is_told_only_while_none_is(tell: Tell) -> None:
         await world.pool(disruption=QUICK)
         await world.served(1)
         await asyncio.sleep(90)
-        node, ledger = (await world.bound())["p0"], world.autoscaler.ledger
-        ledger.record(
-            Decision(id="d-1", kind="keep", time=ledger.now(), summary="no budget", reason="BUDGET", subject=node)
+        node, decision_history = (await world.bound())["p0"], world.autoscaler.decision_history
+        decision_history.record(
+            Decision(
+                id="d-1", kind="keep", time=decision_history.now(), summary="no budget", reason="BUDGET", subject=node
+            )
         )
         assert "BUDGET" not in ask(world, "node", node).line
 
@@ -99,7 +101,7 @@ def test_a_running_pod_tells_why_its_machine_was_bought_and_what_was_cheaper(tel
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(1, cpu="2500m")
-        (decision,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "provision"]
+        (decision,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "provision"]
         answer = ask(world, "pod", "default/p0")
         assert any(decision.id in line for line in answer.details) and answer.facts["decisions"] == [decision.id]
         assert answer.deep and all(line.startswith("cheaper, but ") for line in answer.deep)
@@ -114,8 +116,10 @@ def test_a_pod_is_not_told_what_an_earlier_one_of_its_name_was_refused_for(tell:
         await world.pool()
         world.start()
         old = Refusal(pods=("default/p0",), count=1, code="NO_NODEPOOL", message="there was none")
-        ledger = world.autoscaler.ledger
-        ledger.record(Decision(id="d-1", kind="refuse", time=ledger.now(), summary="1 pod", refusals=(old,)))
+        decision_history = world.autoscaler.decision_history
+        decision_history.record(
+            Decision(id="d-1", kind="refuse", time=decision_history.now(), summary="1 pod", refusals=(old,))
+        )
         await asyncio.sleep(5)
         await world.pods(1)
         await asyncio.sleep(0.2)

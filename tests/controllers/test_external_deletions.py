@@ -12,7 +12,7 @@ from tests.controllers.test_termination_and_disruption import Tell, gone, nodes,
 
 
 def _ends(world: Any) -> list[Any]:
-    return [each for each in world.autoscaler.ledger.decisions() if each.kind == "end"]
+    return [each for each in world.autoscaler.decision_history.decisions() if each.kind == "end"]
 
 
 def test_a_nodeclaim_that_a_person_deletes_is_told_of_with_its_price_and_its_node(tell: Tell) -> None:
@@ -25,10 +25,10 @@ def test_a_nodeclaim_that_a_person_deletes_is_told_of_with_its_price_and_its_nod
         assert end.reason == "nodeclaim_deleted" and end.removed == (name,) and end.before > end.cost == 0.0
         assert end.summary.endswith("goes: its NodeClaim was deleted by somebody else")
         autoscaler, now = world.autoscaler, world.clock.now()
-        answer = explain.node(autoscaler.mirror, autoscaler.ledger.decisions(), name, now)
+        answer = explain.node(autoscaler.cluster_state, autoscaler.decision_history.decisions(), name, now)
         assert answer.details[0] == f"goes since {end.time}: {end.summary} (decision {end.id})"
         await world.until(lambda: gone(world), within=200)
-        line = explain.node(autoscaler.mirror, autoscaler.ledger.decisions(), name, now).line
+        line = explain.node(autoscaler.cluster_state, autoscaler.decision_history.decisions(), name, now).line
         assert line.endswith(end.summary)
         assert [each["decision"] for each in world.said("nodeclaim deleted by somebody else")] == [end.id]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.cloud.provider import CloudError, InsufficientCapacity, MachineNotFound, Remedy
+from dovetail.cloud.provider import CloudError, InstanceNotFound, InsufficientCapacity, Remedy
 from dovetail.controllers.nodeclaim.binding import fitting
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Conflict, Disconnected, NotFound
@@ -168,7 +168,7 @@ class FaultyCloud:
         if operation == "launch":
             raise InsufficientCapacity("no instance in the answer")
         if operation == "get":
-            raise MachineNotFound(parts[0])
+            raise InstanceNotFound(parts[0])
         return () if operation in ("instance_types", "machines", "ailing") else None
 
     def _messages(self, inner: Any) -> Any:

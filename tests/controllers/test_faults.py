@@ -116,7 +116,7 @@ def test_a_pod_that_fits_nowhere_gets_a_reason_and_does_not_hold_up_the_others(t
         failed = [e for e in await world.list(kinds.CORE_EVENTS) if e["reason"] == "FailedScheduling"]
         assert {e["involvedObject"]["name"] for e in failed} == {"huge0"}
         assert world.said("could not schedule pod")[0]["code"]
-        refused = [each for each in world.autoscaler.ledger.decisions() if each.kind == "refuse"]
+        refused = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "refuse"]
         assert refused[0].refusals[0].pods == ("default/huge0",)
 
     tell(story)
@@ -192,7 +192,7 @@ def test_a_pod_that_breaks_the_planner_costs_nobody_else_a_machine(tell: Tell, m
 
 def _why(world: Any, pod: str) -> str:
     autoscaler = world.autoscaler
-    return explain.pod(autoscaler.mirror, autoscaler.ledger.decisions(), pod, world.clock.now()).line
+    return explain.pod(autoscaler.cluster_state, autoscaler.decision_history.decisions(), pod, world.clock.now()).line
 
 
 def test_pods_that_are_not_even_planned_for_find_why_in_the_history_and_only_once(tell: Tell) -> None:
@@ -205,7 +205,7 @@ def test_pods_that_are_not_even_planned_for_find_why_in_the_history_and_only_onc
         assert _why(world, "default/p1") == "pending: no nodepools found (NO_NODEPOOL)"
         missing = "volume 'data': persistentvolumeclaim \"lost\" not found"
         assert _why(world, "default/heavy0") == f"pending: {missing} (VOLUME_MISSING)"
-        told = [each.summary for each in world.autoscaler.ledger.decisions() if each.kind == "refuse"]
+        told = [each.summary for each in world.autoscaler.decision_history.decisions() if each.kind == "refuse"]
         assert sorted(told) == [f"1 pod(s) have no place: {missing}", "2 pod(s) have no place: no nodepools found"]
 
     tell(story)
@@ -251,7 +251,7 @@ def test_machines_that_the_server_will_not_have_are_not_told_of_as_bought(tell: 
         line = _why(world, "default/p0")
         assert line.startswith("pending: its NodeClaim could not be written: ")
         assert "/nodeclaims is forbidden" in line and line.endswith("(NOT_WRITTEN)")
-        assert {each.kind for each in world.autoscaler.ledger.decisions()} == {"refuse"}
+        assert {each.kind for each in world.autoscaler.decision_history.decisions()} == {"refuse"}
         assert len(world.said("creating nodeclaim")) < 6, "it is tried ever less often"
         rights.refused = False
         await world.until(world.all_bound, within=90)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.cloud.provider import Machine, MachineNotFound
+from dovetail.cloud.provider import Instance, InstanceNotFound
 from dovetail.controllers.nodeclaim.garbage_collection import LISTED_AFTER_S, PERIOD
 from dovetail.controllers.safemode import Cause
 from dovetail.kube import resources as kinds
@@ -137,8 +137,8 @@ def test_a_claim_that_only_the_list_left_out_is_not_missing(tell: Tell) -> None:
         await asyncio.sleep(HOUR_S)
         assert not world.autoscaler.safety.safe_mode
         assert await _names(world, kinds.NODECLAIMS) == claims
-        machine: Machine = world.cloud.standing()[0]
-        with pytest.raises(MachineNotFound) as nothing:
+        machine: Instance = world.cloud.standing()[0]
+        with pytest.raises(InstanceNotFound) as nothing:
             await world.cloud.get("simulated:///a/i-never")
         assert nothing.value.why == "" and (await world.cloud.get(machine.provider_id)) == machine
 

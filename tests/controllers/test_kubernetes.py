@@ -121,7 +121,7 @@ def test_a_deployment_gets_the_planned_machines_and_runs_on_them() -> None:
             log = logs.logger(clock, write=lambda line: lines.append(json.loads(line)))
             autoscaler = Autoscaler(kube, cloud, clock, chance, settings, log=log)
             fleet = Fleet(kube, cloud, clock, chance.child("fleet"))
-            autoscaler.mirror.listen(kinds.PODS, lambda change: fleet.pod_changed(change.old, change.new))
+            autoscaler.cluster_state.listen(kinds.PODS, lambda change: fleet.pod_changed(change.old, change.new))
             running = [asyncio.ensure_future(autoscaler.run()), asyncio.ensure_future(fleet.run())]
             try:
                 await _story(kube, cloud, lines)

@@ -16,7 +16,7 @@ from dovetail.controllers.settings import Settings
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.faults.cloud import Seller
+from dovetail.lab.faults.cloud import FaultyCloud
 
 
 def test_a_cluster_without_our_definitions_is_told_how_to_get_them() -> None:
@@ -26,7 +26,7 @@ def test_a_cluster_without_our_definitions_is_told_how_to_get_them() -> None:
         lines: list[dict[str, Any]] = []
         log = logs.logger(clock, write=lambda line: lines.append(json.loads(line)))
         settings = Settings(metrics_port=0, health_probe_port=0, disable_leader_election=True)
-        cloud = Seller(clock, chance, (), Market())
+        cloud = FaultyCloud(clock, chance, (), Market())
         scaler = Autoscaler(Kube(InProcess(server), clock), cloud, clock, chance, settings, log=log)
         running = asyncio.ensure_future(scaler.run())
         await asyncio.sleep(15)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.cluster.pdb import Guards
+from dovetail.cluster.pdb import PdbIndex
 from dovetail.controllers.provisioning.provisionable_pods import provisionable, queued, reschedulable
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
@@ -56,14 +56,14 @@ def _budget(**spec: Any) -> PodDisruptionBudget:
 
 
 def test_pods_of_a_leaving_machine_that_come_back_need_room() -> None:
-    assert reschedulable(_pod(), Guards([_budget(maxUnavailable=1)]))
+    assert reschedulable(_pod(), PdbIndex([_budget(maxUnavailable=1)]))
     ordered = [{"kind": "StatefulSet", "uid": "u"}]
-    assert reschedulable(_pod(deletionTimestamp="2026-01-01T00:00:00Z", ownerReferences=ordered), Guards([]))
+    assert reschedulable(_pod(deletionTimestamp="2026-01-01T00:00:00Z", ownerReferences=ordered), PdbIndex([]))
 
 
 def test_pods_that_cannot_be_moved_do_not() -> None:
-    assert not reschedulable(_pod(), Guards([_budget(maxUnavailable=0)]))
-    assert not reschedulable(_pod(), Guards([_budget(minAvailable="100%")]))
-    assert not reschedulable(_pod(), Guards([_budget(maxUnavailable=1), _budget(maxUnavailable=2)]))
-    assert not reschedulable(_pod(annotations={"karpenter.sh/do-not-disrupt": "true"}), Guards([]))
-    assert not reschedulable(_pod(deletionTimestamp="2026-01-01T00:00:00Z"), Guards([]))
+    assert not reschedulable(_pod(), PdbIndex([_budget(maxUnavailable=0)]))
+    assert not reschedulable(_pod(), PdbIndex([_budget(minAvailable="100%")]))
+    assert not reschedulable(_pod(), PdbIndex([_budget(maxUnavailable=1), _budget(maxUnavailable=2)]))
+    assert not reschedulable(_pod(annotations={"karpenter.sh/do-not-disrupt": "true"}), PdbIndex([]))
+    assert not reschedulable(_pod(deletionTimestamp="2026-01-01T00:00:00Z"), PdbIndex([]))

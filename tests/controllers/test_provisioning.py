@@ -71,7 +71,7 @@ def test_the_log_has_the_lines_people_grep_for(tell: Tell) -> None:
         assert nominated[0]["message"].startswith("Pod should schedule on: nodeclaim/default-")
         assert nominated[0]["metadata"]["annotations"]["dovetail.sh/decision"] == decision
         assert f'decision="{decision}"' in world.autoscaler.metrics.text().decode()
-        assert any(each.id == decision for each in world.autoscaler.ledger.decisions())
+        assert any(each.id == decision for each in world.autoscaler.decision_history.decisions())
 
     tell(story)
 

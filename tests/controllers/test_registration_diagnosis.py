@@ -37,7 +37,7 @@ def test_one_nodeclaim_that_cannot_be_checked_keeps_no_other_from_its_check() ->
         clock=SimpleNamespace(now=lambda: NOW),
         cloud=cloud,
         log=SimpleNamespace(error=lambda message, **fields: lines.append(fields)),
-        mirror=SimpleNamespace(claims=SimpleNamespace(store=SimpleNamespace(by=lambda *_: claims))),
+        cluster_state=SimpleNamespace(claims=SimpleNamespace(store=SimpleNamespace(by=lambda *_: claims))),
     )
     run_virtual(Joining(context).look())
     assert cloud.asked == ["aws:///a/i-1", "aws:///a/i-2"]

@@ -11,7 +11,7 @@ from typing import Any
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.simulated.config import Market
 from dovetail.cluster.nominations import Target
-from dovetail.cluster.replacement_nominations import Coming, Place
+from dovetail.cluster.replacement_nominations import Place, ReplacementNominations
 from dovetail.controllers.disruption import removal_sets
 from dovetail.controllers.disruption.removal_sets import Room
 from dovetail.controllers.disruption.types import Candidate
@@ -43,13 +43,13 @@ POOL = {
 
 
 def test_a_successor_takes_a_place_of_its_own_workload_once_and_in_time() -> None:
-    coming, (first, second) = Coming(), (Target("node", "n1"), Target("claim", "n2"))
-    coming.expect("web", Place(first, "old-1", until=10.0))
-    coming.expect("web", Place(second, "old-2", until=30.0))
-    coming.expect("web", Place(second, "old-2", until=40.0))
-    assert coming.take("other", 0.0) is None and coming.awaited([first], 0.0)
-    assert coming.take("web", 20.0) == Place(second, "old-2", 30.0)
-    assert coming.take("web", 20.0) is None and not coming.awaited([second], 20.0)
+    replacement_nominations, (first, second) = ReplacementNominations(), (Target("node", "n1"), Target("claim", "n2"))
+    replacement_nominations.expect("web", Place(first, "old-1", until=10.0))
+    replacement_nominations.expect("web", Place(second, "old-2", until=30.0))
+    replacement_nominations.expect("web", Place(second, "old-2", until=40.0))
+    assert replacement_nominations.take("other", 0.0) is None and replacement_nominations.awaited([first], 0.0)
+    assert replacement_nominations.take("web", 20.0) == Place(second, "old-2", 30.0)
+    assert replacement_nominations.take("web", 20.0) is None and not replacement_nominations.awaited([second], 20.0)
 
 
 def machine(name: str, cpu: int, memory: int, price: float, *pods: tuple[str, str]) -> tuple[Candidate, NodeState]:

@@ -57,10 +57,12 @@ def test_what_follows_a_protected_pod_is_there_shortly_before_the_pod_is_made_to
         await world.until(cut, within=200)
         await world.pods(1, prefix="successor")
         await asyncio.sleep(5)
-        (successor,) = [pod for pod in world.autoscaler.mirror.pods.store.all() if pod.metadata.name == "successor0"]
+        (successor,) = [
+            pod for pod in world.autoscaler.cluster_state.pods.store.all() if pod.metadata.name == "successor0"
+        ]
         (new,) = set(await nodes(world)) - {old}
-        promised = world.autoscaler.mirror.reservations.of(successor.metadata.uid)
-        assert promised == Target("node", new) and world.cloud.sold == 2
+        nominated_pods = world.autoscaler.cluster_state.reservations.of(successor.metadata.uid)
+        assert nominated_pods == Target("node", new) and world.cloud.sold == 2
 
     tell(story, market=SLOW)
 

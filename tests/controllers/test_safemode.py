@@ -115,7 +115,7 @@ def test_safe_mode_is_told_on_the_pools_in_the_ledger_and_to_who_asks_for_health
             "Voluntary disruption has stopped: broken-invariant: a plan broke a rule",
             "Voluntary disruption goes on",
         ]
-        told = [(each.kind, each.reason) for each in scaler.ledger.decisions() if each.kind == "safe-mode"]
+        told = [(each.kind, each.reason) for each in scaler.decision_history.decisions() if each.kind == "safe-mode"]
         assert told == [("safe-mode", "broken-invariant"), ("safe-mode", "")]
 
     tell(story)
@@ -127,7 +127,7 @@ def test_being_refused_by_the_cluster_stops_disruption_until_it_listens_again(te
         await asyncio.sleep(10)
         scaler, refusal = world.autoscaler, Forbidden(403, "Forbidden", "pods is forbidden")
         refusal.request = "GET /api/v1/pods"  # as the client notes it
-        scaler.mirror.pods.failure = refusal
+        scaler.cluster_state.pods.failure = refusal
         await asyncio.sleep(6)
         assert "pods is forbidden" in scaler.safety.causes()[Cause.NOT_AUTHORISED]
         assert scaler.problems() == ["not-authorised: GET /api/v1/pods: 403 Forbidden: pods is forbidden"]

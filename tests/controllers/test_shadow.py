@@ -83,7 +83,7 @@ class ShadowRun:
         self._task = asyncio.ensure_future(self.autoscaler.run())
 
     async def stop(self) -> list[Decision]:
-        await self.autoscaler.ledger.save()
+        await self.autoscaler.decision_history.save()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         return store.lines(self.file.read_bytes()) if self.file.exists() else []

@@ -21,7 +21,7 @@ async def _question(world: Any) -> Snapshot:
     """What would be asked now, with nobody there to act on it."""
     context = world.autoscaler.context
     await asyncio.sleep(0.5)
-    snapshot: Snapshot = context.cutter.cut(await context.offers.all(), context.mirror.unbound())
+    snapshot: Snapshot = context.snapshot_builder.cut(await context.offers.all(), context.cluster_state.unbound())
     return snapshot
 
 

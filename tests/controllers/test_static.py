@@ -51,7 +51,7 @@ def test_machines_of_a_static_pool_have_a_decision_and_a_price_like_all_others(t
         await world.pool(replicas=2, disruption={"budgets": [{"nodes": "0"}]})
         world.start()
         await _standing(world, 2)
-        (decision,) = world.autoscaler.ledger.about("default")
+        (decision,) = world.autoscaler.decision_history.about("default")
         assert decision.summary == "2 machine(s) for nodepool default, which wants 2"
         for claim in await world.list(kinds.NODECLAIMS):
             notes = claim["metadata"]["annotations"]
@@ -92,7 +92,7 @@ def test_drift_of_a_static_pool_is_one_for_one_whatever_its_machines_carry(tell:
         assert len(await _names(world)) == 3
         assert world.cloud.sold == 6, "one was bought for each, and none for nothing"
         assert not world.said("failed terminating nodes while executing a disruption command")
-        for told in (each for each in world.autoscaler.ledger.decisions() if each.kind == "disrupt"):
+        for told in (each for each in world.autoscaler.decision_history.decisions() if each.kind == "disrupt"):
             (bought,) = told.machines
             assert told.before == told.cost == bought.price == 0.1
             assert bought.instance_type == "m.large" and bought.claim in await _names(world)
@@ -112,7 +112,7 @@ def test_what_a_static_machine_will_cost_that_nobody_can_price_is_unknown_and_no
             return not await _names(world) & old
 
         await world.until(replaced, within=300)
-        (told,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "disrupt"]
+        (told,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "disrupt"]
         assert told.cost is None and told.machines[0].price is None
 
     unpriced = types("m.large")

@@ -94,7 +94,7 @@ def test_a_listener_that_raises_keeps_no_change_from_the_others(tell: Tell) -> N
         def broken(change: Any) -> None:
             raise KeyError("a listener that fails")
 
-        world.autoscaler.mirror.listen(kinds.PODS, broken)
+        world.autoscaler.cluster_state.listen(kinds.PODS, broken)
         await world.pods(1)
         await world.until(world.all_bound)
         assert world.said("controller failed")[0]["controller"] == "listener"

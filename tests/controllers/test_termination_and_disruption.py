@@ -252,7 +252,7 @@ def test_that_a_machine_stays_is_told_with_the_id_of_the_decision(tell: Tell) ->
         await asyncio.sleep(900)
         said = [each for each in await world.list(kinds.EVENTS) if each["reason"] == "Unconsolidatable"]
         ids = {each["metadata"]["annotations"][DECISION] for each in said}
-        kept = {each.id for each in world.autoscaler.context.ledger.decisions() if each.kind == "keep"}
+        kept = {each.id for each in world.autoscaler.context.decision_history.decisions() if each.kind == "keep"}
         assert ids and ids <= kept
 
     tell(story)

@@ -29,7 +29,7 @@ def test_an_interruption_is_told_on_node_and_claim_and_found_in_the_history(tell
         ending = await told(world, "TerminatingOnInterruption")
         assert ending["Node"]["message"] == "Interruption triggered termination for the Node"
         (line,) = world.said("initiating delete from interruption message")
-        (decision,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "end"]
+        (decision,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "end"]
         assert decision.id == line["decision"] == ending["NodeClaim"]["metadata"]["annotations"][DECISION]
         assert decision.reason == "spot_interrupted" and decision.removed == (name,)
         numbers = world.autoscaler.metrics.text().decode()
@@ -37,7 +37,7 @@ def test_an_interruption_is_told_on_node_and_claim_and_found_in_the_history(tell
         (pods,) = re.findall(r"karpenter_pods_disruption_initiated_total\{.*spot_interrupted.*\} (.*)", numbers)
         assert float(pods) == 1.0
         for asked in (name, claim["metadata"]["name"], "default"):
-            assert decision in world.autoscaler.ledger.about(asked)
+            assert decision in world.autoscaler.decision_history.about(asked)
 
     tell(story)
 
@@ -66,9 +66,9 @@ def test_a_pool_knows_the_machines_it_gave_back(tell: Tell) -> None:
         (claim,) = await world.list(kinds.NODECLAIMS)
         await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
         await world.until(lambda: gone(world), within=120)
-        (decision,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "disrupt"]
-        assert decision in world.autoscaler.ledger.about("default")
-        assert decision in world.autoscaler.ledger.about(claim["metadata"]["name"])
+        (decision,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "disrupt"]
+        assert decision in world.autoscaler.decision_history.about("default")
+        assert decision in world.autoscaler.decision_history.about(claim["metadata"]["name"])
         events = await told(world, "DisruptionTerminating")
         assert {each["metadata"]["annotations"][DECISION] for each in events.values()} == {decision.id}
 

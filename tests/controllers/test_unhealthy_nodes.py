@@ -15,17 +15,17 @@ Tell = Callable[..., None]
 
 def test_credentials_that_lapse_for_a_moment_do_not_end_the_watch_over_ailing_machines(tell: Tell) -> None:
     async def story(world: Any) -> None:
-        ask = world.cloud.ailing
+        ask = world.cloud.unhealthy
 
         async def denied() -> Sequence[Interruption]:
             raise CloudError("Unauthorized", "the security token has expired", Remedy.OPERATOR)
 
-        world.cloud.ailing = denied
+        world.cloud.unhealthy = denied
         await world.pool(disruption={"consolidateAfter": "Never"})
         await world.served(1)
         await asyncio.sleep(2 * SELDOM)
         assert len(world.said("machines' status not known")) == 1
-        world.cloud.ailing = ask
+        world.cloud.unhealthy = ask
         (machine,) = world.cloud.standing()
         world.cloud.ill.add(machine.provider_id)
         await asyncio.sleep(SELDOM + 60)

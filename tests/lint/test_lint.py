@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds.rewrite import rewrite
 from dovetail.model.lint import CODES, Finding, Source, lint
-from dovetail.model.lint.catalog import Shop
+from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.lint.report import as_json, github, summary, text
 from dovetail.model.lint.suggestions import fixed
 
@@ -45,10 +45,12 @@ def machine(name: str, cpu: int, arch: str = "amd64") -> InstanceType:
     )
 
 
-SHOP = Shop("ap-northeast-2", [machine("m5.large", 2), machine("c5.xlarge", 4), machine("m6g.large", 2, "arm64")])
+SHOP = InstanceCatalog(
+    "ap-northeast-2", [machine("m5.large", 2), machine("c5.xlarge", 4), machine("m6g.large", 2, "arm64")]
+)
 
 
-def run(manifest: str, shop: Shop | None = SHOP) -> list[Finding]:
+def run(manifest: str, shop: InstanceCatalog | None = SHOP) -> list[Finding]:
     return lint([Source("pool.yaml", textwrap.dedent(manifest))], NOW, shop)
 
 
@@ -65,11 +67,11 @@ spec:
 {textwrap.indent(textwrap.dedent(extra), "  ")}"""
 
 
-def codes(manifest: str, shop: Shop | None = SHOP) -> list[str]:
+def codes(manifest: str, shop: InstanceCatalog | None = SHOP) -> list[str]:
     return [each.code for each in run(manifest, shop)]
 
 
-def only(manifest: str, code: str, shop: Shop | None = SHOP) -> Finding:
+def only(manifest: str, code: str, shop: InstanceCatalog | None = SHOP) -> Finding:
     found = run(manifest, shop)
     assert [each.code for each in found] == [code], [text(each) for each in found]
     return found[0]
@@ -84,7 +86,9 @@ def test_a_sound_pool_is_left_alone() -> None:
     [("[c, t, m]", "instance-category"), ("[m5, c6g]", "instance-family"), ("[large, 2xlarge]", "instance-size")],
 )
 @pytest.mark.parametrize("shop", [SHOP, None])
-def test_letters_for_instance_types_meant_a_category_a_family_or_a_size(values: str, key: str, shop: Shop) -> None:
+def test_letters_for_instance_types_meant_a_category_a_family_or_a_size(
+    values: str, key: str, shop: InstanceCatalog
+) -> None:
     manifest = pool(f"[{{key: node.kubernetes.io/instance-type, operator: In, values: {values}}}]")
     finding = only(manifest, "DV104", shop)
     assert finding.hint == f"did you mean  key: karpenter.k8s.aws/{key} ?"

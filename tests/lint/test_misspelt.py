@@ -10,12 +10,12 @@ import pytest
 
 from dovetail.cloud.aws import catalog
 from dovetail.model.lint import Source, lint
-from dovetail.model.lint.catalog import Shop
+from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.lint.source import Document, read
 
 SEEDS = sorted((Path(__file__).parents[1] / "data" / "kinds" / "seeds").glob("*.yaml"))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SHOP = Shop("ap-northeast-2", catalog.load("ap-northeast-2"))
+SHOP = InstanceCatalog("ap-northeast-2", catalog.load("ap-northeast-2"))
 #: Maps whose keys are the user's own.
 OWN = ("labels", "annotations", "tags", "subnetSelector", "securityGroupSelector", "limits", "resources")
 #: Fields whose values are one of a closed set, or names that machines have.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dovetail.cli.errors import Problem
 from dovetail.cli.terminal import waiting
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.history.store import LABEL, NAMESPACE, lines
 from dovetail.kube.client import Kube
@@ -65,9 +65,9 @@ class NotServed(Exception):
 class Cluster:
     """One look at a cluster."""
 
-    def __init__(self, kube: Kube, mirror: Mirror, now: datetime) -> None:
+    def __init__(self, kube: Kube, cluster_state: ClusterState, now: datetime) -> None:
         self.kube = kube
-        self.mirror = mirror
+        self.cluster_state = cluster_state
         self.now = now
 
     async def decisions(self, namespace: str | None = None) -> list[Decision]:
@@ -106,10 +106,10 @@ class Cluster:
 
     async def read(self) -> None:
         """Fill the mirror. A kind that the server does not know will not come while we wait."""
-        running = asyncio.create_task(self.mirror.run(), name="mirror")
+        running = asyncio.create_task(self.cluster_state.run(), name="mirror")
         try:
             async with asyncio.timeout(PATIENCE):
-                while not self.mirror.synced.is_set():
+                while not self.cluster_state.synced.is_set():
                     await asyncio.sleep(LOOK)
                     self._check()
         finally:
@@ -117,7 +117,7 @@ class Cluster:
             await asyncio.wait([running])
 
     def _check(self) -> None:
-        for kind, why in self.mirror.failures().items():
+        for kind, why in self.cluster_state.failures().items():
             if isinstance(why, NotFound):
                 raise NotServed(kind)
 
@@ -146,7 +146,7 @@ def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster
         try:
             clock = Clock(asyncio.get_running_loop(), await _server_time(transport))
             kube = Kube(transport, clock, chance=Chance(system_seed()))
-            return await question(Cluster(kube, Mirror(kube, clock), clock.now()))
+            return await question(Cluster(kube, ClusterState(kube, clock), clock.now()))
         finally:
             await transport.close()
 

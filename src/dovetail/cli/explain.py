@@ -60,13 +60,13 @@ def explain(
         match KINDS[kind.lower()]:
             case "pod":
                 key = name if "/" in name else f"{namespace}/{name}"
-                return pod(cluster.mirror, decisions, key, cluster.now)
+                return pod(cluster.cluster_state, decisions, key, cluster.now)
             case "node":
-                return node(cluster.mirror, decisions, name, cluster.now)
+                return node(cluster.cluster_state, decisions, name, cluster.now)
             case "nodeclaim":
-                return claim(cluster.mirror, decisions, name, cluster.now)
+                return claim(cluster.cluster_state, decisions, name, cluster.now)
             case _:
-                return nodepool(cluster.mirror, decisions, name, cluster.now)
+                return nodepool(cluster.cluster_state, decisions, name, cluster.now)
 
     try:
         answer = ask(cluster_session.kubeconfig(kubeconfig, lab), context, question)

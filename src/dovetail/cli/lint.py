@@ -13,7 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from dovetail.model.lint import Finding, Source
-    from dovetail.model.lint.catalog import Shop
+    from dovetail.model.lint.catalog import InstanceCatalog
 
 _ZONE = re.compile(r"\b([a-z]{2}(?:-[a-z]+)+-[0-9])[a-f]\b")
 
@@ -81,16 +81,16 @@ def _guess(sources: list[Source]) -> str | None:
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
 
 
-def _shop(region: str | None) -> Shop | None:
+def _shop(region: str | None) -> InstanceCatalog | None:
     from dovetail.cloud.aws import catalog
-    from dovetail.model.lint.catalog import Shop
+    from dovetail.model.lint.catalog import InstanceCatalog
 
     if region is None or region not in catalog.regions():
         return None
-    return Shop(region, catalog.load(region))
+    return InstanceCatalog(region, catalog.load(region))
 
 
-def _findings(sources: list[Source], shop: Shop | None, region: str | None, aws: bool) -> list[Finding]:
+def _findings(sources: list[Source], shop: InstanceCatalog | None, region: str | None, aws: bool) -> list[Finding]:
     import asyncio
 
     from dovetail.clock import Clock
@@ -132,7 +132,7 @@ def _fix(sources: list[Source], check: Callable[[list[Source]], list[Finding]]) 
     return sources
 
 
-def _report(findings: list[Finding], output: str, shop: Shop | None, *, err: bool) -> None:
+def _report(findings: list[Finding], output: str, shop: InstanceCatalog | None, *, err: bool) -> None:
     from dovetail.model.lint import report
 
     if output == "json":

@@ -132,8 +132,8 @@ async def _run(options: Options) -> None:
         )
         if fleet is not None:
             hear, see = fleet.pod_changed, fleet.node_changed
-            autoscaler.mirror.listen(PODS, lambda change: hear(change.old, change.new))
-            autoscaler.mirror.listen(NODES, lambda change: see(change.new))
+            autoscaler.cluster_state.listen(PODS, lambda change: hear(change.old, change.new))
+            autoscaler.cluster_state.listen(NODES, lambda change: see(change.new))
         upkeep = asyncio.create_task(_upkeep(cloud, autoscaler), name="upkeep")
         try:
             await autoscaler.run()

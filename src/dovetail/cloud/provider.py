@@ -55,7 +55,7 @@ class NodeClassNotReady(CloudError):
         super().__init__("NodeClassNotReady", message, Remedy.OPERATOR)
 
 
-class MachineNotFound(CloudError):
+class InstanceNotFound(CloudError):
     """The machine is known to be gone; a delete that finds nothing has done its work. `why` it ended, if known."""
 
     def __init__(self, provider_id: str, why: str = "") -> None:
@@ -100,7 +100,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = {}
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """A machine that was bought. `labels` has the type's, the offering's and the claim's labels."""
 
     provider_id: str
@@ -192,11 +192,11 @@ class Cloud(Protocol):
         self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
     ) -> tuple[InstanceType, ...]: ...
 
-    async def launch(self, launch: Launch) -> Machine: ...
+    async def launch(self, launch: Launch) -> Instance: ...
 
-    async def get(self, provider_id: str) -> Machine: ...
+    async def get(self, provider_id: str) -> Instance: ...
 
-    async def machines(self) -> tuple[Machine, ...]:
+    async def machines(self) -> tuple[Instance, ...]:
         """All machines of this cluster that carry our tags; raises rather than answer in part."""
         ...
 
@@ -221,7 +221,7 @@ class Cloud(Protocol):
         """Give back what was made for a node class that is being deleted (profiles, templates)."""
         ...
 
-    async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
+    async def drift(self, claim: Mapping[str, Any], machine: Instance, node_class: Mapping[str, Any]) -> str | None:
         """The reason this machine no longer matches its class, from positive evidence alone."""
         ...
 
@@ -233,7 +233,7 @@ class Cloud(Protocol):
 
     async def acknowledge(self, messages: Sequence[Interruption]) -> None: ...
 
-    async def ailing(self) -> Sequence[Interruption]:
+    async def unhealthy(self) -> Sequence[Interruption]:
         """What the cloud knows of ill machines now: `status-check-failed`, `scheduled-event`. Needs no queue."""
         ...
 

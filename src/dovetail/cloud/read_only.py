@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 from dovetail.cloud.provider import (
     Cloud,
     CloudError,
+    Instance,
     Interruption,
     Launch,
-    Machine,
     NodeClassStatus,
     NodeRole,
     Remedy,
@@ -38,20 +38,20 @@ class ReadOnlyCloud:
     ) -> tuple[InstanceType, ...]:
         return await self._inner.instance_types(node_pool, node_class)
 
-    async def get(self, provider_id: str) -> Machine:
+    async def get(self, provider_id: str) -> Instance:
         return await self._inner.get(provider_id)
 
-    async def machines(self) -> tuple[Machine, ...]:
+    async def machines(self) -> tuple[Instance, ...]:
         return await self._inner.machines()
 
-    async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
+    async def drift(self, claim: Mapping[str, Any], machine: Instance, node_class: Mapping[str, Any]) -> str | None:
         return await self._inner.drift(claim, machine, node_class)
 
     async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
         return await self._inner.node_role(node_class)
 
-    async def ailing(self) -> Sequence[Interruption]:
-        return await self._inner.ailing()
+    async def unhealthy(self) -> Sequence[Interruption]:
+        return await self._inner.unhealthy()
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         return self._inner.repair_policies()
@@ -61,7 +61,7 @@ class ReadOnlyCloud:
         return
         yield ()
 
-    async def launch(self, launch: Launch) -> Machine:
+    async def launch(self, launch: Launch) -> Instance:
         _refuse("launch")
 
     async def terminate(self, provider_id: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -18,12 +18,12 @@ Capacity = tuple[tuple[str, Amount], ...]
 
 
 class Holdings:
-    def __init__(self, mirror: Mirror) -> None:
+    def __init__(self, cluster_state: ClusterState) -> None:
         self._known: dict[str, tuple[str, Capacity]] = {}
         self._counts: dict[str, Counter[Capacity]] = {}
-        for claim in mirror.claims.store.all():
+        for claim in cluster_state.claims.store.all():
             self._put(claim.name, claim)
-        mirror.listen(NODECLAIMS, self._changed)
+        cluster_state.listen(NODECLAIMS, self._changed)
 
     def of(self, pool: str) -> dict[str, int]:
         """The sum of its machines' capacities, `nodes` among it, starting from the resources a status always shows."""

@@ -18,14 +18,14 @@ class Target(NamedTuple):
     name: str
 
 
-class Reservations:
+class Nominations:
     """Promises by pod UID. `until` is on the loop's clock; None stands as long as the machine."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[Target, float | None]] = {}
         self._on: dict[Target, dict[str, None]] = {}
 
-    def promise(self, uid: str, target: Target, until: float | None = None) -> None:
+    def nominate(self, uid: str, target: Target, until: float | None = None) -> None:
         self.release(uid)
         self._of[uid] = (target, until)
         self._on.setdefault(target, {})[uid] = None

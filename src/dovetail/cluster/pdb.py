@@ -13,7 +13,7 @@ MOST = 10_000
 _NOBODY: tuple[PodDisruptionBudget, ...] = ()
 
 
-class Guards:
+class PdbIndex:
     """The budgets of one moment. Answers are kept by the identity of the labels, and hold on to them."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:

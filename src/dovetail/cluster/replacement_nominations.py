@@ -23,7 +23,7 @@ class Place(NamedTuple):
     until: float
 
 
-class Coming:
+class ReplacementNominations:
     def __init__(self) -> None:
         self._of: dict[str, list[Place]] = {}
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dovetail.cluster.nodepools import types_by_pool
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.cluster.workload_selectors import Selectors
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.pods import Pod, TopologySpreadConstraint
 from dovetail.planner.snapshot import MinValues, Pool, Preferences, Snapshot
 
 
-class Cutter:
+class SnapshotBuilder:
     """Cuts snapshots of a mirror. It remembers the merged types, so that equal offers keep their identity."""
 
     def __init__(
         self,
-        mirror: Mirror,
+        cluster_state: ClusterState,
         *,
         preferences: Preferences = Preferences.RESPECT,
         min_values: MinValues = MinValues.STRICT,
         default_spread: Sequence[TopologySpreadConstraint] = (),
         selectors: Selectors | None = None,
     ) -> None:
-        self._mirror = mirror
+        self._cluster_state = cluster_state
         self._preferences = preferences
         self._min_values = min_values
         self._default_spread = tuple(default_spread)
@@ -33,24 +33,24 @@ class Cutter:
         self._types: dict[tuple[str, str], InstanceType] = {}
 
     def cut(self, pools: Iterable[Pool], pending: Iterable[Pod]) -> Snapshot:
-        mirror, offered = self._mirror, tuple(pools)
+        cluster_state, offered = self._cluster_state, tuple(pools)
         types = self._merged(offered)
         return Snapshot(
             pools=offered,
-            nodes=mirror.states(types),
+            nodes=cluster_state.states(types),
             pending=tuple(pending),
-            daemons=tuple(mirror.daemonsets.store.all()),
-            namespaces={each.metadata.name: each.metadata.labels for each in mirror.namespaces.store.all()},
-            claims={each.metadata.key: each for each in mirror.volume_claims.store.all()},
-            volumes={each.metadata.name: each for each in mirror.volumes.store.all()},
-            storage_classes={each.metadata.name: each for each in mirror.storage_classes.store.all()},
-            budgets=tuple(mirror.budgets.store.all()),
-            priorities={each.metadata.name: each.value for each in mirror.priorities.store.all()},
+            daemons=tuple(cluster_state.daemonsets.store.all()),
+            namespaces={each.metadata.name: each.metadata.labels for each in cluster_state.namespaces.store.all()},
+            claims={each.metadata.key: each for each in cluster_state.volume_claims.store.all()},
+            volumes={each.metadata.name: each for each in cluster_state.volumes.store.all()},
+            storage_classes={each.metadata.name: each for each in cluster_state.storage_classes.store.all()},
+            budgets=tuple(cluster_state.budgets.store.all()),
+            priorities={each.metadata.name: each.value for each in cluster_state.priorities.store.all()},
             default_spread=self._default_spread,
             selectors=dict(self._selectors.all()) if self._selectors else {},
             preferences=self._preferences,
             min_values=self._min_values,
-            memory=mirror.memory,
+            memory=cluster_state.memory,
         )
 
     def _merged(self, pools: tuple[Pool, ...]) -> dict[tuple[str, str], InstanceType]:

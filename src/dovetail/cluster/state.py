@@ -15,8 +15,8 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cluster import indexes, initial_sync, state_node
-from dovetail.cluster.nominations import Reservations, Target
-from dovetail.cluster.pdb import Guards
+from dovetail.cluster.nominations import Nominations, Target
+from dovetail.cluster.pdb import PdbIndex
 from dovetail.cluster.pod_cache import Slimmer
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
@@ -47,7 +47,7 @@ PAGE = 1000
 _NOBODY: Mapping[str, Pod] = {}
 
 
-class Mirror:
+class ClusterState:
     """Runs until cancelled; `synced` is set once every watched kind has been listed."""
 
     def __init__(self, kube: Kube, clock: Clock) -> None:
@@ -80,9 +80,9 @@ class Mirror:
 
         self._tell_claim = self._teller(kinds.NODECLAIMS)
         self.synced = asyncio.Event()
-        self.reservations = Reservations()
+        self.reservations = Nominations()
         self.memory = Memory()
-        self._guards: Guards | None = None
+        self._pdbs: PdbIndex | None = None
         self._types: state_node.Types = {}
         self._marked: set[str] = set()
         self._by_node: dict[str, dict[str, Pod]] = {}
@@ -186,11 +186,11 @@ class Mirror:
         return self.claims.store.get(name) if name else None
 
     @property
-    def guards(self) -> Guards:
+    def pdbs(self) -> PdbIndex:
         """Which budgets hold which pods."""
-        if self._guards is None:
-            self._guards = Guards(self.budgets.store.all())
-        return self._guards
+        if self._pdbs is None:
+            self._pdbs = PdbIndex(self.budgets.store.all())
+        return self._pdbs
 
     def claims_of(self, pool: str) -> list[NodeClaim]:
         return [claim for claim in self.claims.store.all() if claim.node_pool == pool]
@@ -232,13 +232,13 @@ class Mirror:
         self.claims.store.put(claim.name, claim)
         self._tell_claim(Change("added" if old is None else "modified", claim.name, old, claim))
 
-    def promise(self, pod: Pod, target: Target, until: float | None = None) -> None:
+    def nominate(self, pod: Pod, target: Target, until: float | None = None) -> None:
         before = self.reservations.of(pod.metadata.uid)
-        self.reservations.promise(pod.metadata.uid, target, until)
+        self.reservations.nominate(pod.metadata.uid, target, until)
         for each in filter(None, (before, target)):
             self._repopulate(each)
 
-    def break_promise(self, uid: str) -> None:
+    def withdraw_nomination(self, uid: str) -> None:
         target = self.reservations.release(uid)
         if target is not None:
             self._repopulate(target)
@@ -255,7 +255,7 @@ class Mirror:
             for name in self._node_of.get(provider_id, ()):
                 self._touch(Target("node", name))
                 for pod in () if going else self.pods_on(name):
-                    self.break_promise(pod.metadata.uid)
+                    self.withdraw_nomination(pod.metadata.uid)
             if provider_id in self._claim_of:
                 self._touch(Target("claim", self._claim_of[provider_id]))
 
@@ -281,12 +281,12 @@ class Mirror:
             self._states.pop(target, None)
             return
         self._bare[target] = bare
-        pods = self._promised(target)
+        pods = self._nominated_pods(target)
         if target.kind == "node":
             pods = [pod for pod in self._by_node.get(target.name, _NOBODY).values() if not pod.finished] + pods
             if bare.claim is not None:
-                promised = self._promised(Target("claim", bare.claim))
-                pods += [pod for pod in promised if pod.spec.node_name != target.name]
+                nominated_pods = self._nominated_pods(Target("claim", bare.claim))
+                pods += [pod for pod in nominated_pods if pod.spec.node_name != target.name]
         self._states[target] = msgspec.structs.replace(bare, pods=tuple(pods)) if pods else bare
 
     def _of_node(self, name: str) -> NodeState | None:
@@ -303,9 +303,9 @@ class Mirror:
             return None
         return state_node.of_claim(claim, (), self._types, deleting=self.going(claim, None))
 
-    def _promised(self, target: Target) -> list[Pod]:
-        promised = self.reservations.on(target)
-        return [pod for pod in map(self._by_uid.get, promised) if pod is not None] if promised else []
+    def _nominated_pods(self, target: Target) -> list[Pod]:
+        nominated_pods = self.reservations.on(target)
+        return [pod for pod in map(self._by_uid.get, nominated_pods) if pod is not None] if nominated_pods else []
 
     def _touch(self, target: Target) -> None:
         """Something about the machine changed."""
@@ -334,21 +334,21 @@ class Mirror:
         if old is not None:
             self._drop_pod(change.key, old)
         if new is None:
-            self.break_promise(change.object.metadata.uid)
+            self.withdraw_nomination(change.object.metadata.uid)
             return
         self._by_uid[new.metadata.uid] = new
         if new.spec.node_name:
             self._by_node.setdefault(new.spec.node_name, {})[change.key] = new
             self._repopulate(Target("node", new.spec.node_name))
             if self._is_settled(new):
-                self.break_promise(new.metadata.uid)
+                self.withdraw_nomination(new.metadata.uid)
         elif new.finished:
-            self.break_promise(new.metadata.uid)
+            self.withdraw_nomination(new.metadata.uid)
         else:
             self._unbound[change.key] = new
-        promised = self.reservations.of(new.metadata.uid)
-        if promised is not None:
-            self._repopulate(promised)
+        nominated_pods = self.reservations.of(new.metadata.uid)
+        if nominated_pods is not None:
+            self._repopulate(nominated_pods)
 
     def _is_settled(self, pod: Pod) -> bool:
         """A bound pod keeps its promise only if it must move: its node is going."""
@@ -401,12 +401,12 @@ class Mirror:
             self.reservations.release_all(target)
         elif change.old is None and not claim.is_true("Initialized"):
             for uid in state_node.planned(claim):
-                self.reservations.promise(uid, target)
+                self.reservations.nominate(uid, target)
         elif claim.is_true("Initialized") and not (change.old and change.old.is_true("Initialized")):
             self.reservations.limit(target, self._clock.monotonic() + NOMINATION, but=self.leaves)
 
     def _budget(self, change: Change[PodDisruptionBudget]) -> None:
-        self._guards = None
+        self._pdbs = None
 
     def _csi_node(self, change: Change[CSINode]) -> None:
         self._touch(Target("node", change.key))

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NAMESPACES, NODES, PODS
 from dovetail.model import wellknown
@@ -33,16 +33,16 @@ VIEW_KEPT_FOR_S = 120.0
 class BindingCheck:
     """Answers for the pods of one node at a time; what it lets pass counts for the next."""
 
-    def __init__(self, mirror: Mirror, clock: Clock) -> None:
-        self._mirror = mirror
+    def __init__(self, cluster_state: ClusterState, clock: Clock) -> None:
+        self._cluster_state = cluster_state
         self._clock = clock
         self._cluster: Cluster | None = None
         self._asked = 0.0
         #: Placed pods that keep others away: while there are any, every binding is checked.
-        self._repelling = {pod.metadata.uid for pod in mirror.pods.store.all() if _repels(pod)}
-        mirror.listen(PODS, self._pod_changed)
-        mirror.listen(NODES, self._node_changed)
-        mirror.listen(NAMESPACES, self._namespace_changed)
+        self._repelling = {pod.metadata.uid for pod in cluster_state.pods.store.all() if _repels(pod)}
+        cluster_state.listen(PODS, self._pod_changed)
+        cluster_state.listen(NODES, self._node_changed)
+        cluster_state.listen(NAMESPACES, self._namespace_changed)
 
     def rejections(self, pods: Sequence[Pod], node: Node) -> dict[str, str]:
         """Why pods may not be bound to a node now, by uid. Those that may count as bound from now on."""
@@ -78,19 +78,21 @@ class BindingCheck:
     def _view(self) -> Cluster:
         self._asked = self._clock.monotonic()
         if self._cluster is None:
-            mirror = self._mirror
-            nodes = map(_open, mirror.nodes.store.all())
-            self._cluster = Cluster.of(nodes, mirror.pods.store.all(), mirror.namespaces.store.all(), self._storage())
+            cluster_state = self._cluster_state
+            nodes = map(_open, cluster_state.nodes.store.all())
+            self._cluster = Cluster.of(
+                nodes, cluster_state.pods.store.all(), cluster_state.namespaces.store.all(), self._storage()
+            )
         return self._cluster
 
     def _storage(self, cluster: Cluster | None = None) -> Storage:
-        mirror = self._mirror
+        cluster_state = self._cluster_state
         storage = Storage(
-            mirror.volume_claims.store.all(),
-            mirror.volumes.store.all(),
-            mirror.storage_classes.store.all(),
-            mirror.csi_nodes.store.all(),
-            mirror.attachments.store.all(),
+            cluster_state.volume_claims.store.all(),
+            cluster_state.volumes.store.all(),
+            cluster_state.storage_classes.store.all(),
+            cluster_state.csi_nodes.store.all(),
+            cluster_state.attachments.store.all(),
         )
         if cluster is not None:
             storage.used = cluster.storage.used

@@ -10,11 +10,11 @@ from structlog.typing import FilteringBoundLogger
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.provider import Cloud
-from dovetail.cluster.replacement_nominations import Coming
-from dovetail.cluster.snapshot import Cutter
-from dovetail.cluster.state import Mirror
-from dovetail.controllers.events import Notices
-from dovetail.controllers.history.decisions import Ledger
+from dovetail.cluster.replacement_nominations import ReplacementNominations
+from dovetail.cluster.snapshot import SnapshotBuilder
+from dovetail.cluster.state import ClusterState
+from dovetail.controllers.events import EventPublisher
+from dovetail.controllers.history.decisions import DecisionHistory
 from dovetail.controllers.instance_types import Offers
 from dovetail.controllers.metrics.definitions import Metrics
 from dovetail.controllers.metrics.pod_latency import Waits
@@ -40,18 +40,18 @@ class Context:
     clock: Clock
     chance: Chance
     settings: Settings
-    mirror: Mirror
-    cutter: Cutter
+    cluster_state: ClusterState
+    snapshot_builder: SnapshotBuilder
     offers: Offers
-    ledger: Ledger
+    decision_history: DecisionHistory
     safety: Safety
     health: RegistrationHealth
     metrics: Metrics
     waits: Waits
-    notices: Notices
+    event_publisher: EventPublisher
     rights: Rights
     log: FilteringBoundLogger
-    coming: Coming = field(default_factory=Coming)
+    replacement_nominations: ReplacementNominations = field(default_factory=ReplacementNominations)
     ended: set[str] = field(default_factory=set)
     """UIDs of claims whose end we have asked for: the watch may tell of it before the server has answered."""
     written: asyncio.Event = field(default_factory=_set)

@@ -39,8 +39,8 @@ class Learned:
         name = node.metadata.labels.get(wellknown.INSTANCE_TYPE)
         if name is None or not node.ready or not claim.status.allocatable:
             return
-        promised, found = resources(claim.status.allocatable), resources(node.status.allocatable)
-        short = {kind: promised[kind] - found[kind] for kind in STEPS if kind in found and kind in promised}
+        nominated_pods, found = resources(claim.status.allocatable), resources(node.status.allocatable)
+        short = {kind: nominated_pods[kind] - found[kind] for kind in STEPS if kind in found and kind in nominated_pods}
         self._note(self._types, name, claim.status.image_id, short)
         if claim.node_pool is not None:
             self._note(self._pools, claim.node_pool, claim.status.image_id, unannounced or {})

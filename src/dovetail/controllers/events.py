@@ -24,7 +24,7 @@ AT_ONCE, EVERY = 10.0, 0.2
 Subject = Pod | Node | NodeClaim | NodePool
 
 
-class Notices:
+class EventPublisher:
     """Publishes events. `rate` names those that are counted together: five a second, ten at once."""
 
     def __init__(self, recorder: EventRecorder, clock: Clock) -> None:

@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from dovetail.clock import Clock
 from dovetail.cloud.provider import Cloud, CloudError
 from dovetail.cluster import nodepools
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.controllers.discovered_capacity import Learned
 from dovetail.controllers.logs import ref
 from dovetail.model.instance_type import InstanceType
@@ -34,7 +34,7 @@ class Offers:
 
     def __init__(
         self,
-        mirror: Mirror,
+        cluster_state: ClusterState,
         cloud: Cloud,
         clock: Clock,
         log: FilteringBoundLogger,
@@ -46,7 +46,7 @@ class Offers:
         self._overlays = overlays
         self._without_status = without_status
         self._corrected: dict[Any, tuple[tuple[InstanceType, ...], tuple[InstanceType, ...]]] = {}
-        self._mirror = mirror
+        self._cluster_state = cluster_state
         self._clock = clock
         self._paused: dict[str, tuple[float, str]] = {}
         self._failing: dict[str, str] = {}
@@ -67,7 +67,7 @@ class Offers:
     def left_out(self) -> dict[str, str]:
         """The pools that nothing can be planned on now, and why: what a pod without a place should be told."""
         found = {}
-        for pool in sorted(self._mirror.pools.store.all(), key=lambda each: each.name):
+        for pool in sorted(self._cluster_state.pools.store.all(), key=lambda each: each.name):
             if pool.static or pool.metadata.deletion_timestamp is not None:
                 continue
             if not nodepools.ready(pool):
@@ -81,7 +81,7 @@ class Offers:
     def _unready(self, pool: NodePool) -> str:
         """What keeps a pool from being ready: its class's own trouble where there is one."""
         reference = pool.spec.template.spec.node_class_ref
-        node_class = self._mirror.node_classes.store.get(reference.name)
+        node_class = self._cluster_state.node_classes.store.get(reference.name)
         if node_class is None:
             return f"{reference.kind} {reference.name!r} not found"
         conditions = (node_class.get("status") or {}).get("conditions") or ()
@@ -94,7 +94,7 @@ class Offers:
     def node_class(self, pool: NodePool) -> Mapping[str, Any] | None:
         """The pool's NodeClass object; None if it must exist and does not."""
         reference = pool.spec.template.spec.node_class_ref
-        found = self._mirror.node_classes.store.get(reference.name)
+        found = self._cluster_state.node_classes.store.get(reference.name)
         if found is None:
             return None if self._cloud.node_class_required else NO_CLASS
         if KUBELET_ANNOTATION not in pool.metadata.annotations:
@@ -120,9 +120,9 @@ class Offers:
 
     def corrected(self, types: tuple[InstanceType, ...], pool: str = "") -> tuple[InstanceType, ...]:
         """The types with what overlays say and what machines turned out to have; equal questions, equal object."""
-        overlays = tuple(self._mirror.overlays.store.all()) if self._overlays else ()
+        overlays = tuple(self._cluster_state.overlays.store.all()) if self._overlays else ()
         said = tuple(each.metadata.resource_version for each in overlays)
-        source = self._mirror.pools.store.get(pool) if overlays else None
+        source = self._cluster_state.pools.store.get(pool) if overlays else None
         of_pool = nodepools.labels(source) if source is not None else {}
         key = (id(types), self.learned.scope(pool), self.learned.generation, said, *sorted(of_pool.items()))
         known = self._corrected.get(key)
@@ -155,7 +155,7 @@ class Offers:
 
     async def all(self, only: Iterable[NodePool] | None = None) -> list[Pool]:
         """Every usable pool, in the order they are tried."""
-        candidates = self._mirror.pools.store.all() if only is None else only
+        candidates = self._cluster_state.pools.store.all() if only is None else only
         if only is None:
             self._forget_gone()
         wanted = nodepools.ordered(pool for pool in candidates if self._usable(pool) and not self.paused(pool.name))
@@ -167,7 +167,7 @@ class Offers:
 
     def _forget_gone(self) -> None:
         """Remember no more pools than there are."""
-        there = self._mirror.pools.store
+        there = self._cluster_state.pools.store
         memories: tuple[dict[str, Any], ...] = (self._made, self._told, self._classes, self._failing, self._paused)
         for memory in memories:
             if len(memory) > len(there):

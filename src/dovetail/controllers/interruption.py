@@ -67,7 +67,7 @@ class Interruptions:
         while True:
             pause = LOOK
             try:
-                found = await self._context.cloud.ailing()
+                found = await self._context.cloud.unhealthy()
                 for message in found:
                     self._context.metrics.unhealthy_machines.labels(_CATEGORY[message.kind]).inc(
                         len(message.provider_ids)
@@ -106,7 +106,7 @@ class Interruptions:
         done: list[Interruption] = []
         if not batch:
             return done
-        claims = tuple(self._context.mirror.claims.store.all())
+        claims = tuple(self._context.cluster_state.claims.store.all())
         by_id = {_machine(claim.status.provider_id): claim for claim in claims}
         self._ended &= {claim.metadata.uid for claim in claims}
         for message in batch:
@@ -124,10 +124,10 @@ class Interruptions:
             claim = by_id.get(_machine(identity))
             if claim is None or message.kind == "no-op":
                 continue  # a machine that merely runs is told of as well
-            node = context.mirror.node_for(claim)
+            node = context.cluster_state.node_for(claim)
             if message.kind == "rebalance":
                 words = "Spot rebalance recommendation was triggered"
-                context.notices.machine(node, claim, "Normal", "SpotRebalanceRecommendation", words)
+                context.event_publisher.machine(node, claim, "Normal", "SpotRebalanceRecommendation", words)
             if message.kind not in _MEANING:
                 self._log("received interruption", claim, message)
                 continue
@@ -135,7 +135,7 @@ class Interruptions:
             going = claim.metadata.deletion_timestamp is not None or claim.metadata.uid in self._ended
             if going and message.kind == "instance-terminated":
                 continue  # that is what we asked for
-            context.notices.machine(node, claim, "Warning", event, words)
+            context.event_publisher.machine(node, claim, "Warning", event, words)
             if message.kind in _SHORT:
                 context.cloud.unavailable.mark(_short(claim, _SHORT[message.kind]))
             if not going:
@@ -148,10 +148,12 @@ class Interruptions:
         if not decision:
             return  # it was gone already
         self._log("initiating delete from interruption message", claim, message, decision=decision)
-        for subject, kind in ((claim, "NodeClaim"), (context.mirror.node_for(claim), "Node")):
+        for subject, kind in ((claim, "NodeClaim"), (context.cluster_state.node_for(claim), "Node")):
             if subject is not None:
                 text = f"Interruption triggered termination for the {kind}"
-                context.notices.publish(subject, "Warning", "TerminatingOnInterruption", text, decision=decision)
+                context.event_publisher.publish(
+                    subject, "Warning", "TerminatingOnInterruption", text, decision=decision
+                )
 
     def _log(self, text: str, claim: NodeClaim, message: Interruption, **more: str) -> None:
         self._context.log.info(

@@ -15,18 +15,18 @@ from dovetail.clock import Clock, virtual
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.provider import Cloud
 from dovetail.cloud.read_only import ReadOnlyCloud
-from dovetail.cluster.snapshot import Cutter
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.snapshot import SnapshotBuilder
+from dovetail.cluster.state import ClusterState
 from dovetail.cluster.workload_selectors import Selectors
 from dovetail.controllers import logs
 from dovetail.controllers.aws_metrics import AwsMetrics
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.controller import Disruption
-from dovetail.controllers.events import Notices
+from dovetail.controllers.events import EventPublisher
 from dovetail.controllers.health_server import serving
 from dovetail.controllers.history import store
-from dovetail.controllers.history.decisions import Ledger, Store
-from dovetail.controllers.history.external_deletions import Witness
+from dovetail.controllers.history.decisions import DecisionHistory, Store
+from dovetail.controllers.history.external_deletions import ExternalDeletions
 from dovetail.controllers.instance_types import Offers
 from dovetail.controllers.interruption import Interruptions
 from dovetail.controllers.legacy.machine import Legacy
@@ -40,7 +40,7 @@ from dovetail.controllers.metrics.gauges import sheet
 from dovetail.controllers.metrics.pod_latency import Waits
 from dovetail.controllers.node.reboot import Rebooting
 from dovetail.controllers.node.termination.controller import Termination
-from dovetail.controllers.node.termination.do_not_disrupt import Shields
+from dovetail.controllers.node.termination.do_not_disrupt import DoNotDisruptController
 from dovetail.controllers.nodeclaim.binding import Placement
 from dovetail.controllers.nodeclaim.capacity_reservation import Reserved
 from dovetail.controllers.nodeclaim.consistency import Consistency
@@ -100,7 +100,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Generations,
     NodeClasses,
     NodePools,
-    Witness,
+    ExternalDeletions,
     Lifecycle,
     Joining,
     Placement,
@@ -109,7 +109,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Consistency,
     Observer,
     Termination,
-    Shields,
+    DoNotDisruptController,
     Marks,
     Disruption,
     Interruptions,
@@ -161,9 +161,9 @@ class Autoscaler:
         if settings.dry_run:
             kube, cloud = kube.read_only(), ReadOnlyCloud(cloud)
         kube = kube.observed(self.metrics.runtime.observe_request)
-        self.mirror = Mirror(kube, clock)
+        self.cluster_state = ClusterState(kube, clock)
         self.supervisor = Supervisor(clock, chance.child("supervisor"), self.metrics, self.log)
-        self.mirror.listener_failed = lambda problem: self.supervisor.report("listener", problem)
+        self.cluster_state.listener_failed = lambda problem: self.supervisor.report("listener", problem)
         self._spread = default_constraints(settings.scheduler_config)
         self._selectors = Selectors(kube) if self._spread else None
         self.safety = Safety(clock, self.metrics, self.log)
@@ -184,7 +184,7 @@ class Autoscaler:
         writer = kube.fenced(self.election.check) if self.election else kube
         dropped = self.metrics.runtime.events_dropped.inc
         self._recorder = EventRecorder(writer, "karpenter", on_drop=dropped, silent=settings.dry_run)
-        self.ledger = Ledger(clock, chance.child("ledger"), self._store(writer))
+        self.decision_history = DecisionHistory(clock, chance.child("ledger"), self._store(writer))
         self.context = self._context(writer, cloud, clock, chance)
         if not settings.disable_cluster_state_observability:
             self.metrics.sources.append(lambda: sheet(self.context))
@@ -198,28 +198,28 @@ class Autoscaler:
             clock=clock,
             chance=chance,
             settings=settings,
-            mirror=self.mirror,
-            cutter=Cutter(
-                self.mirror,
+            cluster_state=self.cluster_state,
+            snapshot_builder=SnapshotBuilder(
+                self.cluster_state,
                 preferences=Preferences(settings.preference_policy),
                 min_values=MinValues(settings.min_values_policy),
                 default_spread=self._spread,
                 selectors=self._selectors,
             ),
             offers=Offers(
-                self.mirror,
+                self.cluster_state,
                 cloud,
                 clock,
                 self.log,
                 overlays=settings.gate("NodeOverlay"),
                 without_status=settings.dry_run,
             ),
-            ledger=self.ledger,
+            decision_history=self.decision_history,
             safety=self.safety,
             health=RegistrationHealth(),
             metrics=self.metrics,
             waits=Waits(clock, self.metrics),
-            notices=Notices(self._recorder, clock),
+            event_publisher=EventPublisher(self._recorder, clock),
             rights=self.rights,
             log=self.log,
         )
@@ -249,7 +249,7 @@ class Autoscaler:
                 group.create_task(measure_lag(self.metrics.runtime.loop_lag), name="loop lag")
             if settings.memory_limit > 0:
                 group.create_task(keep_below(settings.memory_limit, self.log), name="memory limit")
-            group.create_task(self.supervisor.supervise("mirror", self.mirror.run), name="mirror")
+            group.create_task(self.supervisor.supervise("mirror", self.cluster_state.run), name="mirror")
             if self._selectors is not None:
                 group.create_task(self.supervisor.supervise("selectors", self._selectors.run), name="selectors")
             if self._start is not None:
@@ -273,25 +273,25 @@ class Autoscaler:
         """Act, from now until cancelled."""
         await self._read()
         try:
-            await self.ledger.restore()
+            await self.decision_history.restore()
         except KubeError as problem:
             self.log.error("history not read, going on without", error=str(problem))
-        await self._recover_machines()
-        with self.mirror.listening():
-            self.context.waits.follow(self.mirror)
+        await self._recover_instances()
+        with self.cluster_state.listening():
+            self.context.waits.follow(self.cluster_state)
             chosen = SHADOW_CONTROLLERS if self.settings.dry_run else CONTROLLERS
             controllers = [self._supervised(make) for make in chosen]
             self.log.info(
                 "Starting Controllers",
                 controllers=len(controllers),
-                nodepools=len(self.mirror.pools.store),
-                nodeclaims=len(self.mirror.claims.store),
-                nodes=len(self.mirror.nodes.store),
+                nodepools=len(self.cluster_state.pools.store),
+                nodeclaims=len(self.cluster_state.claims.store),
+                nodes=len(self.cluster_state.nodes.store),
             )
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.supervisor.supervise("events", self._recorder.run), name="events")
                 if not virtual():
-                    group.create_task(tidy(lambda: not self.mirror.unbound()), name="tidying")
+                    group.create_task(tidy(lambda: not self.cluster_state.unbound()), name="tidying")
                 if self._machines is not None:
                     machines = self.supervisor.supervise("machines", self._machines.run)
                     group.create_task(machines, name="machines")
@@ -300,11 +300,11 @@ class Autoscaler:
 
     def _supervised(self, make: Callable[[Context], Controller]) -> tuple[str, Callable[[], Awaitable[None]]]:
         """A controller's name, and a call that runs it; each call after the first runs a new one in its place."""
-        first, remove = self.mirror.registered(lambda: make(self.context))
+        first, remove = self.cluster_state.registered(lambda: make(self.context))
         running: list[tuple[Controller, Callable[[], None]]] = [(first, remove)]
 
         async def run() -> None:
-            controller, forget = running.pop() if running else self.mirror.registered(lambda: make(self.context))
+            controller, forget = running.pop() if running else self.cluster_state.registered(lambda: make(self.context))
             try:
                 await controller.run()
             except Exception:
@@ -315,21 +315,21 @@ class Autoscaler:
 
     async def _read(self) -> None:
         """Until the cluster is known. Whoever waits for that is told why it takes so long."""
-        while not self.mirror.synced.is_set():
+        while not self.cluster_state.synced.is_set():
             try:
                 async with asyncio.timeout(TOLD):
-                    await self.mirror.synced.wait()
+                    await self.cluster_state.synced.wait()
             except TimeoutError:
                 self.log.error("waiting for the cluster", error=self._unread())
 
     def _unread(self) -> str:
-        failures = self.mirror.failures()
+        failures = self.cluster_state.failures()
         waiting = "".join(f"; {kind}: {why}" for kind, why in failures.items())
         absent = any(isinstance(why, NotFound) for why in failures.values())
         cure = "; install the definitions: dovetail crds | kubectl apply -f -" if absent else ""
         return f"the cluster has not been read yet{waiting}{cure}"
 
-    async def _recover_machines(self) -> None:
+    async def _recover_instances(self) -> None:
         """Nothing is judged orphaned before the machines of an earlier leader are known again."""
         while self._machines is not None:
             try:
@@ -345,7 +345,7 @@ class Autoscaler:
         One that cannot even ask for the lease does not stand by: there may be nobody else.
         """
         if self._start is not None and not self._started:
-            waiting = self._start.waiting_for() if self.mirror.synced.is_set() else self._unread()
+            waiting = self._start.waiting_for() if self.cluster_state.synced.is_set() else self._unread()
             return [f"not standing for election yet: {waiting}"]
         outage = self._start.outage() if self._start else None
         if outage is not None:
@@ -353,14 +353,14 @@ class Autoscaler:
         if self.election is not None and not self.election.leading:
             failure = self.election.failure
             return [f"lease not reached: {failure}"] if failure is not None else []
-        if not self.mirror.synced.is_set():
+        if not self.cluster_state.synced.is_set():
             return [self._unread()]
         return [f"{cause}: {why}" for cause, why in self.safety.causes().items() if cause in DISABLING]
 
     def _provider_ids(self) -> list[str]:
         """The instances of the cluster's Nodes and NodeClaims."""
-        nodes = (node.spec.provider_id for node in self.mirror.nodes.store.all())
-        claims = (claim.status.provider_id for claim in self.mirror.claims.store.all())
+        nodes = (node.spec.provider_id for node in self.cluster_state.nodes.store.all())
+        claims = (claim.status.provider_id for claim in self.cluster_state.claims.store.all())
         return sorted({provider_id for provider_id in (*nodes, *claims) if provider_id})
 
     def remarks(self) -> list[str]:

@@ -43,11 +43,11 @@ class NodeClasses:
             resource=EC2NODECLASSES,
             metrics=context.metrics,
         )
-        context.mirror.listen(EC2NODECLASSES, self._class_changed)
-        context.mirror.listen(NODECLAIMS, self._claim_changed)
+        context.cluster_state.listen(EC2NODECLASSES, self._class_changed)
+        context.cluster_state.listen(NODECLAIMS, self._claim_changed)
 
     async def run(self) -> None:
-        for node_class in self._context.mirror.node_classes.store.all():
+        for node_class in self._context.cluster_state.node_classes.store.all():
             self._worker.add(_meta(node_class).name)
         await self._worker.run()
 
@@ -59,13 +59,13 @@ class NodeClasses:
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
         """A class that waits for its claims to go hears of each."""
         name = change.object.spec.node_class_ref.name
-        held = self._context.mirror.node_classes.store.get(name)
+        held = self._context.cluster_state.node_classes.store.get(name)
         if change.new is None and held is not None and _meta(held).deletion_timestamp is not None:
             self._worker.add(name)
 
     async def reconcile(self, name: str) -> Again:
         context = self._context
-        node_class = context.mirror.node_classes.store.get(name)
+        node_class = context.cluster_state.node_classes.store.get(name)
         if node_class is None:
             return None
         meta = _meta(node_class)
@@ -116,16 +116,16 @@ class NodeClasses:
 
     async def _rehash(self, meta: ObjectMeta, marks: Mapping[str, str]) -> None:
         """Claims of a pool with kubelet settings of its own see another class, and wait for their end as they are."""
-        version, mirror = nodeclass_hash.VERSION_ANNOTATION, self._context.mirror
+        version, cluster_state = nodeclass_hash.VERSION_ANNOTATION, self._context.cluster_state
         if version not in marks or meta.annotations.get(version) == marks[version]:
             return
-        own = {pool.name for pool in mirror.pools.store.all() if KUBELET_ANNOTATION in pool.metadata.annotations}
+        own = {pool.name for pool in cluster_state.pools.store.all() if KUBELET_ANNOTATION in pool.metadata.annotations}
         plain = [claim for claim in self._users(meta.name) if claim.node_pool not in own]
         await rehash(self._context.kube, plain, marks, version)
 
     def _pools(self, name: str) -> list[dict[str, Any]]:
         """The pools that buy their machines by a class."""
-        pools = self._context.mirror.pools.store.all()
+        pools = self._context.cluster_state.pools.store.all()
         return [
             msgspec.to_builtins(pool)
             for pool in sorted(pools, key=lambda pool: pool.name)
@@ -135,7 +135,7 @@ class NodeClasses:
     def _users(self, name: str) -> list[NodeClaim]:
         return [
             claim
-            for claim in self._context.mirror.claims.store.all()
+            for claim in self._context.cluster_state.claims.store.all()
             if claim.spec.node_class_ref.name == name and claim.spec.node_class_ref.kind == "EC2NodeClass"
         ]
 

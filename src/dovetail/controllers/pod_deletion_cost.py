@@ -54,9 +54,9 @@ class DeletionCosts:
         self._context = context
         self._changed = True
         self._gate = asyncio.Semaphore(AT_ONCE)
-        context.mirror.listen(PODS, self._pod_changed)
+        context.cluster_state.listen(PODS, self._pod_changed)
         for kind in (NODES, NODECLAIMS):
-            context.mirror.listen(kind, self._object_changed)
+            context.cluster_state.listen(kind, self._object_changed)
 
     async def run(self) -> None:
         if not self._context.settings.gate("PodDeletionCostManagement"):
@@ -91,10 +91,10 @@ class DeletionCosts:
         return left
 
     def _count(self, writing: Iterable[Ranked]) -> None:
-        mirror, left = self._context.mirror, self._context.metrics.deletion_costs_left
-        nodes = (mirror.nodes.store.get(each.node) for each in writing)
+        cluster_state, left = self._context.cluster_state, self._context.metrics.deletion_costs_left
+        nodes = (cluster_state.nodes.store.get(each.node) for each in writing)
         pools = Counter(node.metadata.labels.get(wellknown.NODEPOOL, "") for node in nodes if node is not None)
-        for pool in mirror.pools.store.all():
+        for pool in cluster_state.pools.store.all():
             left.labels(pool.name).set(pools[pool.name])
 
     async def _rank(self) -> list[Ranked]:
@@ -105,12 +105,14 @@ class DeletionCosts:
         drifted: list[Candidate] = []
         free: list[Candidate] = []
         rest: list[str] = []
-        for claim in context.mirror.claims.store.all():
-            node = context.mirror.node_for(claim)
+        for claim in context.cluster_state.claims.store.all():
+            node = context.cluster_state.node_for(claim)
             if node is None:
                 continue
             name = node.metadata.name
-            if context.mirror.going(claim, node) or any(same(t, wellknown.DISRUPTED_TAINT) for t in node.spec.taints):
+            if context.cluster_state.going(claim, node) or any(
+                same(t, wellknown.DISRUPTED_TAINT) for t in node.spec.taints
+            ):
                 going.append(name)
                 continue
             each = candidate(context, node, claim, known)
@@ -134,7 +136,7 @@ class DeletionCosts:
 
     def _pinned(self, node: Node) -> bool:
         """Whether a pod sits there that no scale-down would take away."""
-        for pod in self._context.mirror.pods_on(node.metadata.name):
+        for pod in self._context.cluster_state.pods_on(node.metadata.name):
             owner = pod.metadata.controller
             kind = (owner.api_version, owner.kind) if owner is not None else None
             if not pod.finished and pod.metadata.namespace != "kube-system" and kind not in _LOOSE:
@@ -142,17 +144,17 @@ class DeletionCosts:
         return False
 
     def _static(self, claim: NodeClaim) -> bool:
-        pool = self._context.mirror.pools.store.get(claim.node_pool or "")
+        pool = self._context.cluster_state.pools.store.get(claim.node_pool or "")
         return pool is not None and pool.static
 
     def _never(self, claim: NodeClaim) -> bool:
-        pool = self._context.mirror.pools.store.get(claim.node_pool or "")
+        pool = self._context.cluster_state.pools.store.get(claim.node_pool or "")
         return pool is None or pool.spec.disruption.consolidate_after == "Never"
 
     def _stale(self, ranked: Ranked) -> Iterator[Pod]:
         """Pods of ReplicaSets on the machine that carry something else."""
         wanted = None if ranked.value is None else str(ranked.value)
-        for pod in self._context.mirror.pods_on(ranked.node):
+        for pod in self._context.cluster_state.pods_on(ranked.node):
             owner = pod.metadata.controller
             ours = owner is not None and (owner.api_version, owner.kind) == ("apps/v1", "ReplicaSet")
             if ours and not pod.finished and pod.metadata.annotations.get(DELETION_COST) != wanted:

@@ -16,7 +16,7 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from dovetail.clock import Clock
-from dovetail.cloud.provider import UNAUTHORIZED, CloudError, MachineNotFound
+from dovetail.cloud.provider import UNAUTHORIZED, CloudError, InstanceNotFound
 from dovetail.controllers.metrics.definitions import Metrics
 
 
@@ -112,7 +112,7 @@ class Safety:
         """Around a call that machines cannot be given back without: that it is refused stands until it is let pass."""
         try:
             yield
-        except MachineNotFound:
+        except InstanceNotFound:
             self._let(deed)
             raise
         except CloudError as problem:

@@ -29,10 +29,10 @@ class Observer:
         self._forgot = context.clock.monotonic()
         self._told: dict[Cause, str] = {}
         #: Machines that changed since the last look, and of all that should be well whether they are.
-        self._changed = {claim.name for claim in context.mirror.claims.store.all()}
+        self._changed = {claim.name for claim in context.cluster_state.claims.store.all()}
         self._well: dict[str, bool] = {}
-        context.mirror.listen(NODECLAIMS, lambda change: self._changed.add(change.key))
-        context.mirror.listen(NODES, self._node_changed)
+        context.cluster_state.listen(NODECLAIMS, lambda change: self._changed.add(change.key))
+        context.cluster_state.listen(NODES, self._node_changed)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -42,29 +42,29 @@ class Observer:
     async def _save_soon(self) -> None:
         """Whoever asks why has just seen what happened: decisions are there to be read a moment later."""
         while True:
-            await self._context.ledger.news()
+            await self._context.decision_history.news()
             await every(SOON, self._write, "observer", self._context.log, times=1)
 
     async def _write(self) -> None:
         try:
-            await self._context.ledger.save()
+            await self._context.decision_history.save()
         except (KubeError, OSError):
             self._context.metrics.runtime.history_failures.inc()
             raise
 
     def _node_changed(self, change: Change[Node]) -> None:
-        claims = (self._context.mirror.claim_for(node) for node in (change.old, change.new) if node is not None)
+        claims = (self._context.cluster_state.claim_for(node) for node in (change.old, change.new) if node is not None)
         self._changed.update(claim.name for claim in claims if claim is not None)
 
     async def look(self) -> None:
         context = self._context
-        mirror, metrics = context.mirror, context.metrics
-        age, failures = mirror.age(), mirror.failures()
+        cluster_state, metrics = context.cluster_state, context.metrics
+        age, failures = cluster_state.age(), cluster_state.failures()
         context.safety.view(age, ", ".join(map(str, failures.values())))
         metrics.view_age.set(age)
-        metrics.synced.set(int(mirror.synced.is_set()))
-        metrics.unsynced_seconds.set(0.0 if mirror.synced.is_set() else age)
-        metrics.node_count.set(len(mirror.nodes.store))
+        metrics.synced.set(int(cluster_state.synced.is_set()))
+        metrics.unsynced_seconds.set(0.0 if cluster_state.synced.is_set() else age)
+        metrics.node_count.set(len(cluster_state.nodes.store))
         if self._changed:
             self._health()
         context.safety.review()
@@ -73,11 +73,11 @@ class Observer:
         await self._save(failures.values())
         if context.clock.monotonic() - self._forgot > FORGET:
             self._forgot = context.clock.monotonic()
-            await context.ledger.forget()
+            await context.decision_history.forget()
 
     def _review_rights(self) -> None:
         """Name the watches that we have no right to, and do without."""
-        forbidden = self._context.mirror.forbidden()
+        forbidden = self._context.cluster_state.forbidden()
         for resource, right in OF_WATCHES.items():
             if resource in forbidden:
                 self._context.rights.deny(right, str(forbidden[resource]))
@@ -100,12 +100,12 @@ class Observer:
         self._context.safety.set(Cause.NOT_AUTHORISED, denied)
 
     def _health(self) -> None:
-        mirror = self._context.mirror
+        cluster_state = self._context.cluster_state
         for name in self._changed:
-            claim = mirror.claims.store.get(name)
+            claim = cluster_state.claims.store.get(name)
             self._well.pop(name, None)
             if claim is not None and claim.is_true("Initialized") and claim.metadata.deletion_timestamp is None:
-                node = mirror.node_for(claim)
+                node = cluster_state.node_for(claim)
                 self._well[name] = node is not None and node.ready
         self._changed.clear()
         well = sum(self._well.values())
@@ -119,15 +119,15 @@ class Observer:
         self._told = causes
         why = "; ".join(f"{cause}: {words}" for cause, words in causes.items())
         text = f"Voluntary disruption has stopped: {why}" if causes else "Voluntary disruption goes on"
-        for pool in context.mirror.pools.store.all():
-            context.notices.publish(pool, "Warning" if causes else "Normal", "SafeMode", text)
-        context.ledger.record(
+        for pool in context.cluster_state.pools.store.all():
+            context.event_publisher.publish(pool, "Warning" if causes else "Normal", "SafeMode", text)
+        context.decision_history.record(
             Decision(
-                id=context.ledger.new_id(),
+                id=context.decision_history.new_id(),
                 kind="safe-mode",
-                time=context.ledger.now(),
+                time=context.decision_history.now(),
                 summary=text,
                 reason=",".join(sorted(causes)),
-                view_age=context.mirror.age(),
+                view_age=context.cluster_state.age(),
             )
         )

@@ -23,7 +23,7 @@ from dovetail.lab.apiserver.kept_identity import keep_identity
 from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Store, WriteRefused
-from dovetail.lab.namespace_finalizer import Undertaker
+from dovetail.lab.namespace_finalizer import NamespaceFinalizer
 from dovetail.runfile import DEFAULT_NAME, RunningLab, command_for, find, leave, register
 
 
@@ -141,10 +141,10 @@ async def serve(
     loop = asyncio.get_running_loop()
     chance = Chance(system_seed())
     bare = Bare(Clock(loop), chance, port, token, data, recover=recover)
-    undertaker = Undertaker(bare.server, bare.token)
+    namespace_finalizer = NamespaceFinalizer(bare.server, bare.token)
     try:
         url = await bare.start()
-        undertaker.start()
+        namespace_finalizer.start()
         write_private(config, bare.kubeconfig(name))
         if log:
             _register(url, config, log, name)
@@ -158,7 +158,7 @@ async def serve(
         await done.wait()
     finally:
         leave(os.getpid(), name)
-        await undertaker.stop()
+        await namespace_finalizer.stop()
         await bare.stop()
 
 

@@ -31,7 +31,7 @@ from dovetail.lab.event_recorder import Recorder, Tell
 from dovetail.lab.event_ttl import Forgetting
 from dovetail.lab.fast_transport import FastLane
 from dovetail.lab.faults.injection import Faults
-from dovetail.lab.instances import Machine, plain_pool
+from dovetail.lab.instances import SimulatedInstance, plain_pool
 from dovetail.lab.kubelet.eviction_manager import Pressure
 from dovetail.lab.kubelet.kubelets import Fleet, Pace
 from dovetail.lab.kubelet.logs import Logs
@@ -213,13 +213,13 @@ class Lab:
 
     def _services(self) -> dict[tuple[str, str], dict[str, str]]:
         """Services and their selectors, for requests between pods."""
-        seen = self._seen.store if self.controllers is None else self.controllers.kit.store(SERVICES)
+        seen = self._seen.store if self.controllers is None else self.controllers.context.store(SERVICES)
         return {
             (item["metadata"]["namespace"], item["metadata"]["name"]): item["spec"].get("selector") or {}
             for item in seen.all()
         }
 
-    async def join(self, machines: Iterable[Machine]) -> None:
+    async def join(self, machines: Iterable[SimulatedInstance]) -> None:
         """Boot machines; returns when all have registered."""
         waiting = list(machines)
         for start in range(0, len(waiting), JOIN_TOGETHER):

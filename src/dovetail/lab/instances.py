@@ -1,6 +1,6 @@
 """Machines of the lab: what boots, joins, falls silent and vanishes. A cloud makes them; a fleet of kubelets runs them.
 
-A `Machine` is all that a kubelet needs to know to register its Node. `plain_pool` is the smallest cloud:
+A `SimulatedInstance` is all that a kubelet needs to know to register its Node. `plain_pool` is the smallest cloud:
 so many machines of a type, spread over zones, there from the start.
 """
 
@@ -17,7 +17,7 @@ GIB = 1024**3
 MIB = 1024**2
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedInstance(msgspec.Struct, frozen=True, kw_only=True):
     """What may become a Node: `boot_seconds` until it joins, `ready_seconds` more until it is Ready."""
 
     name: str
@@ -125,7 +125,7 @@ def host_name(ip: str, region: str) -> str:
     return f"ip-{dashed}.ec2.internal" if region == "us-east-1" else f"ip-{dashed}.{region}.compute.internal"
 
 
-def plain_pool(count: int, instance_type: str, zones: Sequence[str], *, first: int = 0) -> list[Machine]:
+def plain_pool(count: int, instance_type: str, zones: Sequence[str], *, first: int = 0) -> list[SimulatedInstance]:
     """`count` machines of one type, dealt over the zones in turn."""
     size = size_of(instance_type)
     capacity, allocatable = resources_of(size)
@@ -134,7 +134,7 @@ def plain_pool(count: int, instance_type: str, zones: Sequence[str], *, first: i
         zone = zones[number % len(zones)]
         ip = address(number)
         machines.append(
-            Machine(
+            SimulatedInstance(
                 name=host_name(ip, region_of(zone)),
                 provider_id=f"aws:///{zone}/i-{0x0D0E_0000_0000_0000_0 + number:017x}",
                 instance_type=instance_type,

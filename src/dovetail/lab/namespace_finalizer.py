@@ -21,7 +21,7 @@ Json = dict[str, Any]
 PAUSE = 1.0
 
 
-class Undertaker:
+class NamespaceFinalizer:
     """Empties and finishes namespaces that were deleted."""
 
     def __init__(self, server: ApiServer, token: str) -> None:

@@ -27,7 +27,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import NODES
 from dovetail.lab.cluster import Lab
-from dovetail.lab.instances import Machine, address, host_name, region_of, resources_of, size_of
+from dovetail.lab.instances import SimulatedInstance, address, host_name, region_of, resources_of, size_of
 from dovetail.model.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
 from dovetail.model.meta import Condition, ObjectMeta
 from dovetail.model.nodes import Node, NodeSpec, NodeStatus, Taint
@@ -67,7 +67,7 @@ class SimulatedGroups:
         self._specs: dict[str, GroupSpec] = {}
         self._targets: dict[str, int] = {}
         self._members: dict[str, dict[str, InstanceState]] = {}
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, SimulatedInstance] = {}
         self._number = FIRST_ADDRESS
         self._tasks: set[asyncio.Task[None]] = set()
         #: Groups that get no more instances, and groups whose instances do not join.
@@ -88,7 +88,7 @@ class SimulatedGroups:
         self._members[spec.name] = {}
         await self._lab.join([self._launch(spec) for _ in range(spec.size)])
 
-    def _launch(self, spec: GroupSpec, boot_s: float = 0.0) -> Machine:
+    def _launch(self, spec: GroupSpec, boot_s: float = 0.0) -> SimulatedInstance:
         self._number += 1
         size = size_of(spec.instance_type)
         capacity, allocatable = resources_of(size)
@@ -98,7 +98,7 @@ class SimulatedGroups:
         zone = min(spec.zones, key=lambda name: counts[name])
         ip = address(self._number)
         provider_id = f"aws:///{zone}/i-{self._number:017x}"
-        machine = Machine(
+        machine = SimulatedInstance(
             name=host_name(ip, region_of(zone)),
             provider_id=provider_id,
             instance_type=spec.instance_type,

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from dovetail.cluster.pdb import Guards
+from dovetail.cluster.pdb import PdbIndex
 from dovetail.controllers.disruption import candidates, consolidation
 from dovetail.model import duration
 from dovetail.model.kinds import budgets
@@ -39,13 +39,13 @@ def fleet(objects: Objects, snapshot: Snapshot, now: datetime) -> tuple[Snapshot
     claims = {claim.name: claim for claim in objects.of(NodeClaim)}
     pods = [pod for state in snapshot.nodes for pod in state.pods]
     told = objects.counted
-    guards = tuple(each if each.metadata.key in told else _counted(each, pods) for each in snapshot.budgets)
-    watch = Guards(guards)
+    pdbs = tuple(each if each.metadata.key in told else _counted(each, pods) for each in snapshot.budgets)
+    watch = PdbIndex(pdbs)
     held = []
     for state in snapshot.nodes:
         why = next(_reasons(state, nodes.get(state.name), claims.get(state.claim or ""), pools, watch, now), "")
         held.append(replace(state, movable=not why, held_by=why))
-    snapshot = replace(snapshot, nodes=tuple(held), budgets=guards)
+    snapshot = replace(snapshot, nodes=tuple(held), budgets=pdbs)
     return snapshot, _terms(objects, snapshot, nodes, now)
 
 
@@ -54,7 +54,7 @@ def _reasons(
     node: Node | None,
     claim: NodeClaim | None,
     pools: Mapping[str, NodePool],
-    watch: Guards,
+    watch: PdbIndex,
     now: datetime,
 ) -> Iterator[str]:
     """Everything that holds a node, what its pool says first."""
@@ -124,7 +124,7 @@ def _unready(node: Node | None) -> bool:
 
 def _counted(budget: PodDisruptionBudget, pods: Sequence[Pod]) -> PodDisruptionBudget:
     """A budget as its controller would have it: a manifest does not say how many pods may go."""
-    spec, watch = budget.spec, Guards((budget,))
+    spec, watch = budget.spec, PdbIndex((budget,))
     mine = [pod for pod in pods if not pod.finished and watch.of(pod)]
     healthy = sum(not pod.terminating and _healthy(pod) for pod in mine)
     if spec.max_unavailable is not None:

@@ -23,7 +23,7 @@ from dovetail.cloud.aws.create_fleet_batcher import (
 )
 from dovetail.cloud.aws.instances import with_owners
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.provider import CloudError, InsufficientCapacity, Launch, Machine
+from dovetail.cloud.provider import CloudError, Instance, InsufficientCapacity, Launch
 from dovetail.lab.aws.injected_errors import Rule
 from tests.cloud.aws.conftest import Account
 
@@ -45,8 +45,8 @@ def test_dealing_goes_by_id_and_uid_whoever_deals_and_in_which_order() -> None:
     assert dealt(["i-3", "i-1"], reversed(_orders(3))) == {"i-1": _orders(3)[0], "i-3": _orders(3)[1]}
 
 
-def _machine(provider_id: str, tags: dict[str, str], uid: str | None = None) -> Machine:
-    return Machine(
+def _machine(provider_id: str, tags: dict[str, str], uid: str | None = None) -> Instance:
+    return Instance(
         provider_id=provider_id,
         instance_type="m5.large",
         zone="",
@@ -160,7 +160,7 @@ def test_machines_bought_together_are_found_dealt_and_named(account: Account) ->
         bought = await asyncio.gather(*(aws.launch(order) for order in orders))
         assert [record.operation for record in account.records].count("create_fleet") == 1
         assert await _whose(aws) == {machine.claim_uid: machine.provider_id for machine in bought}
-        await aws.name_machines()
+        await aws.name_instances()
         found = [machine for machine in await aws.machines() if (machine.claim_uid or "").startswith("j-")]
         assert {machine.tags["Name"] for machine in found} == {f"default/claim-j-{n}" for n in range(4)}
         assert {machine.claim_uid: machine.provider_id for machine in found} == await _whose(aws)
@@ -174,7 +174,7 @@ async def _whose(aws: Aws, prefix: str = "j-") -> dict[str | None, str]:
 
 
 def test_another_life_finds_what_was_bought_together_and_buys_nothing(account: Account) -> None:
-    async def buy(aws: Aws) -> list[Machine]:
+    async def buy(aws: Aws) -> list[Instance]:
         node_class = await account.ready(aws)
         orders = [await account.order(aws, f"k-{n}", node_class, "m5.large", kind="on-demand") for n in range(3)]
         return await asyncio.gather(*(aws.launch(order) for order in orders))

@@ -9,9 +9,9 @@ import pytest
 
 from dovetail.clock import EPOCH
 from dovetail.cloud.aws.drift import reason
-from dovetail.cloud.provider import Machine
+from dovetail.cloud.provider import Instance
 
-MACHINE = Machine(
+MACHINE = Instance(
     provider_id="aws:///a/i-1",
     instance_type="m5.large",
     zone="a",

@@ -12,7 +12,7 @@ import pytest
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.provider import CloudError, Machine, MachineNotFound
+from dovetail.cloud.provider import CloudError, Instance, InstanceNotFound
 from dovetail.lab.aws.ec2 import Ec2
 from dovetail.lab.aws.eventbridge import Bridge
 from dovetail.lab.aws.fault_injection import AwsFaults
@@ -39,7 +39,7 @@ def _faults(account: Account, instance: str = "i-1") -> Faults:
     return found
 
 
-async def _launched(account: Account, aws: Aws, token: str) -> Machine:
+async def _launched(account: Account, aws: Aws, token: str) -> Instance:
     node_class = await account.ready(aws)
     return await aws.launch(await account.order(aws, token, node_class, "c5.large", kind="on-demand"))
 
@@ -76,7 +76,7 @@ def test_a_bought_machine_that_is_gone_has_ended_at_ec2(account: Account) -> Non
         machine = await _launched(account, aws, "lost")
         faults = _faults(account, machine.provider_id.rsplit("/", 1)[-1])
         assert faults.strike(Fault(kind="machine-gone", node="bought")) == "the machine of bought is gone"
-        with pytest.raises(MachineNotFound):
+        with pytest.raises(InstanceNotFound):
             await aws.get(machine.provider_id)
         assert faults.strike(Fault(kind="machine-gone", node="own")) == "the machine of own is gone"
 
@@ -90,7 +90,7 @@ def test_a_spot_machine_is_taken_two_minutes_after_it_is_called_back(account: Ac
         await asyncio.sleep(110)
         assert (await aws.get(machine.provider_id)).provider_id == machine.provider_id
         await asyncio.sleep(20)
-        with pytest.raises(MachineNotFound):
+        with pytest.raises(InstanceNotFound):
             await aws.get(machine.provider_id)
 
     account.run(talk)
@@ -112,10 +112,10 @@ def test_failed_status_checks_are_found_after_two_minutes_and_heal(account: Acco
         machine = await _launched(account, aws, "ill")
         instance = machine.provider_id.rsplit("/", 1)[-1]
         account.endpoint.market.impaired[instance] = aws._clock.now() - timedelta(minutes=3)
-        (found,) = await aws.ailing()
+        (found,) = await aws.unhealthy()
         assert (found.kind, found.provider_ids) == ("status-check-failed", (instance,))
         account.endpoint.market.impaired.clear()
-        assert await aws.ailing() == ()
+        assert await aws.unhealthy() == ()
 
     account.run(talk)
 
@@ -124,9 +124,9 @@ def test_refusals_last_as_long_as_they_were_asked_for(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         _faults(account).strike(Fault(kind="aws-denied", seconds=Seconds(30)))
         with pytest.raises(CloudError, match="not authorized"):
-            await aws.ailing()
+            await aws.unhealthy()
         await asyncio.sleep(31)
-        assert await aws.ailing() == ()
+        assert await aws.unhealthy() == ()
         _faults(account).strike(Fault(kind="sold-out", seconds=Seconds(30)))
         assert account.endpoint.market.refusal("c5.large", "ap-northeast-2a", "spot")
         await asyncio.sleep(31)

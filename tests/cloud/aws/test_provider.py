@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.provider import CloudError, InsufficientCapacity, MachineNotFound, Remedy
+from dovetail.cloud.provider import CloudError, InstanceNotFound, InsufficientCapacity, Remedy
 from dovetail.lab.aws.account import client
 from dovetail.lab.instances import address
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
@@ -83,9 +83,9 @@ def test_a_machine_that_is_gone_is_said_to_be_gone(account: Account) -> None:
         order = await account.order(aws, "c-6", await account.ready(aws), "m5.large", kind="on-demand")
         bought = await aws.launch(order)
         await aws.terminate(bought.provider_id)
-        with pytest.raises(MachineNotFound):
+        with pytest.raises(InstanceNotFound):
             await aws.terminate(bought.provider_id)
-        with pytest.raises(MachineNotFound):
+        with pytest.raises(InstanceNotFound):
             await aws.get("aws:///ap-northeast-2a/i-00000000000000000")
         assert bought.provider_id not in {m.provider_id for m in await aws.machines()}
 
@@ -98,7 +98,7 @@ def test_a_machine_is_rebooted_in_place_and_one_that_is_not_there_is_said_to_be_
         bought = await aws.launch(order)
         await aws.reboot(bought.provider_id, "once")
         assert (await aws.get(bought.provider_id)).state in ("pending", "running")
-        with pytest.raises(MachineNotFound):
+        with pytest.raises(InstanceNotFound):
             await aws.reboot("aws:///ap-northeast-2a/i-0123456789abcdef0", "once")
 
     account.run(talk)

@@ -399,7 +399,7 @@ def test_machines_are_ill_when_a_check_has_failed_for_two_minutes_or_an_event_li
         async def all(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
             return rows
 
-    found = asyncio.run(instance_status.ailing(Calls(), now))  # type: ignore[arg-type]
+    found = asyncio.run(instance_status.unhealthy(Calls(), now))  # type: ignore[arg-type]
     assert [(each.kind, each.provider_ids) for each in found] == [
         ("status-check-failed", ("i-ill",)),
         ("scheduled-event", ("i-soon",)),

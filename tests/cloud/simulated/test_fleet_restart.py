@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, run_virtual
-from dovetail.cloud.provider import Machine
+from dovetail.cloud.provider import Instance
 from dovetail.cloud.simulated.config import Market
 from dovetail.cloud.simulated.kubelets import Fleet
 from dovetail.cloud.simulated.provider import SimulatedCloud
@@ -28,8 +28,8 @@ LABELS = {
 }
 
 
-def _machine(name: str) -> Machine:
-    return Machine(
+def _machine(name: str) -> Instance:
+    return Instance(
         provider_id=f"simulated:///a/i-{name}",
         instance_type="m",
         zone="a",

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.cloud.provider import Machine
+from dovetail.cloud.provider import Instance
 from dovetail.cloud.simulated.config import Market
 from dovetail.cloud.simulated.kubelets import Fleet
 from dovetail.cloud.simulated.provider import SimulatedCloud
@@ -46,8 +46,8 @@ class Hearing:
             self.heard[name] = now
 
 
-def machine(number: int) -> Machine:
-    return Machine(
+def machine(number: int) -> Instance:
+    return Instance(
         provider_id=f"simulated:///a/i-{number}",
         instance_type="m",
         zone="a",

@@ -11,7 +11,7 @@ import pytest
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.cloud.provider import CloudError, InsufficientCapacity, Launch, LaunchOption, MachineNotFound
+from dovetail.cloud.provider import CloudError, InstanceNotFound, InsufficientCapacity, Launch, LaunchOption
 from dovetail.cloud.simulated import catalog_file, config
 from dovetail.cloud.simulated.config import Curve, Market, Stock
 from dovetail.cloud.simulated.provider import SimulatedCloud
@@ -116,7 +116,7 @@ def test_a_terminated_machine_is_gone_after_its_shutdown() -> None:
         await cloud.terminate(machine.provider_id)
         assert (await cloud.get(machine.provider_id)).state == "shutting-down"
         await asyncio.sleep(31)
-        with pytest.raises(MachineNotFound):
+        with pytest.raises(InstanceNotFound):
             await cloud.terminate(machine.provider_id)
         assert await cloud.machines() == ()
 

@@ -67,7 +67,7 @@ def test_a_quota_counts_what_is_there_and_refuses_more(lab_run: Run) -> None:
 
 def test_ten_messages_for_one_reason_become_one_and_names_keep_the_order(lab_run: Run) -> None:
     async def body(living: Any) -> None:
-        recorder = living.lab.controllers.kit.recorder
+        recorder = living.lab.controllers.context.recorder
         about = Involved("apps/v1", "Deployment", "default", "talker", "uid-1")
         for number in range(12):
             recorder.normal(about, "Told", f"message {number}")

@@ -163,9 +163,9 @@ def test_who_hears_only_what_is_new_sees_what_a_reader_would(lab_run: Run, parts
 
     def told(news: News) -> None:
         heard.append(news.key)
-        for kind, mirror in mirrors.items():
-            mirror[news.key] = news.view(kind, mirror.get(news.key))
-            assert mirror[news.key] == decode(news.raw, kind)
+        for kind, cluster_state in mirrors.items():
+            cluster_state[news.key] = news.view(kind, cluster_state.get(news.key))
+            assert cluster_state[news.key] == decode(news.raw, kind)
 
     async def body(living: Any) -> None:
         living.lab.transport.feed("", "pods", told)

@@ -14,7 +14,7 @@ from dovetail.kube.resources import DEPLOYMENTS, PODS
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver.store import Event, Store
 from dovetail.lab.checks.invariants import Broken
-from dovetail.lab.checks.pdb import BUDGETS, Guards
+from dovetail.lab.checks.pdb import BUDGETS, PdbCheck
 from dovetail.lab.checks.replicasets import CONTROLLERS, Staffing
 from tests.lab.workloads.manifests import deployment
 
@@ -48,7 +48,7 @@ class Scene:
         self.store = Store(clock)
         self.restless = False
         self.staffing = Staffing(clock, lambda: self.restless)
-        self.guards = Guards(self.store)
+        self.guards = PdbCheck(self.store)
         self.said: list[str] = []
         self.store.observers.append(self._written)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.cloud.aws import ec2nodeclass
 from dovetail.cloud.aws.amis import of_status
-from dovetail.cloud.provider import Machine
+from dovetail.cloud.provider import Instance
 from dovetail.model.kinds.nodeclass_hash import HASH_ANNOTATION, VERSION, VERSION_ANNOTATION, class_hash
 from dovetail.model.labels import PLACEMENT_GROUP, RESERVATION
 
@@ -25,7 +25,7 @@ def fingerprint(node_class: Mapping[str, Any], certificate: str) -> dict[str, st
 
 def reason(
     claim: Mapping[str, Any],
-    machine: Machine,
+    machine: Instance,
     node_class: Mapping[str, Any],
     certificate: str = "",
     group: str | None = None,

@@ -19,7 +19,7 @@ EVENTS = ("instance-reboot", "system-reboot", "system-maintenance", "instance-re
 _CHECKS = {"InstanceStatus": "instance-status.status", "SystemStatus": "system-status.status"}
 
 
-async def ailing(calls: Calls, now: datetime) -> tuple[Interruption, ...]:
+async def unhealthy(calls: Calls, now: datetime) -> tuple[Interruption, ...]:
     """Machines with failed checks (`status-check-failed`) and with planned events (`scheduled-event`)."""
     asked = [{"Name": name, "Values": ["impaired"]} for name in _CHECKS.values()]
     asked.append({"Name": "event.code", "Values": list(EVENTS)})

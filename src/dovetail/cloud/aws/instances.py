@@ -14,7 +14,7 @@ from dovetail.cloud.aws.batcher import Gathering
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.create_fleet_batcher import Order, dealt, orders_of
 from dovetail.cloud.aws.errors import code_of, is_not_found, may_concern_one, message_of
-from dovetail.cloud.provider import CloudError, Machine, MachineNotFound, RebootRejected, Remedy
+from dovetail.cloud.provider import CloudError, Instance, InstanceNotFound, RebootRejected, Remedy
 from dovetail.model import labels as keys
 
 POOL_TAG = keys.NODEPOOL
@@ -64,7 +64,7 @@ def pool_of(claim: Mapping[str, Any]) -> str:
     return pool
 
 
-def named(machine: Machine) -> bool:
+def named(machine: Instance) -> bool:
     return CLAIM_TAG in machine.tags
 
 
@@ -76,13 +76,13 @@ def capacity_type(row: Mapping[str, Any]) -> str:
     return "reserved" if planned else "on-demand"
 
 
-def machine(row: Mapping[str, Any]) -> Machine:
+def machine(row: Mapping[str, Any]) -> Instance:
     """What EC2 knows of an instance. Capacity is the catalogue's business and stays empty here."""
     tags = tags_of(row)
     zone = row.get("Placement", {}).get("AvailabilityZone", "")
     groups = sorted(group["GroupId"] for group in row.get("SecurityGroups", ()))
     kind = capacity_type(row)
-    return Machine(
+    return Instance(
         provider_id=provider_id(zone, row["InstanceId"]),
         instance_type=row["InstanceType"],
         zone=zone,
@@ -117,9 +117,9 @@ def _together(tags: Mapping[str, str]) -> dict[str, str]:
     return {order.name: order.uid for order in orders_of(tags)}
 
 
-def with_owners(found: Sequence[Machine]) -> tuple[Machine, ...]:
+def with_owners(found: Sequence[Instance]) -> tuple[Instance, ...]:
     """Those who were bought together and are nobody's yet are dealt the claims of theirs that have no machine."""
-    groups: dict[tuple[Order, ...], list[Machine]] = {}
+    groups: dict[tuple[Order, ...], list[Instance]] = {}
     for each in found:
         if orders := orders_of(each.tags):
             groups.setdefault(orders, []).append(each)
@@ -131,7 +131,7 @@ def with_owners(found: Sequence[Machine]) -> tuple[Machine, ...]:
     return tuple(_owned(each, whose.get(instance_id(each.provider_id))) for each in found)
 
 
-def _owned(machine: Machine, order: Order | None) -> Machine:
+def _owned(machine: Instance, order: Order | None) -> Instance:
     if order is None:
         return machine
     return msgspec.structs.replace(machine, claim_uid=order.uid, claim_name=order.name)
@@ -158,7 +158,7 @@ class Machines:
             self._terminate, MOST_ENDED, "terminate_instances", splits=may_concern_one, complete=True, observe=observe
         )
 
-    async def all(self) -> tuple[Machine, ...]:
+    async def all(self) -> tuple[Instance, ...]:
         """Every living machine of this cluster that carries our tags."""
         asked = [
             {"Name": f"tag:{CLUSTER_TAG}", "Values": [self._cluster]},
@@ -169,15 +169,15 @@ class Machines:
         listed = (row for reservation in rows for row in reservation["Instances"])
         return with_owners([machine(row) for row in listed if CLASS_TAG in tags_of(row)])
 
-    async def get(self, provider: str) -> Machine:
+    async def get(self, provider: str) -> Instance:
         row = await self._seen.get(instance_id(provider))
         if row is None:
-            raise MachineNotFound(provider)
+            raise InstanceNotFound(provider)
         if row.get("State", {}).get("Name") == "terminated":
-            raise MachineNotFound(provider, ended(row))
+            raise InstanceNotFound(provider, ended(row))
         return machine(row)
 
-    async def name(self, machine: Machine) -> None:
+    async def name(self, machine: Instance) -> None:
         """Give a machine that was bought together with others its claim's name."""
         tags = names(machine.node_pool or "", machine.claim_name or "")
         named = {key: value for key, value in tags.items() if key == CLAIM_TAG or key not in machine.tags}
@@ -190,7 +190,7 @@ class Machines:
             state = await self._ended.get(instance_id(provider))
         except Exception as error:
             if is_not_found(error):
-                raise MachineNotFound(provider) from error
+                raise InstanceNotFound(provider) from error
             raise
         if state is None:
             name = instance_id(provider)
@@ -204,7 +204,7 @@ class Machines:
             await self._calls("ec2", "reboot_instances", InstanceIds=[instance_id(provider)])
         except Exception as error:
             if is_not_found(error):
-                raise MachineNotFound(provider) from error
+                raise InstanceNotFound(provider) from error
             if code_of(error) in NOT_REBOOTED:
                 raise RebootRejected(f"{code_of(error)}: {message_of(error)}") from error
             raise

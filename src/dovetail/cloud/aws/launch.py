@@ -27,7 +27,7 @@ from dovetail.cloud.aws.launch_templates import Templates
 from dovetail.cloud.aws.min_values import Needs, lacking
 from dovetail.cloud.aws.placement_groups import Place, Placement, is_full
 from dovetail.cloud.aws.subnets import Network, Subnet
-from dovetail.cloud.provider import InsufficientCapacity, Launch, LaunchOption, Machine
+from dovetail.cloud.provider import Instance, InsufficientCapacity, Launch, LaunchOption
 from dovetail.cloud.unavailable_offerings import Unavailable, inside
 from dovetail.model import labels as keys
 
@@ -64,7 +64,7 @@ class Buying:
         self._joint = Joint()
         self._attempts = Attempts()
 
-    async def buy(self, launch: Launch) -> Machine:
+    async def buy(self, launch: Launch) -> Instance:
         kind, options = create_fleet.choose(launch.options, _needs(launch))
         network, spec = self._parts.network, launch.node_class["spec"]
         place = await asked(self._parts.placement.place(launch.node_class, launch.claim))
@@ -132,7 +132,7 @@ class Buying:
 
     def _machine(
         self, launch: Launch, bought: create_fleet.Bought, kind: str, chosen: LaunchOption | None, place: Place
-    ) -> Machine:
+    ) -> Instance:
         labels = dict(launch.labels)
         room: Mapping[str, int] = {}
         left: Mapping[str, int] = {}
@@ -152,7 +152,7 @@ class Buying:
             **place.labels(),
         }
         tags = self._tags(launch, [_order(launch)])
-        return Machine(
+        return Instance(
             provider_id=instances.provider_id(bought.zone, bought.instance_id),
             instance_type=bought.instance_type,
             zone=bought.zone,

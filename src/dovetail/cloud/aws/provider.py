@@ -35,10 +35,10 @@ from dovetail.cloud.aws.upkeep import Chore
 from dovetail.cloud.provider import (
     UNAUTHORIZED,
     CloudError,
+    Instance,
+    InstanceNotFound,
     Interruption,
     Launch,
-    Machine,
-    MachineNotFound,
     NodeClassStatus,
     NodeRole,
     Remedy,
@@ -171,16 +171,16 @@ class Aws:
         ]
         self._leaders_chores = [
             Chore(clock, "launch templates", IDLE / 2, self.templates.sweep),
-            Chore(clock, "instance names", 0.0, self.name_machines),
+            Chore(clock, "instance names", 0.0, self.name_instances),
         ]
         if not settings.isolated_vpc:
             self._leaders_chores.append(Chore(clock, "instance profiles", IDLE_S / 2, self._profiles.sweep))
         self._facts: Ageing[eks.ClusterFacts] = Ageing(clock, FACTS)
         self._last_facts: eks.ClusterFacts | None = None
-        self._bought: dict[str, Machine] = {}
+        self._bought: dict[str, Instance] = {}
         self._looked: float | None = None
         self._sure = False
-        self._unnamed: tuple[Machine, ...] = ()
+        self._unnamed: tuple[Instance, ...] = ()
         self._starting = asyncio.Lock()
 
     async def instance_types(
@@ -198,7 +198,7 @@ class Aws:
         group = await asked(self._placement.of(node_class))
         return await asked(self._types.list(node_class, zones, held, group))
 
-    async def launch(self, launch: Launch) -> Machine:
+    async def launch(self, launch: Launch) -> Instance:
         known = await asked(self._known())
         if launch.token in known:
             return known[launch.token]
@@ -212,10 +212,10 @@ class Aws:
         self._bought[launch.token] = machine = msgspec.structs.replace(machine, annotations=marks)
         return machine
 
-    async def get(self, provider_id: str) -> Machine:
+    async def get(self, provider_id: str) -> Instance:
         return await asked(self._machines.get(provider_id))
 
-    async def machines(self) -> tuple[Machine, ...]:
+    async def machines(self) -> tuple[Instance, ...]:
         return await asked(self._look())
 
     async def terminate(self, provider_id: str) -> None:
@@ -223,7 +223,7 @@ class Aws:
         if found.state != "shutting-down":
             try:
                 await asked(self._machines.end(provider_id))
-            except MachineNotFound:
+            except InstanceNotFound:
                 raise
             except CloudError:
                 self.observer.termination_failed(found.zone, self._network.zone_id(found.zone))
@@ -252,7 +252,7 @@ class Aws:
             if problem.reason != UNAUTHORIZED or not node_class["spec"].get("instanceProfile"):
                 raise
 
-    async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
+    async def drift(self, claim: Mapping[str, Any], machine: Instance, node_class: Mapping[str, Any]) -> str | None:
         return drift.reason(claim, machine, node_class, await self._certificate(), await self._group(node_class))
 
     async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
@@ -280,8 +280,8 @@ class Aws:
         if self._queue is not None:
             await asked(self._queue.acknowledge(messages))
 
-    async def ailing(self) -> Sequence[Interruption]:
-        return await asked(instance_status.ailing(self.calls, self._clock.now()))
+    async def unhealthy(self) -> Sequence[Interruption]:
+        return await asked(instance_status.unhealthy(self.calls, self._clock.now()))
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         """The first stands in for reasons that nobody knows; the others take any reason."""
@@ -314,7 +314,7 @@ class Aws:
 
         return act
 
-    async def name_machines(self) -> None:
+    async def name_instances(self) -> None:
         """Machines that were bought together get the names of their claims, some at a time."""
         now, self._unnamed = self._unnamed[:MOST_NAMED], self._unnamed[MOST_NAMED:]
         for machine in now:
@@ -331,7 +331,7 @@ class Aws:
             instances.CLASS_TAG: node_class["metadata"]["name"],
         }
 
-    async def _look(self) -> tuple[Machine, ...]:
+    async def _look(self) -> tuple[Instance, ...]:
         found = await self._machines.all()
         self._bought = {machine.claim_uid: machine for machine in found if machine.claim_uid}
         self._unnamed = tuple(machine for machine in found if machine.claim_name and not instances.named(machine))
@@ -339,7 +339,7 @@ class Aws:
             self._looked = self._clock.monotonic()
         return found
 
-    async def _known(self) -> dict[str, Machine]:
+    async def _known(self) -> dict[str, Instance]:
         """Machines by the claim they were bought for.
 
         A new life looks twice before it buys, and finds the purchases of the one before even if EC2 did not show
@@ -408,4 +408,4 @@ class Aws:
             return ""
 
 
-__all__ = ["Aws", "AwsSettings", "MachineNotFound"]
+__all__ = ["Aws", "AwsSettings", "InstanceNotFound"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from dovetail.cloud.provider import Launch, LaunchOption, Machine
+from dovetail.cloud.provider import Instance, Launch, LaunchOption
 from dovetail.model import labels as keys
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.quantity import resources
@@ -21,7 +21,7 @@ def provider_id(token: str, zone: str) -> str:
     return f"{SCHEME}:///{zone}/i-{hashlib.sha256(token.encode()).hexdigest()[:17]}"
 
 
-def machine_of(claim: Mapping[str, Any], created: datetime, types: Mapping[str, InstanceType]) -> Machine | None:
+def machine_of(claim: Mapping[str, Any], created: datetime, types: Mapping[str, InstanceType]) -> Instance | None:
     """The machine a launched claim stands for: how the books are found again after a restart.
 
     It stands whether or not its type is still sold; then it has what its claim says.
@@ -33,7 +33,7 @@ def machine_of(claim: Mapping[str, Any], created: datetime, types: Mapping[str, 
     if not provider.startswith(f"{SCHEME}://") or not name:
         return None
     t = types.get(name)
-    return Machine(
+    return Instance(
         provider_id=provider,
         instance_type=name,
         zone=tags.get(keys.ZONE, ""),

@@ -13,7 +13,7 @@ from typing import Any
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock
-from dovetail.cloud.provider import Machine
+from dovetail.cloud.provider import Instance
 from dovetail.cloud.simulated import node_status
 from dovetail.cloud.simulated.instances import SCHEME, machine_of
 from dovetail.cloud.simulated.provider import SimulatedCloud
@@ -106,7 +106,7 @@ class Fleet:
             except TimeoutError:
                 continue
 
-    async def _join(self, machine: Machine) -> None:
+    async def _join(self, machine: Instance) -> None:
         market = self._cloud.market
         chance = self._chance.child("boot", machine.provider_id)
         if market.never_joins and chance.random() < market.never_joins:
@@ -125,7 +125,7 @@ class Fleet:
                 await self._insist(machine, lambda: self._tell(name, node_status.ready(self._clock.now())))
         self._joining.discard(machine.provider_id)
 
-    async def _resume(self, machine: Machine, was: str) -> None:
+    async def _resume(self, machine: Instance, was: str) -> None:
         """The kubelet of an instance that an earlier process had: one that had yet to become Ready takes its time."""
         name = self._nodes[machine.provider_id]
         if was == "Unknown":
@@ -135,7 +135,7 @@ class Fleet:
         await asyncio.sleep(market.between(self._chance.child("resume", machine.provider_id), market.ready))
         await self._insist(machine, lambda: self._come_back(name))
 
-    async def _insist(self, machine: Machine, act: Callable[[], Awaitable[None]]) -> bool:
+    async def _insist(self, machine: Instance, act: Callable[[], Awaitable[None]]) -> bool:
         """Repeat until it works or the machine is gone: a kubelet does not give up either."""
         while any(each.provider_id == machine.provider_id for each in self._cloud.standing()):
             try:
@@ -158,7 +158,7 @@ class Fleet:
         except NotFound:
             return  # deleted meanwhile
 
-    async def _restart(self, machine: Machine, operation: str) -> None:
+    async def _restart(self, machine: Instance, operation: str) -> None:
         """Away and back, under a new boot id; its pods are there again."""
         market, name = self._cloud.market, self._nodes[machine.provider_id]
         chance = self._chance.child("restart", operation)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from dovetail.cloud.provider import Machine
+from dovetail.cloud.provider import Instance
 from dovetail.model import labels as keys
 from dovetail.model.meta import micro, stamp
 from dovetail.model.pods import Container, Pod
@@ -21,7 +21,7 @@ _HEALTHY = (
 
 
 def node(
-    machine: Machine, name: str, taints: Iterable[Mapping[str, str]], now: datetime, is_ready: bool
+    machine: Instance, name: str, taints: Iterable[Mapping[str, str]], now: datetime, is_ready: bool
 ) -> dict[str, Any]:
     """A node as it registers itself."""
     return {

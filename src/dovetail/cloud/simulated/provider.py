@@ -19,12 +19,12 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.provider import (
     CloudError,
+    Instance,
+    InstanceNotFound,
     InsufficientCapacity,
     Interruption,
     Launch,
     LaunchOption,
-    Machine,
-    MachineNotFound,
     NodeClassStatus,
     NodeRole,
     Remedy,
@@ -88,7 +88,7 @@ class SimulatedCloud:
         self._chance = chance
         self.unavailable = Unavailable(clock, self.market.unavailable_for)
         self._shelf = Shelf(clock, catalogue, self.unavailable)
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, Instance] = {}
         self._by_token: dict[str, str] = {}
         self._taints: dict[str, tuple[Mapping[str, str], ...]] = {}
         self._ending: dict[str, float] = {}
@@ -125,7 +125,7 @@ class SimulatedCloud:
 
     # -- buying and giving back
 
-    async def launch(self, launch: Launch) -> Machine:
+    async def launch(self, launch: Launch) -> Instance:
         await self._call("launch")
         provider = self._books_entry(launch.token)
         if provider is not None:
@@ -140,11 +140,11 @@ class SimulatedCloud:
             self.unavailable.mark(key)
         raise InsufficientCapacity(_refusal(refused), refused)
 
-    async def get(self, provider_id: str) -> Machine:
+    async def get(self, provider_id: str) -> Instance:
         await self._call("get")
         return self._known(provider_id)
 
-    async def machines(self) -> tuple[Machine, ...]:
+    async def machines(self) -> tuple[Instance, ...]:
         await self._call("machines")
         self._close_books()
         return tuple(self._machines.values())
@@ -174,7 +174,7 @@ class SimulatedCloud:
             self.restarts.pop(provider_id, None)
             self._notice_change()
 
-    def adopt(self, machines: Iterable[Machine]) -> None:
+    def adopt(self, machines: Iterable[Instance]) -> None:
         """Machines known from elsewhere (the cluster's own objects), after the books were lost."""
         for machine in machines:
             self._machines.setdefault(machine.provider_id, machine)
@@ -182,7 +182,7 @@ class SimulatedCloud:
                 self._by_token.setdefault(machine.claim_uid, machine.provider_id)
         self._notice_change()
 
-    def standing(self) -> tuple[Machine, ...]:
+    def standing(self) -> tuple[Instance, ...]:
         """The machines that are up, without the manners of an API call: for the fleet and for tests."""
         self._close_books()
         return tuple(self._machines.values())
@@ -201,15 +201,15 @@ class SimulatedCloud:
         await self._changed.wait()
         self._changed.clear()
 
-    def _books_entry(self, token: str) -> Machine | None:
+    def _books_entry(self, token: str) -> Instance | None:
         found = self._machines.get(self._by_token.get(token, ""))
         return found if found is not None and found.state == "running" else None
 
-    def _known(self, provider_id: str) -> Machine:
+    def _known(self, provider_id: str) -> Instance:
         self._close_books()
         machine = self._machines.get(provider_id)
         if machine is None:
-            raise MachineNotFound(provider_id, "terminated" if provider_id in self._terminated else "")
+            raise InstanceNotFound(provider_id, "terminated" if provider_id in self._terminated else "")
         return machine
 
     def _in_stock(self, option: LaunchOption) -> bool:
@@ -229,10 +229,10 @@ class SimulatedCloud:
         standing = (stock.covers(m.instance_type, m.zone, m.capacity_type) for m in self._machines.values())
         return sum(standing) < stock.machines
 
-    def _sell(self, launch: Launch, option: LaunchOption) -> Machine:
+    def _sell(self, launch: Launch, option: LaunchOption) -> Instance:
         t, offering = option.instance_type, option.offering
         metadata = launch.claim.get("metadata") or {}
-        machine = Machine(
+        machine = Instance(
             provider_id=provider_id(launch.token, offering.zone),
             instance_type=t.name,
             zone=offering.zone,
@@ -265,7 +265,7 @@ class SimulatedCloud:
     async def release(self, node_class: Mapping[str, Any]) -> None:
         await self._call("release")
 
-    async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
+    async def drift(self, claim: Mapping[str, Any], machine: Instance, node_class: Mapping[str, Any]) -> str | None:
         return None
 
     async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
@@ -284,7 +284,7 @@ class SimulatedCloud:
         for each in messages:
             self._unanswered.pop(each.receipt, None)
 
-    async def ailing(self) -> Sequence[Interruption]:
+    async def unhealthy(self) -> Sequence[Interruption]:
         return ()
 
     def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:

@@ -79,7 +79,7 @@ class Balance:
         """Why the machines stay whose pool does not agree; nothing if all do."""
         found: dict[str, Rejection] = {}
         for name in sorted({each.pool for each in proposal.candidates}):
-            pool = self._context.mirror.pools.store.get(name)
+            pool = self._context.cluster_state.pools.store.get(name)
             if pool is None or pool.spec.disruption.consolidation_policy != POLICY:
                 continue
             mine = [each for each in proposal.candidates if each.pool == name]
@@ -94,8 +94,8 @@ class Balance:
         return found
 
     def _every(self, pool: str, known: Mapping[Offered, float | None]) -> list[Candidate]:
-        mirror = self._context.mirror
-        standing = [(mirror.node_for(claim), claim) for claim in mirror.claims_of(pool)]
+        cluster_state = self._context.cluster_state
+        standing = [(cluster_state.node_for(claim), claim) for claim in cluster_state.claims_of(pool)]
         return [candidate(self._context, node, claim, known, guarded=True) for node, claim in standing if node]
 
     def _tell(self, pool: str, proposal: Proposal, mine: list[Candidate], score: Score) -> None:
@@ -105,13 +105,16 @@ class Balance:
         context.metrics.consolidation_score.labels(*labels).observe(score.value)
         if not score.approved:
             return
-        owner = context.mirror.pools.store.get(pool)
+        owner = context.cluster_state.pools.store.get(pool)
         if len(proposal.candidates) > 1 and owner is not None:
-            context.notices.publish(owner, "Normal", "ConsolidationApproved", score.words())
+            context.event_publisher.publish(owner, "Normal", "ConsolidationApproved", score.words())
             return
         for each in mine:
-            node, claim = context.mirror.nodes.store.get(each.node), context.mirror.claims.store.get(each.claim)
-            context.notices.machine(node, claim, "Normal", "ConsolidationApproved", score.words())
+            node, claim = (
+                context.cluster_state.nodes.store.get(each.node),
+                context.cluster_state.claims.store.get(each.claim),
+            )
+            context.event_publisher.machine(node, claim, "Normal", "ConsolidationApproved", score.words())
 
 
 def _price(machines: list[Candidate] | tuple[Candidate, ...]) -> float:

@@ -19,7 +19,7 @@ class Allowances:
         """`counts` are the machines of each pool, and how many of them use its budgets up."""
         self.left: dict[str, int] = {}
         now = context.clock.now()
-        for pool in context.mirror.pools.store.all():
+        for pool in context.cluster_state.pools.store.all():
             counted, consuming = counts.get(pool.name, (0, 0))
             found = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
             if found.problem:
@@ -28,7 +28,7 @@ class Allowances:
             context.metrics.allowed_disruptions.labels(pool.name, reason.lower()).set(self.left[pool.name])
             context.metrics.consuming_budgets.labels(pool.name, reason.lower()).set(consuming)
             if counted and not self.left[pool.name]:
-                context.notices.publish(
+                context.event_publisher.publish(
                     pool,
                     "Normal",
                     "DisruptionBlocked",
@@ -38,7 +38,7 @@ class Allowances:
     @classmethod
     def now(cls, context: Context, reason: Reason) -> Self:
         """With all machines counted anew."""
-        return cls(context, reason, totals(context.mirror, reason))
+        return cls(context, reason, totals(context.cluster_state, reason))
 
     def fits(self, candidates: Sequence[Candidate]) -> bool:
         """Whether all of them may go at once."""

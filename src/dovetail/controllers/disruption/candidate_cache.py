@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from dovetail.cluster.pdb import Guards
+from dovetail.cluster.pdb import PdbIndex
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.candidates import Blocker, Offered, add, blocking, candidate, prices, weight
 from dovetail.controllers.disruption.types import Candidate
@@ -51,25 +51,25 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-class Census:
+class CandidateCache:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._notes = context.mirror.notes()
+        self._notes = context.cluster_state.notes()
         self._known: dict[str, Looked] = {}
         self._offers: tuple[object, ...] = ()
         self._prices: Mapping[Offered, float | None] = {}
-        self._guards: Guards | None = None
+        self._pdbs: PdbIndex | None = None
         self._rules: Sequence[tuple[object, ...]] = ()
         self._all = True
 
     def field(self, pools: Sequence[Pool]) -> Field:
         """All machines at this instant."""
-        mirror, now = self._context.mirror, self._context.clock.now()
-        mirror.expire()
+        cluster_state, now = self._context.cluster_state, self._context.clock.now()
+        cluster_state.expire()
         self._forget(pools)
         changed = [each.name for each in self._notes if each.kind == "node"]
         if self._all:
-            changed = [node.metadata.name for node in mirror.nodes.store.all()]
+            changed = [node.metadata.name for node in cluster_state.nodes.store.all()]
             self._known.clear()
         ended = [name for name, looked in self._known.items() if looked.until is not None and looked.until <= now]
         for name in (*changed, *ended):
@@ -87,14 +87,14 @@ class Census:
         offers = tuple(pool.types for pool in pools)
         if len(offers) != len(self._offers) or any(a is not b for a, b in zip(offers, self._offers, strict=True)):
             self._offers, self._prices, self._all = offers, prices(pools), True
-        guards = self._context.mirror.guards
-        if guards is not self._guards:
+        pdbs = self._context.cluster_state.pdbs
+        if pdbs is not self._pdbs:
             rules = [
                 (each.metadata.key, each.spec, each.status.disruptions_allowed < 1)
-                for each in self._context.mirror.budgets.store.all()
+                for each in self._context.cluster_state.budgets.store.all()
             ]
             self._all |= rules != self._rules
-            self._guards, self._rules = guards, rules
+            self._pdbs, self._rules = pdbs, rules
 
     def totals(self) -> dict[str, tuple[int, int]]:
         """The machines of each pool, and how many of them use its budgets up, for any reason but ill health."""
@@ -104,10 +104,10 @@ class Census:
         return found
 
     def _look(self, name: str, now: datetime) -> None:
-        mirror = self._context.mirror
-        node = mirror.nodes.store.get(name)
-        claim = mirror.claim_for(node) if node is not None else None
-        if node is None or claim is None or mirror.node_for(claim) is not node:
+        cluster_state = self._context.cluster_state
+        node = cluster_state.nodes.store.get(name)
+        claim = cluster_state.claim_for(node) if node is not None else None
+        if node is None or claim is None or cluster_state.node_for(claim) is not node:
             self._known.pop(name, None)
             return
         self._known[name] = self._answer(node, claim, now)
@@ -116,7 +116,7 @@ class Census:
         why = tuple(blocking(self._context, node, claim, now))
         return Looked(
             pool=claim.node_pool or "",
-            weight=weight(self._context.mirror, node, claim, ""),
+            weight=weight(self._context.cluster_state, node, claim, ""),
             candidate=None if why else candidate(self._context, node, claim, self._prices),
             quiet=None if why else _quiet(claim),
             blockers=why,

@@ -8,8 +8,8 @@ from datetime import datetime
 import msgspec
 
 from dovetail.cluster.nominations import Target
-from dovetail.cluster.pdb import Guards
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.pdb import PdbIndex
+from dovetail.cluster.state import ClusterState
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import consolidation
 from dovetail.controllers.disruption.types import Candidate, Reason
@@ -88,7 +88,7 @@ def forbidden(node: Node, pods: Iterable[Pod], now: datetime) -> list[Blocker]:
     return [*_of_node(node), *(each for pod in pods if not _leaves(pod) for each in _of_shield(pod, now))]
 
 
-def of_pods(pods: Iterable[Pod], guards: Guards, now: datetime) -> list[Blocker]:
+def of_pods(pods: Iterable[Pod], pdbs: PdbIndex, now: datetime) -> list[Blocker]:
     """What each pod on the machine says."""
     found = []
     for pod in pods:
@@ -96,7 +96,7 @@ def of_pods(pods: Iterable[Pod], guards: Guards, now: datetime) -> list[Blocker]
             continue
         found += _of_shield(pod, now)
         if drain.drainable(pod):
-            found += of_budgets(pod, guards.of(pod))
+            found += of_budgets(pod, pdbs.of(pod))
     return found
 
 
@@ -119,15 +119,15 @@ def _of_shield(pod: Pod, now: datetime) -> list[Blocker]:
     return [Blocker(code="DO_NOT_DISRUPT_POD", message=text, pod=pod.metadata.key, until=shield.until)]
 
 
-def of_budgets(pod: Pod, guards: Sequence[PodDisruptionBudget]) -> list[Blocker]:
+def of_budgets(pod: Pod, pdbs: Sequence[PodDisruptionBudget]) -> list[Blocker]:
     name = pod.metadata.key
-    if len(guards) > 1:
-        budgets = tuple(each.metadata.key for each in guards)
+    if len(pdbs) > 1:
+        budgets = tuple(each.metadata.key for each in pdbs)
         text = "eviction does not support multiple PDBs"
         return [Blocker(code="MANY_BUDGETS", message=text, pod=name, budgets=budgets)]
     return [
         Blocker(code="PDB", message="pdb prevents pod evictions", pod=name, budgets=(guard.metadata.key,))
-        for guard in guards
+        for guard in pdbs
         if guard.status.disruptions_allowed < 1 and not _passes_unready(pod, guard)
     ]
 
@@ -148,15 +148,15 @@ def blocking(
     context: Context, node: Node, claim: NodeClaim, now: datetime, *, waive_pods: bool = False
 ) -> list[Blocker]:
     """Everything that keeps one machine where it is."""
-    mirror = context.mirror
+    cluster_state = context.cluster_state
     name = node.metadata.name
-    promised = any(mirror.reservations.on(Target("node", name))) or any(
-        mirror.reservations.on(Target("claim", claim.name))
+    nominated_pods = any(cluster_state.reservations.on(Target("node", name))) or any(
+        cluster_state.reservations.on(Target("claim", claim.name))
     )
-    why = of_machine(node, claim, going=mirror.going(claim, node), nominated=promised)
+    why = of_machine(node, claim, going=cluster_state.going(claim, node), nominated=nominated_pods)
     if waive_pods and claim.spec.grace is not None:
         return why
-    return why + of_pods(mirror.pods_on(name), mirror.guards, now)
+    return why + of_pods(cluster_state.pods_on(name), cluster_state.pdbs, now)
 
 
 def candidate(
@@ -192,8 +192,8 @@ def candidate(
 def movable(context: Context, node: str, *, guarded: bool = False) -> list[Pod]:
     """Pods that will come back elsewhere once the machine goes."""
     if guarded:
-        return [pod for pod in context.mirror.pods_on(node) if returning(pod)]
-    return [pod for pod in context.mirror.pods_on(node) if reschedulable(pod, context.mirror.guards)]
+        return [pod for pod in context.cluster_state.pods_on(node) if returning(pod)]
+    return [pod for pod in context.cluster_state.pods_on(node) if reschedulable(pod, context.cluster_state.pdbs)]
 
 
 def prices(pools: Sequence[Pool]) -> dict[Offered, float | None]:
@@ -206,7 +206,7 @@ def prices(pools: Sequence[Pool]) -> dict[Offered, float | None]:
     }
 
 
-def weight(mirror: Mirror, node: Node, claim: NodeClaim, reason: str) -> tuple[int, int]:
+def weight(cluster_state: ClusterState, node: Node, claim: NodeClaim, reason: str) -> tuple[int, int]:
     """(whether a machine counts for the budgets of its pool, whether it already uses them up).
 
     A machine that is not ready uses them up for every reason but its own ill health.
@@ -215,16 +215,16 @@ def weight(mirror: Mirror, node: Node, claim: NodeClaim, reason: str) -> tuple[i
     if "InstanceTerminating" in true or true.isdisjoint(_COUNTED):
         return 0, 0
     away = not node.ready and reason != Reason.UNHEALTHY
-    return 1, int(away or not true.isdisjoint(_CONSUMING) or mirror.going(claim, node))
+    return 1, int(away or not true.isdisjoint(_CONSUMING) or cluster_state.going(claim, node))
 
 
-def totals(mirror: Mirror, reason: str) -> dict[str, tuple[int, int]]:
+def totals(cluster_state: ClusterState, reason: str) -> dict[str, tuple[int, int]]:
     """What the machines of each pool weigh together."""
     found: dict[str, tuple[int, int]] = {}
-    for claim in mirror.claims.store.all():
-        node = mirror.node_for(claim)
+    for claim in cluster_state.claims.store.all():
+        node = cluster_state.node_for(claim)
         if node is not None:
-            add(found, claim.node_pool or "", weight(mirror, node, claim, reason))
+            add(found, claim.node_pool or "", weight(cluster_state, node, claim, reason))
     return found
 
 

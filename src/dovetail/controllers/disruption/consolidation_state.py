@@ -36,7 +36,7 @@ SETTLED_FOR = 900.0
 _EITHER_WAY, _COMING = ("Drifted", "DisruptionReason", "Rebooting"), ("Consolidatable", "Drifted")
 
 
-class Occasions:
+class ConsolidationState:
     """`count` says how many there were; `woken` is set when one should not wait for the next round."""
 
     def __init__(self, context: Context) -> None:
@@ -46,12 +46,12 @@ class Occasions:
         self._settled_at = -1
         self._until = 0.0
         self._offers: list[tuple[InstanceType, ...]] = []
-        self._expiries = expiration.Expiries(context.mirror)
-        context.mirror.listen(PODS, self._pod)
-        context.mirror.listen(NODES, self._node)
-        context.mirror.listen(NODECLAIMS, self._claim)
-        context.mirror.listen(NODEPOOLS, self._pool)
-        context.mirror.listen(PDBS, self._budget)
+        self._expiries = expiration.Expiries(context.cluster_state)
+        context.cluster_state.listen(PODS, self._pod)
+        context.cluster_state.listen(NODES, self._node)
+        context.cluster_state.listen(NODECLAIMS, self._claim)
+        context.cluster_state.listen(NODEPOOLS, self._pool)
+        context.cluster_state.listen(PDBS, self._budget)
 
     def passed(self, count: int, settled: bool, again: float) -> None:
         """A pass that began at that count is over, and whether it left nothing to do.
@@ -99,7 +99,7 @@ class Occasions:
 
     def _node(self, change: Change[Node]) -> None:
         old, new = change.old, change.new
-        mine = self._context.mirror.claim_for(change.object) is not None
+        mine = self._context.cluster_state.claim_for(change.object) is not None
         if old is None or (mine and old.metadata.labels.get(wellknown.INITIALIZED) != "true"):
             self.count += not mine  # a machine of ours is being set up: the claim tells when it is quiet
         else:
@@ -111,7 +111,7 @@ class Occasions:
             self.count += 1
             return
         if old is None:
-            pool = self._context.mirror.pools.store.get(new.node_pool or "")
+            pool = self._context.cluster_state.pools.store.get(new.node_pool or "")
             self._until = min(self._until, self.instant(expiration.date(new, pool)))
         came = any(new.is_true(kind) and not (old and old.is_true(kind)) for kind in _COMING)
         self.count += came or any(new.is_true(kind) != bool(old and old.is_true(kind)) for kind in _EITHER_WAY)

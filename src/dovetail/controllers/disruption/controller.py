@@ -21,10 +21,10 @@ from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.balanced import Balance
 from dovetail.controllers.disruption.budgets import Allowances
-from dovetail.controllers.disruption.candidate_cache import Census, Field
+from dovetail.controllers.disruption.candidate_cache import CandidateCache, Field
 from dovetail.controllers.disruption.candidates import candidate, prices, together
 from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, choose
-from dovetail.controllers.disruption.consolidation_state import Occasions, Refusals
+from dovetail.controllers.disruption.consolidation_state import ConsolidationState, Refusals
 from dovetail.controllers.disruption.drift import Drifting
 from dovetail.controllers.disruption.move_rate_limit import Moves
 from dovetail.controllers.disruption.queue import Queue, release
@@ -84,9 +84,9 @@ class Disruption:
         self._moves = Moves(context)
         self._balance = Balance(context)
         self._refusals = Refusals()
-        self._occasions = Occasions(context)
+        self._consolidation_state = ConsolidationState(context)
         self._wish: Wish | None = None
-        self._census = Census(context)
+        self._candidate_cache = CandidateCache(context)
         #: Why each machine stays, as of the last pass: what `explain` and the events tell.
         self.field = Field()
         self.stays: dict[str, Rejection] = {}
@@ -114,28 +114,28 @@ class Disruption:
                 await self._pause(1.0 if acted else PERIOD)
 
     async def _pause(self, seconds: float) -> None:
-        seconds = min(seconds, self._occasions.left())
+        seconds = min(seconds, self._consolidation_state.left())
         if self._wish is not None:
             held = self._context.clock.monotonic() - self._wish.since
             due = VALIDATION if held < VALIDATION - 0.5 else GATHERING  # machines that become quiet before wake us
             seconds = min(seconds, max(1.0, due - held))
         try:
             async with asyncio.timeout(seconds):
-                await self._occasions.woken.wait()
-                while self._occasions.woken.is_set():  # neighbours become quiet together
-                    self._occasions.woken.clear()
+                await self._consolidation_state.woken.wait()
+                while self._consolidation_state.woken.is_set():  # neighbours become quiet together
+                    self._consolidation_state.woken.clear()
                     await asyncio.sleep(TOGETHER)
         except TimeoutError:
             return
         finally:
-            self._occasions.woken.clear()
+            self._consolidation_state.woken.clear()
 
     async def once(self) -> bool:
         """One pass; whether anything was begun."""
         context = self._context
-        if not context.mirror.synced.is_set():
+        if not context.cluster_state.synced.is_set():
             return False
-        if self._cleans and not self._occasions.none:
+        if self._cleans and not self._consolidation_state.none:
             await self._clean()
         curable = not context.safety.stops(Reason.UNHEALTHY) and self._repair.due()
         if curable and await self._timed("unhealthy", self._repair.once(await context.offers.all())):
@@ -144,13 +144,13 @@ class Disruption:
             self._wish = None
             return False
         pools = await context.offers.all()
-        self._occasions.sold(pools)
-        if self._occasions.none:
+        self._consolidation_state.sold(pools)
+        if self._consolidation_state.none:
             return False
-        count = self._occasions.count
-        self.field = self._census.field(pools)
+        count = self._consolidation_state.count
+        self.field = self._candidate_cache.field(pools)
         self._tell_field()
-        self._waiting, self._again = False, self._occasions.instant(self.field.until)
+        self._waiting, self._again = False, self._consolidation_state.instant(self.field.until)
         for reason, method in (
             ("expired", self._expire),
             ("empty", self._emptiness),
@@ -161,7 +161,7 @@ class Disruption:
         if await self._consolidate(pools):
             return True
         self._waiting |= self._drifting.waiting
-        self._occasions.passed(count, not self._waiting and self._wish is None, self._again)
+        self._consolidation_state.passed(count, not self._waiting and self._wish is None, self._again)
         return False
 
     async def _timed(self, reason: str, method: Awaitable[bool]) -> bool:
@@ -176,13 +176,15 @@ class Disruption:
 
     async def _clean(self) -> None:
         """Take our taint off machines that no command holds: an earlier life may have left it there."""
-        context, mirror, busy = self._context, self._context.mirror, self.queue.busy()
-        marked = mirror.claims.store.by(STAGE, DISRUPTED)
-        tainted = mirror.nodes.store.by(STAGE, DISRUPTED)
-        suspects = {claim.name: claim for claim in (*marked, *map(mirror.claim_for, tainted)) if claim is not None}
+        context, cluster_state, busy = self._context, self._context.cluster_state, self.queue.busy()
+        marked = cluster_state.claims.store.by(STAGE, DISRUPTED)
+        tainted = cluster_state.nodes.store.by(STAGE, DISRUPTED)
+        suspects = {
+            claim.name: claim for claim in (*marked, *map(cluster_state.claim_for, tainted)) if claim is not None
+        }
         for claim in suspects.values():
-            node = mirror.node_for(claim)
-            if node is None or claim.name in busy or mirror.going(claim, node) or claim.is_true("Rebooting"):
+            node = cluster_state.node_for(claim)
+            if node is None or claim.name in busy or cluster_state.going(claim, node) or claim.is_true("Rebooting"):
                 continue
             await release(context, node.metadata.name, claim.name)
 
@@ -192,9 +194,9 @@ class Disruption:
         """Machines past their date, each with its own command; nobody's budget holds them back."""
         context, acted = self._context, False
         known = prices(pools)
-        for claim in self._occasions.expired():
-            node = context.mirror.node_for(claim)
-            if context.mirror.going(claim, node):
+        for claim in self._consolidation_state.expired():
+            node = context.cluster_state.node_for(claim)
+            if context.cluster_state.going(claim, node):
                 continue
             context.log.info("expired nodeclaim", controller="nodeclaim.expiration", NodeClaim=logs.ref(claim.name))
             if node is None:
@@ -210,7 +212,7 @@ class Disruption:
         ready = [each for each in self._quiet(at_least=VALIDATION) if each.empty]
         self._waiting |= len(ready) < len(empty)
         self._context.metrics.disruption_eligible.labels("empty").set(len(ready))
-        allowed = Allowances(self._context, Reason.EMPTY, self._census.totals())
+        allowed = Allowances(self._context, Reason.EMPTY, self._candidate_cache.totals())
         chosen = allowed.trim(sorted(ready, key=lambda each: each.node))
         self._waiting |= len(chosen) < len(ready)
         if not chosen:
@@ -226,7 +228,7 @@ class Disruption:
         context.metrics.disruption_eligible.labels("underutilized").set(len(ready))
         if not ready:
             return await self._hold(None)
-        allowed = Allowances(context, Reason.UNDERUTILIZED, self._census.totals())
+        allowed = Allowances(context, Reason.UNDERUTILIZED, self._candidate_cache.totals())
         now, restless = context.clock.monotonic(), self._restless()
         if self._wish is not None:
             held = now - self._wish.since + 0.001
@@ -290,7 +292,7 @@ class Disruption:
         self, reason: Reason, kind: str, candidates: Sequence[Candidate], plan: Plan | None, saving: float
     ) -> bool:
         command = Command(
-            id=self._context.ledger.new_id(),
+            id=self._context.decision_history.new_id(),
             reason=reason,
             kind=kind,
             candidates=tuple(candidates),
@@ -312,11 +314,11 @@ class Disruption:
 
     def _restless(self) -> bool:
         """Whether pods come and go on a machine that will be a candidate once they have settled."""
-        mirror = self._context.mirror
+        cluster_state = self._context.cluster_state
         settles = {pool.name for pool in self._settling() if not pool.static}
         return any(
-            claim.node_pool in settles and not mirror.going(claim, mirror.node_for(claim))
-            for claim in mirror.claims.store.by(STAGE, RESTLESS)
+            claim.node_pool in settles and not cluster_state.going(claim, cluster_state.node_for(claim))
+            for claim in cluster_state.claims.store.by(STAGE, RESTLESS)
         )
 
     def _think_at(self, now: float) -> float:
@@ -331,31 +333,33 @@ class Disruption:
 
     def _in_motion(self) -> frozenset[str]:
         """Machines of ours where pods come and go just now, and those that stand empty: no place to move anybody to."""
-        mirror, settles = self._context.mirror, {pool.name for pool in self._settling()}
+        cluster_state, settles = self._context.cluster_state, {pool.name for pool in self._settling()}
         nodes = [
-            mirror.node_for(claim) for claim in mirror.claims.store.by(STAGE, RESTLESS) if claim.node_pool in settles
+            cluster_state.node_for(claim)
+            for claim in cluster_state.claims.store.by(STAGE, RESTLESS)
+            if claim.node_pool in settles
         ]
         empty = [each.node for each in self._quiet() if each.empty]
         return frozenset((*empty, *(node.metadata.name for node in nodes if node is not None)))
 
     def _settling(self) -> list[NodePool]:
         """The pools whose machines may become quiet."""
-        pools = self._context.mirror.pools.store.all()
+        pools = self._context.cluster_state.pools.store.all()
         return [pool for pool in pools if pool.spec.disruption.consolidate_after != "Never"]
 
     def _policy(self, pool: str) -> str:
-        found = self._context.mirror.pools.store.get(pool)
+        found = self._context.cluster_state.pools.store.get(pool)
         return found.spec.disruption.consolidation_policy if found else "WhenEmpty"
 
     # -- what is told
 
     def _record_stay(self, decision: str, candidate: Candidate, why: Rejection) -> None:
-        ledger = self._context.ledger
-        ledger.record(
+        decision_history = self._context.decision_history
+        decision_history.record(
             Decision(
                 id=decision,
                 kind="keep",
-                time=ledger.now(),
+                time=decision_history.now(),
                 summary=why.message,
                 reason=why.code,
                 subject=candidate.node,
@@ -378,21 +382,21 @@ class Disruption:
             self._said[each.node] = known
 
     def _tell_stay(self, each: Candidate, why: Rejection, pause: float) -> None:
-        claim = self._context.mirror.claims.store.get(each.claim)
-        node = self._context.mirror.nodes.store.get(each.node)
-        text, decision = why.message[:1].upper() + why.message[1:], self._context.ledger.new_id()
-        tell = self._context.notices.machine
+        claim = self._context.cluster_state.claims.store.get(each.claim)
+        node = self._context.cluster_state.nodes.store.get(each.node)
+        text, decision = why.message[:1].upper() + why.message[1:], self._context.decision_history.new_id()
+        tell = self._context.event_publisher.machine
         if claim and tell(node, claim, "Normal", "Unconsolidatable", text, dedupe=pause, decision=decision):
             self._record_stay(decision, each, why)
 
     def _tell_field(self) -> None:
         """On every machine that may not be disrupted: the reasons that are not its own state."""
         for name, reasons in self.field.blocked.items():
-            node = self._context.mirror.nodes.store.get(name)
-            claim = self._context.mirror.claim_for(node) if node is not None else None
+            node = self._context.cluster_state.nodes.store.get(name)
+            claim = self._context.cluster_state.claim_for(node) if node is not None else None
             told = [each for each in reasons if each.code not in ("DELETING", "NOT_INITIALIZED")]
             if claim is not None and told:
-                self._context.notices.blocked(node, claim, together(told))
+                self._context.event_publisher.blocked(node, claim, together(told))
 
 
 def _kind(proposal: Proposal) -> str:
@@ -430,5 +434,8 @@ def _words(proposal: Proposal, candidate: Candidate) -> str:
 
 
 def _tell(context: Context, proposal: Proposal, candidate: Candidate, reason: str, text: str) -> None:
-    node, claim = context.mirror.nodes.store.get(candidate.node), context.mirror.claims.store.get(candidate.claim)
-    context.notices.machine(node, claim, "Normal", reason, f"{text} (savings: ${proposal.saving:.2f})")
+    node, claim = (
+        context.cluster_state.nodes.store.get(candidate.node),
+        context.cluster_state.claims.store.get(candidate.claim),
+    )
+    context.event_publisher.machine(node, claim, "Normal", reason, f"{text} (savings: ${proposal.saving:.2f})")

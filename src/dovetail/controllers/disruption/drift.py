@@ -100,11 +100,11 @@ class Drifting:
         context = self._context
         known, now = prices(pools), context.clock.now()
         found: list[tuple[bool, datetime, str, Candidate]] = []
-        for claim in context.mirror.claims.store.by(STAGE, DRIFTED):
+        for claim in context.cluster_state.claims.store.by(STAGE, DRIFTED):
             marked = claim.condition("Drifted")
             if marked is None or marked.last_transition_time is None:
                 continue
-            node = context.mirror.node_for(claim)
+            node = context.cluster_state.node_for(claim)
             if node is not None and not blocking(context, node, claim, now, waive_pods=True):
                 each = candidate(context, node, claim, known)
                 found.append((bool(each.pods), marked.last_transition_time, each.node, each))
@@ -116,14 +116,14 @@ class Drifting:
         if isinstance(staged, Refused):
             self.waiting |= not staged.why
             if staged.why:
-                mirror = context.mirror
-                node, claim = mirror.nodes.store.get(each.node), mirror.claims.store.get(each.claim)
-                context.notices.blocked(node, claim, staged.why)
+                cluster_state = context.cluster_state
+                node, claim = cluster_state.nodes.store.get(each.node), cluster_state.claims.store.get(each.claim)
+                context.event_publisher.blocked(node, claim, staged.why)
             return False
-        claim = context.mirror.claims.store.get(each.claim)
+        claim = context.cluster_state.claims.store.get(each.claim)
         marked = claim.condition("Drifted") if claim is not None else None
         command = Command(
-            id=context.ledger.new_id(),
+            id=context.decision_history.new_id(),
             reason=Reason.DRIFTED,
             candidates=(each,),
             drift=marked.reason if marked is not None else "",

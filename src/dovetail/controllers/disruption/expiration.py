@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model import duration
@@ -38,12 +38,12 @@ def remaining(claim: NodeClaim, now: datetime) -> float:
 class Expiries:
     """The dates of all claims, noted as they come."""
 
-    def __init__(self, mirror: Mirror) -> None:
-        self._store, self._pools = mirror.claims.store, mirror.pools.store
+    def __init__(self, cluster_state: ClusterState) -> None:
+        self._store, self._pools = cluster_state.claims.store, cluster_state.pools.store
         self._dates: dict[str, datetime] = {}
         for claim in self._store.all():
             self._note(claim.name, claim)
-        mirror.listen(NODECLAIMS, self._changed)
+        cluster_state.listen(NODECLAIMS, self._changed)
 
     def _changed(self, change: Change[NodeClaim]) -> None:
         if change.old is None or change.new is None:  # what a claim asks for never changes

@@ -22,8 +22,8 @@ class Moves:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._moved: dict[str, deque[float]] = {}
-        self._sizes = Counter(map(owner, context.mirror.pods.store.all()))
-        context.mirror.listen(PODS, self._pod_changed)
+        self._sizes = Counter(map(owner, context.cluster_state.pods.store.all()))
+        context.cluster_state.listen(PODS, self._pod_changed)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         for pod, by in ((change.new, 1), (change.old, -1)):
@@ -62,7 +62,7 @@ class Moves:
     def _owners(self, candidate: Candidate) -> Counter[str]:
         """Whose pods would be moved, and how many of each."""
         wanted = set(candidate.pods)
-        pods = self._context.mirror.pods_on(candidate.node)
+        pods = self._context.cluster_state.pods_on(candidate.node)
         return Counter(owner(pod) for pod in pods if pod.metadata.key in wanted)
 
 

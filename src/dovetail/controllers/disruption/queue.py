@@ -78,7 +78,7 @@ class Queue:
             await self._let_off(command.candidates)
             return False
         command = msgspec.structs.replace(command, replacements=made, created=context.clock.monotonic())
-        context.mirror.mark(each.provider_id for each in command.candidates)
+        context.cluster_state.mark(each.provider_id for each in command.candidates)
         self.commands[command.id] = command
         self._some.set()
         self._tell(command, plan, copy)
@@ -126,13 +126,15 @@ class Queue:
             command = self.commands[command.id] = left
         waiting = []
         for name in command.replacements:
-            claim = context.mirror.claims.store.get(name)
+            claim = context.cluster_state.claims.store.get(name)
             if claim is None or claim.metadata.deletion_timestamp is not None:
                 return await self._failed(command, f"replacement {name} is gone")
             if not claim.is_true("Initialized"):
                 waiting.append(name)
                 text = "Waiting on readiness to continue disruption"
-                context.notices.publish(claim, "Normal", "DisruptionWaitingReadiness", text, decision=command.id)
+                context.event_publisher.publish(
+                    claim, "Normal", "DisruptionWaitingReadiness", text, decision=command.id
+                )
         if waiting:
             if context.clock.monotonic() - command.created > PATIENCE:
                 await self._failed(command, f"replacements {', '.join(waiting)} did not become ready in time")
@@ -159,20 +161,22 @@ class Queue:
         for owner, uid, target in places:
             name = nodes[target]
             if name and closed[name]:
-                context.coming.expect(owner, replacement_nominations.Place(Target("node", name), uid, until))
+                context.replacement_nominations.expect(
+                    owner, replacement_nominations.Place(Target("node", name), uid, until)
+                )
 
     async def _remove(self, candidate: Candidate, command: Command) -> None:
         context = self._context
-        claim = context.mirror.claims.store.get(candidate.claim)
+        claim = context.cluster_state.claims.store.get(candidate.claim)
         if claim is None or claim.metadata.deletion_timestamp is not None:
             return
         if command.grace is not None:
             await deadline.tighten(context, claim, command.grace)
-        node = context.mirror.nodes.store.get(candidate.node)
+        node = context.cluster_state.nodes.store.get(candidate.node)
         for subject, name in ((node, "Node"), (claim, "NodeClaim")):
             if subject is not None:
                 text = f"Disrupting {name}: {command.reason}"
-                context.notices.publish(subject, "Normal", "DisruptionTerminating", text, decision=command.id)
+                context.event_publisher.publish(subject, "Normal", "DisruptionTerminating", text, decision=command.id)
         await delete(
             context, claim, command.reason.lower(), decision=command.id, policy=command.policy, bound=command.grace
         )
@@ -198,14 +202,14 @@ class Queue:
     async def _undo(self, command: Command, why: str) -> None:
         """Back to where we were; what was bought for nothing goes back too. Only what has expired goes all the same."""
         context = self._context
-        context.ledger.record(disruption.undone(context, command, why))
+        context.decision_history.record(disruption.undone(context, command, why))
         if command.reason is Reason.EXPIRED:
             for each in command.candidates:
                 await self._remove(each, command)
             self.commands.pop(command.id, None)
             return
         for name in command.replacements:
-            claim = context.mirror.claims.store.get(name)
+            claim = context.cluster_state.claims.store.get(name)
             if claim is not None and claim.metadata.deletion_timestamp is None and not self._used(claim):
                 await delete(context, claim, "rolled_back", decision=command.id)
         await self._let_off(command.candidates)
@@ -214,23 +218,23 @@ class Queue:
 
     def _used(self, claim: NodeClaim) -> bool:
         """Whether somebody has moved in already: then the machine earns its keep."""
-        node = self._context.mirror.node_for(claim)
+        node = self._context.cluster_state.node_for(claim)
         if node is None:
             return False
-        pods = self._context.mirror.pods_on(node.metadata.name)
+        pods = self._context.cluster_state.pods_on(node.metadata.name)
         return any(not any(o.kind == "DaemonSet" for o in pod.metadata.owner_references) for pod in pods)
 
     async def _let_off(self, candidates: Sequence[Candidate]) -> None:
-        self._context.mirror.mark((each.provider_id for each in candidates), going=False)
+        self._context.cluster_state.mark((each.provider_id for each in candidates), going=False)
         for each in candidates:
             await release(self._context, each.node, each.claim)
 
     async def _claimed(self, candidate: Candidate, command: Command) -> bool:
         """Put the taint and the reason on a candidate; False if it changed under us."""
         context = self._context
-        node = context.mirror.nodes.store.get(candidate.node)
-        claim = context.mirror.claims.store.get(candidate.claim)
-        if node is None or claim is None or context.mirror.going(claim, node):
+        node = context.cluster_state.nodes.store.get(candidate.node)
+        claim = context.cluster_state.claims.store.get(candidate.claim)
+        if node is None or claim is None or context.cluster_state.going(claim, node):
             return False
         try:
             await taints.add(context, candidate.node)
@@ -246,7 +250,7 @@ class Queue:
         context = self._context
         made: list[str] = []
         for pool, body in self._wanted(command, plan, copy):
-            if pool is None or (copy is not None and room(context.mirror, pool) < 1):
+            if pool is None or (copy is not None and room(context.cluster_state, pool) < 1):
                 await self._give_back(command, made)
                 return None
             try:
@@ -255,12 +259,12 @@ class Queue:
                 context.log.error("creating nodeclaim", controller="disruption", error=problem.message)
                 await self._give_back(command, made)
                 return None
-            context.mirror.assume(claim)
+            context.cluster_state.assume(claim)
             made.append(claim.name)
             context.metrics.claims_created.labels(command.reason.lower(), pool.name, "false").inc()
             text = f"Launching NodeClaim: {command.reason}"
-            context.notices.publish(claim, "Normal", "DisruptionLaunching", text, decision=command.id)
-        self._promise(command, plan, made)
+            context.event_publisher.publish(claim, "Normal", "DisruptionLaunching", text, decision=command.id)
+        self._nominate(command, plan, made)
         return tuple(made)
 
     def _wanted(
@@ -272,7 +276,7 @@ class Queue:
         if copy is not None:
             bodies.append((copy.pool, nodeclaim_template.static(copy.pool, command.id)))
         for machine in plan.machines if plan else ():
-            pool = self._context.mirror.pools.store.get(machine.pool)
+            pool = self._context.cluster_state.pools.store.get(machine.pool)
             bodies.append((pool, nodeclaim_template.manifest(machine, pool, command.id, ()) if pool else {}))
         for pool, body in bodies:
             if body:
@@ -280,17 +284,17 @@ class Queue:
             yield pool, body
 
     async def _give_back(self, command: Command, made: Sequence[str]) -> None:
-        for claim in filter(None, map(self._context.mirror.claims.store.get, made)):
+        for claim in filter(None, map(self._context.cluster_state.claims.store.get, made)):
             await delete(self._context, claim, "rolled_back", decision=command.id)
 
-    def _promise(self, command: Command, plan: Plan | None, made: Sequence[str]) -> None:
+    def _nominate(self, command: Command, plan: Plan | None, made: Sequence[str]) -> None:
         """Room is kept for the pods that will come, under the names of those that go."""
         if plan is None:
             return
         context = self._context
         names = dict(zip((machine.name for machine in plan.machines), made, strict=True))
         for each in command.candidates:
-            for pod in context.mirror.pods_on(each.node):
+            for pod in context.cluster_state.pods_on(each.node):
                 place = plan.placements.get(pod.metadata.key)
                 if place is not None and place.machine in names:
                     target, until = Target("claim", names[place.machine]), None
@@ -298,7 +302,7 @@ class Queue:
                     target, until = Target("node", place.node), context.clock.monotonic() + PATIENCE
                 else:
                     continue
-                context.mirror.promise(pod, target, until)
+                context.cluster_state.nominate(pod, target, until)
                 owner = pod.metadata.controller
                 if owner is not None and owner.kind == "ReplicaSet":
                     self._places.setdefault(command.id, []).append((owner.uid, pod.metadata.uid, target))
@@ -306,7 +310,7 @@ class Queue:
     def resume(self) -> None:
         """Take up the commands that an earlier life wrote on its replacements."""
         found: dict[str, tuple[Note, list[str]]] = {}
-        for claim in self._context.mirror.claims.store.all():
+        for claim in self._context.cluster_state.claims.store.all():
             note = self._noted(claim)
             if note is not None:
                 found.setdefault(note.id, (note, []))[1].append(claim.name)
@@ -323,7 +327,7 @@ class Queue:
                     grace=note.grace,
                     ailment=note.ailment,
                 )
-                self._context.mirror.mark(each.provider_id for each in alive)
+                self._context.cluster_state.mark(each.provider_id for each in alive)
 
     def _noted(self, claim: NodeClaim) -> Note | None:
         """The command that a replacement carries. One that cannot be read is left to whoever finds the machine idle."""
@@ -347,7 +351,7 @@ class Queue:
         return msgspec.structs.replace(candidate, pods=tuple(pod.metadata.key for pod in pods))
 
     def _alive(self, candidate: Candidate) -> bool:
-        claim = self._context.mirror.claims.store.get(candidate.claim)
+        claim = self._context.cluster_state.claims.store.get(candidate.claim)
         return (
             claim is not None
             and claim.metadata.deletion_timestamp is None
@@ -377,16 +381,16 @@ class Queue:
         if command.terminate_first:
             pool = command.candidates[0].pool
             context.metrics.terminated_first.labels(pool, command.reason.lower(), command.terminate_first).inc()
-        context.ledger.record(disruption.begun(context, command, plan, copy))
+        context.decision_history.record(disruption.begun(context, command, plan, copy))
 
 
 async def release(context: Context, node_name: str, claim_name: str) -> None:
     """Take taint and reason off a machine that stays after all."""
-    node = context.mirror.nodes.store.get(node_name)
+    node = context.cluster_state.nodes.store.get(node_name)
     if node is not None and node.metadata.deletion_timestamp is None:
         with suppress(NotFound):
             await taints.remove(context, node_name)
-    claim = context.mirror.claims.store.get(claim_name)
+    claim = context.cluster_state.claims.store.get(claim_name)
     if claim is not None and claim.metadata.deletion_timestamp is None:
         await _write_reason(context, claim, None)
 
@@ -400,4 +404,4 @@ async def _write_reason(context: Context, claim: NodeClaim, reason: Reason | Non
     if conditions.changed:
         body = status_patch(claim.metadata.resource_version, conditions)
         written = await context.kube.patch(NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim)
-        context.mirror.assume(written)
+        context.cluster_state.assume(written)

@@ -94,11 +94,11 @@ class Repair:
             return []
         context, found = self._context, []
         now, busy, before, self._told = context.clock.now(), self._queue.busy(), self._told, {}
-        for claim in context.mirror.claims.store.all():
-            node = context.mirror.node_for(claim)
+        for claim in context.cluster_state.claims.store.all():
+            node = context.cluster_state.node_for(claim)
             if node is None or claim.name in busy or not self._policies.ill(node):
                 continue
-            if context.mirror.going(claim, node) or claim.is_true("Rebooting"):
+            if context.cluster_state.going(claim, node) or claim.is_true("Rebooting"):
                 continue
             said = self._policies.foresee(node, claim, now)
             if said is None:
@@ -117,22 +117,22 @@ class Repair:
         """Whether nothing forbids the repair; what does is told."""
         why = self._objection(each)
         if why is not None:
-            self._context.notices.blocked(each.node, each.claim, why)
+            self._context.event_publisher.blocked(each.node, each.claim, why)
             self._write(each, why)
         return why is None
 
     def _write(self, each: Patient, waits_for: str = "") -> None:
         """Write down when a machine will be repaired, or what its repair waits for; once each time it is news."""
-        ledger, uid = self._context.ledger, each.claim.metadata.uid
+        decision_history, uid = self._context.decision_history, each.claim.metadata.uid
         text = each.diagnosis.prognosis + (f", waits: {waits_for}" if waits_for else "")
         if self._told.get(uid) == text:
             return
         self._told[uid] = text
-        ledger.record(
+        decision_history.record(
             Decision(
-                id=ledger.new_id(),
+                id=decision_history.new_id(),
                 kind="ill",
-                time=ledger.now(),
+                time=decision_history.now(),
                 summary=text,
                 reason=each.diagnosis.condition,
                 subject=each.node.metadata.name,
@@ -145,7 +145,7 @@ class Repair:
         node, claim = each.node, each.claim
         if wellknown.NODEPOOL not in node.metadata.labels:
             return "repair requires a NodePool to construct and budget a safe replacement"
-        if (claim.node_pool or "") not in self._context.mirror.pools.store:
+        if (claim.node_pool or "") not in self._context.cluster_state.pools.store:
             return f"NodePool not found (NodePool={claim.node_pool})"
         why = blocking(self._context, node, claim, self._context.clock.now())
         of_machine = [one for one in why if not one.pod and one.code not in WAIVED]
@@ -167,7 +167,7 @@ class Repair:
         assert self._policies is not None
         total: Counter[str] = Counter()
         ill: Counter[str] = Counter()
-        for node in self._context.mirror.nodes.store.all():
+        for node in self._context.cluster_state.nodes.store.all():
             pool = node.metadata.labels.get(wellknown.NODEPOOL)
             if pool:
                 total[pool] += 1
@@ -179,9 +179,9 @@ class Repair:
         context, name = self._context, each.claim.node_pool or ""
         text = f'more than {UNHEALTHY_SHARE:.0%} of nodes in nodepool "{name}" are unhealthy'
         self._write(each, text)
-        for subject in (each.node, each.claim, context.mirror.pools.store.get(name)):
+        for subject in (each.node, each.claim, context.cluster_state.pools.store.get(name)):
             if subject is not None:
-                context.notices.publish(subject, "Warning", "NodeRepairBlocked", text, dedupe=900.0)
+                context.event_publisher.publish(subject, "Warning", "NodeRepairBlocked", text, dedupe=900.0)
 
     # -- what is done
 
@@ -192,11 +192,11 @@ class Repair:
         staged = await stage(context, pools, machine, terminate_first=context.settings.gate("TerminateFirstRepair"))
         if isinstance(staged, Refused):
             if staged.why:
-                context.notices.blocked(each.node, each.claim, staged.why)
+                context.event_publisher.blocked(each.node, each.claim, staged.why)
                 self._write(each, staged.why)
             return False
         command = Command(
-            id=context.ledger.new_id(),
+            id=context.decision_history.new_id(),
             reason=Reason.UNHEALTHY,
             candidates=(machine,),
             grace=each.bound,

@@ -54,7 +54,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 async def stage(context: Context, pools: Sequence[Pool], each: Candidate, *, terminate_first: bool) -> Staged | Refused:
-    pool = context.mirror.pools.store.get(each.pool)
+    pool = context.cluster_state.pools.store.get(each.pool)
     if pool is not None and pool.static:
         return await _copied(context, pool, each, terminate_first=terminate_first)
     if not each.pods:
@@ -71,10 +71,12 @@ async def stage(context: Context, pools: Sequence[Pool], each: Candidate, *, ter
 
 
 async def _copied(context: Context, pool: NodePool, each: Candidate, *, terminate_first: bool) -> Staged | Refused:
-    mirror = context.mirror
-    standing = sum(not mirror.going(claim, mirror.node_for(claim)) for claim in mirror.claims_of(pool.name))
+    cluster_state = context.cluster_state
+    standing = sum(
+        not cluster_state.going(claim, cluster_state.node_for(claim)) for claim in cluster_state.claims_of(pool.name)
+    )
     wanted = pool.spec.replicas or 0
-    if standing > wanted or (standing < wanted and room(mirror, pool) > 0):
+    if standing > wanted or (standing < wanted and room(cluster_state, pool) > 0):
         return Refused()  # until it has given up what is too many, or has what it lacks
     offered = await _offered(context, pool)
     if terminate_first and offered is None:
@@ -82,7 +84,7 @@ async def _copied(context: Context, pool: NodePool, each: Candidate, *, terminat
     full, held = _reservations(offered or ()) if terminate_first else (False, set())
     if full and _reservation(context, each) not in held:
         return Refused(_WORDS[RESERVED])
-    if not full and room(mirror, pool) > 0:
+    if not full and room(cluster_state, pool) > 0:
         return Staged(copy=Copy(pool, cheapest(offered or ())))
     why = RESERVED if full else AT_LIMIT
     refilled = cluster_pools.ready(pool) and pool.metadata.deletion_timestamp is None
@@ -108,6 +110,6 @@ def _reservations(offered: Sequence[LaunchOption]) -> tuple[bool, set[str]]:
 
 def _reservation(context: Context, each: Candidate) -> str:
     """The reservation that a machine has a place in."""
-    node = context.mirror.nodes.store.get(each.node)
+    node = context.cluster_state.nodes.store.get(each.node)
     reserved = node is not None and each.capacity_type == "reserved"
     return node.metadata.labels.get(RESERVATION, "") if node is not None and reserved else ""

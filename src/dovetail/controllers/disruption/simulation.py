@@ -45,14 +45,14 @@ class Simulation:
         Nothing about those `asked` is looked up later, so that these questions may be asked beside the loop.
         """
         waiting = [
-            *provisionable_pods.waiting(context.mirror),
-            *provisionable_pods.leaving(context.mirror, context.clock.now()),
+            *provisionable_pods.waiting(context.cluster_state),
+            *provisionable_pods.leaving(context.cluster_state, context.clock.now()),
         ]
-        snapshot = context.cutter.cut(pools, waiting)
+        snapshot = context.snapshot_builder.cut(pools, waiting)
         nodes = tuple(_shut(node) if node.name in closed else node for node in snapshot.nodes)
         self._snapshot = msgspec.structs.replace(snapshot, nodes=nodes) if closed else snapshot
         self._waiting = {pod.metadata.key for pod in waiting}
-        self._types = context.mirror.sold
+        self._types = context.cluster_state.sold
         self._context = context
         self._pods: dict[str, list[Pod]] = {}
         for each in asked:
@@ -111,10 +111,10 @@ class Simulation:
         pools = tuple(_credited(pool, credit) for pool in self._snapshot.pools) if credit else self._snapshot.pools
         snapshot = msgspec.structs.replace(self._snapshot, nodes=nodes, pending=asked, pools=pools)
         plan = provision(snapshot, deadline=effort, optimiser=better_by_work)
-        coming = {node.name for node in nodes if not node.initialized}
+        replacement_nominations = {node.name for node in nodes if not node.initialized}
         for pod in moved:
             place = plan.placements.get(pod.metadata.key)
-            if place is None or place.unschedulable is not None or place.node in coming:
+            if place is None or place.unschedulable is not None or place.node in replacement_nominations:
                 return None
         return plan
 
@@ -158,7 +158,7 @@ class Simulation:
 
     def _moved(self, candidate: Candidate) -> list[Pod]:
         if candidate.node not in self._pods:
-            found = map(self._context.mirror.pods.store.get, candidate.pods)
+            found = map(self._context.cluster_state.pods.store.get, candidate.pods)
             self._pods[candidate.node] = [pod for pod in found if pod and pod.metadata.key not in self._waiting]
         return self._pods[candidate.node]
 

@@ -48,7 +48,7 @@ def closed(context: Context, command: Command) -> Verdict:
 
 def under_way(context: Context, command: Command) -> Verdict:
     """While the candidates wait for what comes in their place. Once the first has gone there is no way back."""
-    claims = map(context.mirror.claims.store.get, (each.claim for each in command.candidates))
+    claims = map(context.cluster_state.claims.store.get, (each.claim for each in command.candidates))
     if any(claim is None or claim.metadata.deletion_timestamp is not None for claim in claims):
         return Verdict(command.candidates)
     return _judged(context, command, _withdrawal)
@@ -59,7 +59,10 @@ def _judged(context: Context, command: Command, objection: Objection) -> Verdict
         return Verdict(command.candidates)
     objections: dict[str, str] = {}
     for each in command.candidates:
-        node, claim = context.mirror.nodes.store.get(each.node), context.mirror.claims.store.get(each.claim)
+        node, claim = (
+            context.cluster_state.nodes.store.get(each.node),
+            context.cluster_state.claims.store.get(each.claim),
+        )
         if node is None or claim is None:
             continue  # gone already, which whoever touches it next finds out
         text = objection(context, command.reason, each, node, claim)
@@ -97,7 +100,7 @@ def _withdrawal(context: Context, reason: Reason, chosen: Candidate, node: Node,
     if baseless:
         return baseless
     dated = reason is Reason.DRIFTED and claim.spec.grace is not None
-    pods = () if dated else context.mirror.pods_on(node.metadata.name)
+    pods = () if dated else context.cluster_state.pods_on(node.metadata.name)
     return together(forbidden(node, pods, context.clock.now()))
 
 
@@ -107,7 +110,7 @@ def _baseless(context: Context, reason: Reason, node: Node, claim: NodeClaim) ->
         return "" if claim.is_true("Drifted") else "it is no longer drifted"
     if reason is Reason.EMPTY:
         return "" if candidate(context, node, claim, {}).empty else "it is no longer empty"
-    pool = context.mirror.pools.store.get(claim.node_pool or "")
+    pool = context.cluster_state.pools.store.get(claim.node_pool or "")
     disruption = pool.spec.disruption if pool is not None else None
     if disruption is None or disruption.quiet_time is None or disruption.consolidation_policy == "WhenEmpty":
         return "its pool no longer asks for consolidation"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.cluster.state_node import paid
 from dovetail.controllers.disruption.candidates import totals
 from dovetail.controllers.explain.answer import Answer, Unknown, dollars, safe_mode, story
@@ -19,12 +19,12 @@ from dovetail.model.meta import stamp
 REASONS = ("Empty", "Drifted", "Underutilized", "Unhealthy")
 
 
-def nodepool(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
-    found = mirror.pools.store.get(name)
+def nodepool(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
+    found = cluster_state.pools.store.get(name)
     if found is None:
-        known = ", ".join(sorted(each.name for each in mirror.pools.store.all())) or "none"
+        known = ", ".join(sorted(each.name for each in cluster_state.pools.store.all())) or "none"
         raise Unknown(f"nodepool/{name} is not in the cluster; there are: {known}")
-    machines = mirror.claims_of(name)
+    machines = cluster_state.claims_of(name)
     bad = next((each for each in found.status.conditions if each.type == "Ready" and each.status != "True"), None)
     stopped = safe_mode(decisions)
     line = _summary(machines) + (f"; not ready: {bad.message or bad.reason}" if bad else "; ready")
@@ -34,7 +34,7 @@ def nodepool(mirror: Mirror, decisions: Sequence[Decision], name: str, now: date
     if drift is not None and drift.reason:
         details.append(f"{drift.summary} [{drift.id}]")
     details += _limits(found)
-    details += [allowance(mirror, found, reason, now) for reason in REASONS]
+    details += [allowance(cluster_state, found, reason, now) for reason in REASONS]
     details += [f"{each.type}={each.status} {each.reason} {each.message}".strip() for each in found.status.conditions]
     refused = next((r for each in reversed(decisions) for r in each.refusals if name in r.pools), None)
     if refused is not None:
@@ -44,12 +44,12 @@ def nodepool(mirror: Mirror, decisions: Sequence[Decision], name: str, now: date
         subject=f"nodepool/{name}",
         line=line,
         details=tuple(details),
-        deep=(*_machines(mirror, machines), *story(recent)),
+        deep=(*_machines(cluster_state, machines), *story(recent)),
         facts={
             "machines": len(machines),
             "ready": bad is None,
             "safeMode": stopped,
-            "allowed": {reason: left(mirror, found, reason, now)[0] for reason in REASONS},
+            "allowed": {reason: left(cluster_state, found, reason, now)[0] for reason in REASONS},
         },
     )
 
@@ -71,13 +71,13 @@ def _limits(pool: NodePool) -> list[str]:
     return [f"limit {name}: {used.get(name, 0)} of {limit} in use" for name, limit in sorted(pool.spec.limits.items())]
 
 
-def _machines(mirror: Mirror, machines: Sequence[NodeClaim]) -> list[str]:
+def _machines(cluster_state: ClusterState, machines: Sequence[NodeClaim]) -> list[str]:
     """Each machine, for who wants every type."""
     found = []
     for claim in sorted(machines, key=lambda each: each.name):
-        node = mirror.node_for(claim)
+        node = cluster_state.node_for(claim)
         labels = claim.metadata.labels
-        pods = len(mirror.pods_on(node.metadata.name)) if node is not None else 0
+        pods = len(cluster_state.pods_on(node.metadata.name)) if node is not None else 0
         kind = "  ".join(
             labels.get(key, "-") for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE)
         )
@@ -86,15 +86,17 @@ def _machines(mirror: Mirror, machines: Sequence[NodeClaim]) -> list[str]:
     return found
 
 
-def left(mirror: Mirror, pool: NodePool, reason: str, now: datetime) -> tuple[int, budgets.Allowance, int, int]:
+def left(
+    cluster_state: ClusterState, pool: NodePool, reason: str, now: datetime
+) -> tuple[int, budgets.Allowance, int, int]:
     """How many machines may go now, by which budget, of how many, and how many are on their way already."""
-    counted, consuming = totals(mirror, reason).get(pool.name, (0, 0))
+    counted, consuming = totals(cluster_state, reason).get(pool.name, (0, 0))
     found = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
     return max(0, found.nodes - consuming), found, counted, consuming
 
 
-def allowance(mirror: Mirror, pool: NodePool, reason: str, now: datetime) -> str:
-    free, found, counted, consuming = left(mirror, pool, reason, now)
+def allowance(cluster_state: ClusterState, pool: NodePool, reason: str, now: datetime) -> str:
+    free, found, counted, consuming = left(cluster_state, pool, reason, now)
     if found.problem:
         return f"budget {reason}: 0, because it cannot be read: {found.problem}"
     if found.unlimited:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.cluster.state_node import paid
 from dovetail.controllers.disruption import candidates
 from dovetail.controllers.disruption.consolidation import WORTH
@@ -36,13 +36,15 @@ _RESTLESS = "stays for now: pods came or went lately"
 class Outlook:
     """A machine, its pool, and what was written down about it."""
 
-    def __init__(self, mirror: Mirror, node: Node, claim: NodeClaim, about: Sequence[Decision], now: datetime) -> None:
-        self._mirror = mirror
+    def __init__(
+        self, cluster_state: ClusterState, node: Node, claim: NodeClaim, about: Sequence[Decision], now: datetime
+    ) -> None:
+        self._cluster_state = cluster_state
         self._claim = claim
         self._now = now
-        self._pool: NodePool | None = mirror.pools.store.get(claim.node_pool or "")
+        self._pool: NodePool | None = cluster_state.pools.store.get(claim.node_pool or "")
         self._drifted = claim.condition("Drifted") if claim.is_true("Drifted") else None
-        self.empty = not any(map(returning, mirror.pods_on(node.metadata.name)))
+        self.empty = not any(map(returning, cluster_state.pods_on(node.metadata.name)))
         self.kept = self._last_look(about)
 
     @property
@@ -73,7 +75,7 @@ class Outlook:
         return ""
 
     def _left(self, reason: str) -> bool:
-        return self._pool is None or nodepools.left(self._mirror, self._pool, reason, self._now)[0] > 0
+        return self._pool is None or nodepools.left(self._cluster_state, self._pool, reason, self._now)[0] > 0
 
     def verdict(self, why: Sequence[candidates.Blocker], stopped: str, repair: str) -> str:
         """What becomes of the machine, in one line."""
@@ -93,7 +95,7 @@ class Outlook:
     def _replacement(self, drifted: ClaimCondition) -> str:
         """What will become of a machine that is no longer what its pool asks for."""
         if self._pool is not None and not self._left("Drifted"):
-            shut = nodepools.allowance(self._mirror, self._pool, "Drifted", self._now)
+            shut = nodepools.allowance(self._cluster_state, self._pool, "Drifted", self._now)
             return f"has drifted ({drifted.reason}) and waits: {shut}"
         return f"will be replaced within its budget: {drifted.reason}"
 
@@ -108,7 +110,7 @@ class Outlook:
         if not self.empty:
             return "may be consolidated; nothing cheaper has been found yet" if quiet else _RESTLESS
         if self._pool is not None and not self._left("Empty"):
-            return f"is empty and waits: {nodepools.allowance(self._mirror, self._pool, 'Empty', self._now)}"
+            return f"is empty and waits: {nodepools.allowance(self._cluster_state, self._pool, 'Empty', self._now)}"
         at = self._quiet_at()
         return "is empty and goes within seconds" if quiet or at is None else f"is empty and goes at {at:%H:%M:%SZ}"
 
@@ -127,7 +129,11 @@ class Outlook:
         return last + after if last is not None and after is not None else None
 
     def budget(self) -> list[str]:
-        return [nodepools.allowance(self._mirror, self._pool, self.reason, self._now)] if self._pool is not None else []
+        return (
+            [nodepools.allowance(self._cluster_state, self._pool, self.reason, self._now)]
+            if self._pool is not None
+            else []
+        )
 
     def next_look(self, why: Sequence[candidates.Blocker]) -> list[str]:
         """When this machine will be looked at again, and when it ends in any case."""
@@ -210,15 +216,15 @@ def repair_outlook(node: Node, about: Sequence[Decision]) -> str:
     return last.summary if any((each.type, each.status) == ailment for each in node.status.conditions) else ""
 
 
-def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
-    found = mirror.nodes.store.get(name)
+def node(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
+    found = cluster_state.nodes.store.get(name)
     if found is None:
         return gone("node", name, decisions)
-    claim = mirror.claim_for(found)
+    claim = cluster_state.claim_for(found)
     if claim is None:
         return Answer(subject=f"node/{name}", line="is not ours: no NodeClaim has its provider id; nothing touches it")
-    pods = tuple(mirror.pods_on(name))
-    held = candidates.of_pods(pods, mirror.guards, now)
+    pods = tuple(cluster_state.pods_on(name))
+    held = candidates.of_pods(pods, cluster_state.pdbs, now)
     about = [each for each in decisions if concerns(each, name)]
     details = [_machine(found, claim, pods), *conditions(found)]
     if found.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
@@ -231,7 +237,7 @@ def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime
             facts={"blockers": msgspec.to_builtins(held)},
         )
     why = candidates.of_machine(found, claim, going=False, nominated=False) + held
-    outlook = Outlook(mirror, found, claim, about, now)
+    outlook = Outlook(cluster_state, found, claim, about, now)
     kept, repair = outlook.kept, repair_outlook(found, about)
     stopped, bound, next_look = safe_mode(decisions), rules(pods), outlook.next_look(why)
     details += [f"repair: {repair}"] if repair else []
@@ -266,14 +272,14 @@ def gone(kind: str, name: str, decisions: Sequence[Decision]) -> Answer:
     return Answer(subject=f"{kind}/{name}", line=line, deep=story(about[-10:]))
 
 
-def claim(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
+def claim(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
     """A NodeClaim: its node, or why it has none yet."""
-    found = mirror.claims.store.get(name)
+    found = cluster_state.claims.store.get(name)
     if found is None:
         return gone("nodeclaim", name, decisions)
-    there = mirror.node_for(found)
+    there = cluster_state.node_for(found)
     if there is not None:
-        return node(mirror, decisions, there.metadata.name, now)
+        return node(cluster_state, decisions, there.metadata.name, now)
     about = [each for each in decisions if concerns(each, name)]
     if found.metadata.deletion_timestamp is not None:
         line, details = "is going; it has no node", cause(about)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.cluster.state_node import paid
 from dovetail.controllers.disruption import candidates
 from dovetail.controllers.explain.answer import Answer, Unknown, dollars, since, story
@@ -18,20 +18,20 @@ from dovetail.model.pods import Pod
 from dovetail.model.reasons import REASONS
 
 
-def pod(mirror: Mirror, decisions: Sequence[Decision], key: str, now: datetime) -> Answer:
+def pod(cluster_state: ClusterState, decisions: Sequence[Decision], key: str, now: datetime) -> Answer:
     """`key` is namespace/name."""
-    found = mirror.pods.store.get(key)
+    found = cluster_state.pods.store.get(key)
     if found is None:
         raise Unknown(f"pod/{key} is not in the cluster; name it as NAMESPACE/NAME or with -n")
     born = found.metadata.creation_timestamp
     life = since(decisions, now, now - born) if born is not None else decisions  # its name may be an earlier pod's too
     about = [each for each in life if concerns(each, key)]
     if found.spec.node_name:
-        return _running(mirror, decisions, about, found, now)
-    refusal = _refusal(mirror, life, found)
-    promised = mirror.reservations.of(found.metadata.uid)
-    if promised is not None:
-        line = f"waits for {promised.kind} {promised.name}, which is on its way"
+        return _running(cluster_state, decisions, about, found, now)
+    refusal = _refusal(cluster_state, life, found)
+    nominated_pods = cluster_state.reservations.of(found.metadata.uid)
+    if nominated_pods is not None:
+        line = f"waits for {nominated_pods.kind} {nominated_pods.name}, which is on its way"
         return Answer(subject=f"pod/{key}", line=line, deep=story(about[-5:]))
     if refusal is not None:
         return _refused(key, refusal, about)
@@ -47,14 +47,14 @@ def pod(mirror: Mirror, decisions: Sequence[Decision], key: str, now: datetime) 
     return Answer(subject=f"pod/{key}", line=f"pending: {words}")
 
 
-def _refusal(mirror: Mirror, decisions: Sequence[Decision], pod: Pod) -> Refusal | None:
+def _refusal(cluster_state: ClusterState, decisions: Sequence[Decision], pod: Pod) -> Refusal | None:
     """The newest that names the pod; or one of its like, where not all of those were named."""
     newest = [refusal for each in reversed(decisions) for refusal in each.refusals]
     key, owner = pod.metadata.key, pod.metadata.controller
     for refusal in newest:
         if key in refusal.pods:
             return refusal
-    alike = {each.metadata.key for each in mirror.unbound() if owner and each.metadata.controller == owner}
+    alike = {each.metadata.key for each in cluster_state.unbound() if owner and each.metadata.controller == owner}
     return next((r for r in newest if r.count > len(r.pods) and not alike.isdisjoint(r.pods)), None)
 
 
@@ -93,15 +93,15 @@ def _funnel(pool: str, funnel: dict[str, Any]) -> str:
 
 
 def _running(
-    mirror: Mirror, decisions: Sequence[Decision], about: Sequence[Decision], found: Pod, now: datetime
+    cluster_state: ClusterState, decisions: Sequence[Decision], about: Sequence[Decision], found: Pod, now: datetime
 ) -> Answer:
     """Where it runs, how it holds that machine, and why it was this machine that was bought."""
     name = found.spec.node_name
-    node = mirror.nodes.store.get(name)
-    claim = mirror.claim_for(node) if node else None
+    node = cluster_state.nodes.store.get(name)
+    claim = cluster_state.claim_for(node) if node else None
     price = paid(claim) if claim else None
     cost = "" if price is None else f" ({dollars(price)} when bought)"
-    held = candidates.of_pods((found,), mirror.guards, now)
+    held = candidates.of_pods((found,), cluster_state.pdbs, now)
     bought = [each for each in decisions if claim and any(made.claim == claim.name for made in each.machines)]
     machines = [made for each in bought for made in each.machines if claim and made.claim == claim.name]
     return Answer(

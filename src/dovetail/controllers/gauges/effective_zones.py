@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.controllers.metrics.exposition import gauge, labelled
 from dovetail.model import wellknown
 from dovetail.model.pods import NodeSelectorTerm, Pod
@@ -16,8 +16,8 @@ from dovetail.model.pods import NodeSelectorTerm, Pod
 FLEXIBLE, NONE = "flexible", "none"
 
 
-def effective_zones(mirror: Mirror) -> Iterator[str]:
-    count = Counter(effective_zone(pod) for pod in mirror.unbound())
+def effective_zones(cluster_state: ClusterState) -> Iterator[str]:
+    count = Counter(effective_zone(pod) for pod in cluster_state.unbound())
     rows = [
         (labelled({"controller": "provisioner", "zone": zone}), float(pods)) for zone, pods in sorted(count.items())
     ]

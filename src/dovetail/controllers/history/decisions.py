@@ -94,7 +94,7 @@ class Store(Protocol):
     async def forget(self, before: str) -> None: ...
 
 
-class Ledger:
+class DecisionHistory:
     """Decisions in memory, newest last, and on their way to the store."""
 
     def __init__(self, clock: Clock, chance: Chance, store: Store | None = None) -> None:

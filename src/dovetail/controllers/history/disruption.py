@@ -17,10 +17,10 @@ def begun(context: Context, command: Command, plan: Plan | None, copy: Copy | No
     return Decision(
         id=command.id,
         kind="disrupt",
-        time=context.ledger.now(),
+        time=context.decision_history.now(),
         reason=command.reason,
         summary=_words(command),
-        view_age=context.mirror.age(),
+        view_age=context.cluster_state.age(),
         cost=_cost(command, plan, bought),
         before=_sum(_price(context, each) for each in command.candidates),
         bound=plan.cost.lower_bound if plan else None,
@@ -36,10 +36,10 @@ def undone(context: Context, command: Command, why: str) -> Decision:
     return Decision(
         id=command.id,
         kind="undo",
-        time=context.ledger.now(),
+        time=context.decision_history.now(),
         reason=command.reason,
         summary=f"given up, {why}: {_words(command)}",
-        view_age=context.mirror.age(),
+        view_age=context.cluster_state.age(),
         removed=tuple(each.node for each in command.candidates),
         about=_about(command),
     )
@@ -91,7 +91,7 @@ def _cost(command: Command, plan: Plan | None, bought: Sequence[Bought]) -> floa
 
 def _price(context: Context, candidate: Candidate) -> float | None:
     """What a machine costs today; or when it was bought, where nobody sells its like to us any more."""
-    claim = context.mirror.claims.store.get(candidate.claim)
+    claim = context.cluster_state.claims.store.get(candidate.claim)
     return candidate.price if candidate.price is not None or claim is None else paid(claim)
 
 

@@ -26,21 +26,21 @@ class _Deleted(NamedTuple):
 _NODE, _CLAIM = _Deleted("Node", "node_deleted"), _Deleted("NodeClaim", "nodeclaim_deleted")
 
 
-class Witness:
+class ExternalDeletions:
     """Tells of each end once: by what was deleted first."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        context.mirror.listen(NODECLAIMS, self._claim_changed)
-        context.mirror.listen(NODES, self._node_changed)
+        context.cluster_state.listen(NODECLAIMS, self._claim_changed)
+        context.cluster_state.listen(NODES, self._node_changed)
 
     async def run(self) -> None:
         """What was deleted while nobody watched, unless a decision of an earlier life tells of it."""
         context = self._context
-        ends = [each for each in context.ledger.decisions() if each.kind in ("disrupt", "end")]
+        ends = [each for each in context.decision_history.decisions() if each.kind in ("disrupt", "end")]
         told = {name for each in ends for name in each.about}
-        for claim in context.mirror.claims.store.all():
-            node = context.mirror.node_for(claim)
+        for claim in context.cluster_state.claims.store.all():
+            node = context.cluster_state.node_for(claim)
             at = claim.metadata.deletion_timestamp or (node.metadata.deletion_timestamp if node is not None else None)
             if at is None:
                 continue
@@ -58,7 +58,7 @@ class Witness:
             self._context.ended.discard(change.object.metadata.uid)
 
     def _claim_goes(self, claim: NodeClaim) -> None:
-        pool = self._context.mirror.pools.store.get(claim.node_pool or "")
+        pool = self._context.cluster_state.pools.store.get(claim.node_pool or "")
         if claim.node_pool and (pool is None or pool.metadata.deletion_timestamp is not None):
             self._tell(claim, "nodepool_deleted", f"its NodePool {claim.node_pool} was deleted")
         else:
@@ -69,7 +69,7 @@ class Witness:
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.deletion_timestamp or not new.metadata.deletion_timestamp:
             return
-        claim = self._context.mirror.claim_for(new)
+        claim = self._context.cluster_state.claim_for(new)
         if claim is not None and claim.metadata.deletion_timestamp is None:
             self._tell(claim, _NODE.reason, f"its Node {change.key} was deleted by somebody else")
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from dovetail.cluster.state import Mirror
-from dovetail.controllers.history.decisions import SHOWN, Bought, Decision, Ledger, Refusal
+from dovetail.cluster.state import ClusterState
+from dovetail.controllers.history.decisions import SHOWN, Bought, Decision, DecisionHistory, Refusal
 from dovetail.planner.plan import Machine, Plan, Unschedulable
 
 
-def bought(ledger: Ledger, mirror: Mirror, plan: Plan, names: Mapping[str, str], decision: str) -> Decision:
+def bought(
+    decision_history: DecisionHistory, cluster_state: ClusterState, plan: Plan, names: Mapping[str, str], decision: str
+) -> Decision:
     """`names` are the claims' names by the plan's own; a machine that has none was not bought."""
     machines = [machine for machine in plan.machines if machine.name in names]
     whole = len(machines) == len(plan.machines)
@@ -21,9 +23,9 @@ def bought(ledger: Ledger, mirror: Mirror, plan: Plan, names: Mapping[str, str],
     return Decision(
         id=decision,
         kind="provision",
-        time=ledger.now(),
+        time=decision_history.now(),
         summary=_summary(len(machines), len(pods), cost, len(placed)),
-        view_age=mirror.age(),
+        view_age=cluster_state.age(),
         cost=cost,
         bound=plan.cost.lower_bound,
         gap=plan.cost.gap,
@@ -36,7 +38,9 @@ def bought(ledger: Ledger, mirror: Mirror, plan: Plan, names: Mapping[str, str],
     )
 
 
-def refused(ledger: Ledger, mirror: Mirror, pods: Mapping[str, Unschedulable], decision: str) -> Decision:
+def refused(
+    decision_history: DecisionHistory, cluster_state: ClusterState, pods: Mapping[str, Unschedulable], decision: str
+) -> Decision:
     """Pods with the same reason are one entry; the reasons that most of them have are shown."""
     groups: dict[tuple[str, str], list[str]] = {}
     for key, why in pods.items():
@@ -45,9 +49,9 @@ def refused(ledger: Ledger, mirror: Mirror, pods: Mapping[str, Unschedulable], d
     return Decision(
         id=decision,
         kind="refuse",
-        time=ledger.now(),
+        time=decision_history.now(),
         summary=f"{len(pods)} pod(s) have no place: {_reasons([message for (_, message), _ in shown])}",
-        view_age=mirror.age(),
+        view_age=cluster_state.age(),
         pod_count=len(pods),
         refusals=tuple(
             Refusal(

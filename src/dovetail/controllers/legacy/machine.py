@@ -35,10 +35,10 @@ class Legacy:
             resource=MACHINES,
             metrics=context.metrics,
         )
-        context.mirror.listen(NODECLAIMS, self._claim_changed)
+        context.cluster_state.listen(NODECLAIMS, self._claim_changed)
 
     async def run(self) -> None:
-        for claim in self._context.mirror.claims.store.all():
+        for claim in self._context.cluster_state.claims.store.all():
             self._note(claim)
         await self._worker.run()
 
@@ -47,14 +47,14 @@ class Legacy:
             self._note(change.new)
 
     def _note(self, claim: NodeClaim) -> None:
-        pool = self._context.mirror.pools.store.get(claim.node_pool or "")
+        pool = self._context.cluster_state.pools.store.get(claim.node_pool or "")
         if pool is not None and PROVISIONER_ANNOTATION in pool.metadata.annotations:
             self._worker.add(claim.name)
 
     async def _show(self, name: str) -> Again:
         """The claim as a Machine, for those who know no other name for it."""
         context = self._context
-        claim = context.mirror.claims.store.get(name)
+        claim = context.cluster_state.claims.store.get(name)
         if claim is None or claim.metadata.deletion_timestamp is not None:
             return None
         plain: Json = msgspec.to_builtins(claim)

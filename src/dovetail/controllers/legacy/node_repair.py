@@ -44,8 +44,8 @@ class LegacyRepair:
 
     async def look(self) -> None:
         now = self._context.clock.now()
-        for claim in tuple(self._context.mirror.claims.store.all()):
-            node = self._context.mirror.node_for(claim)
+        for claim in tuple(self._context.cluster_state.claims.store.all()):
+            node = self._context.cluster_state.node_for(claim)
             if node is None or claim.metadata.deletion_timestamp is not None:
                 continue
             due, problem = min(self._problems(node, now), key=lambda found: found[0], default=(None, None))
@@ -54,7 +54,7 @@ class LegacyRepair:
             if self._many(claim.node_pool):
                 where = "in the nodepool" if claim.node_pool else "in the cluster"
                 text = f"more than {UNHEALTHY_SHARE:.0%} nodes are unhealthy {where}"
-                self._context.notices.publish(node, "Warning", "NodeRepairBlocked", text, dedupe=900.0)
+                self._context.event_publisher.publish(node, "Warning", "NodeRepairBlocked", text, dedupe=900.0)
                 continue
             await self._end(node, claim, problem)
 
@@ -69,7 +69,7 @@ class LegacyRepair:
     def _many(self, pool: str | None) -> bool:
         nodes = [
             node
-            for node in self._context.mirror.nodes.store.all()
+            for node in self._context.cluster_state.nodes.store.all()
             if pool is None or node.metadata.labels.get(wellknown.NODEPOOL) == pool
         ]
         now = self._context.clock.now()

@@ -46,15 +46,15 @@ class Generations:
             for kind, resource in OLD.items()
         }
         self._applied: dict[tuple[str, str], tuple[dict[str, Any], int | None]] = {}
-        context.mirror.listen(NODEPOOLS, self._stands_changed("NodePool"))
-        context.mirror.listen(EC2NODECLASSES, self._stands_changed("EC2NodeClass"))
+        context.cluster_state.listen(NODEPOOLS, self._stands_changed("NodePool"))
+        context.cluster_state.listen(EC2NODECLASSES, self._stands_changed("EC2NodeClass"))
 
     async def run(self) -> None:
         for reflector in self._old.values():
             reflector.optional = True
-        for pool in self._context.mirror.pools.store.all():
+        for pool in self._context.cluster_state.pools.store.all():
             self._worker.add(f"NodePool/{pool.name}")
-        for each in self._context.mirror.node_classes.store.all():
+        for each in self._context.cluster_state.node_classes.store.all():
             self._worker.add(f"EC2NodeClass/{member(each, 'metadata').get('name')}")
         async with asyncio.TaskGroup() as group:
             for kind, reflector in self._old.items():
@@ -115,9 +115,9 @@ class Generations:
     def _generation(self, resource: Resource, name: str) -> int | None:
         """The generation of a v1 object as the mirror has it; None if it has none."""
         if resource is NODEPOOLS:
-            pool = self._context.mirror.pools.store.get(name)
+            pool = self._context.cluster_state.pools.store.get(name)
             return None if pool is None else pool.metadata.generation
-        found: int | None = member(self._context.mirror.node_classes.store.get(name) or {}, "metadata").get(
+        found: int | None = member(self._context.cluster_state.node_classes.store.get(name) or {}, "metadata").get(
             "generation"
         )
         return found
@@ -127,17 +127,17 @@ class Generations:
         kind, name = str(obj["kind"]), member(obj, "metadata")["name"]
         status: dict[str, Any] = {}
         if kind == "Provisioner":
-            pool = self._context.mirror.pools.store.get(name)
+            pool = self._context.cluster_state.pools.store.get(name)
             status["resources"] = dict(pool.status.resources) if pool is not None else {}
             status["conditions"] = [_active(obj, problems, stamp(self._context.clock.now()))]
         else:
-            found = member(self._context.mirror.node_classes.store.get(name) or {}, "status")
+            found = member(self._context.cluster_state.node_classes.store.get(name) or {}, "status")
             status = {field: found.get(field, []) for field in ("subnets", "securityGroups", "amis")}
         for text in problems:
             self._context.log.error(
                 "older generation not in force", controller="generations", kind=kind, name=name, error=text
             )
-            self._context.notices.record(_about(obj), "Warning", "NotInForce", text)
+            self._context.event_publisher.record(_about(obj), "Warning", "NotInForce", text)
         before = member(obj, "status")
         if any(before.get(field) != value for field, value in status.items()):
             await self._context.kube.patch(OLD[kind], name, {"status": status}, subresource="status")
@@ -145,10 +145,10 @@ class Generations:
     def _looks_sound(self, resource: Resource, name: str) -> bool:
         """Whether the mirror shows nothing to mend, which is nearly always: then nobody need ask the server."""
         if resource is NODEPOOLS:
-            pool = self._context.mirror.pools.store.get(name)
+            pool = self._context.cluster_state.pools.store.get(name)
             named = pool is None or pool.spec.template.spec.node_class_ref.group != ""
             return named and (pool is None or pool.spec.disruption.consolidation_policy != "WhenUnderutilized")
-        found = member(self._context.mirror.node_classes.store.get(name) or {}, "spec")
+        found = member(self._context.cluster_state.node_classes.store.get(name) or {}, "spec")
         return bool(found.get("amiSelectorTerms")) or "amiFamily" not in found
 
     async def _mend(self, resource: Resource, name: str) -> Again:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.kube import resources as kinds
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import Resource
@@ -56,9 +56,14 @@ CLASSES = Kind(kinds.EC2NODECLASSES)
 NODES = Kind(kinds.NODES, (NODECLASS, NODEPOOL, INITIALIZED), general=False)
 
 
-def watched(mirror: Mirror) -> tuple[tuple[Kind, Reflector[Any]], ...]:
+def watched(cluster_state: ClusterState) -> tuple[tuple[Kind, Reflector[Any]], ...]:
     """The kinds, and where their objects are."""
-    return ((CLAIMS, mirror.claims), (POOLS, mirror.pools), (CLASSES, mirror.node_classes), (NODES, mirror.nodes))
+    return (
+        (CLAIMS, cluster_state.claims),
+        (POOLS, cluster_state.pools),
+        (CLASSES, cluster_state.node_classes),
+        (NODES, cluster_state.nodes),
+    )
 
 
 def seen(kind: Kind, obj: Any) -> Seen:

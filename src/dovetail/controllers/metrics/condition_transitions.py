@@ -26,10 +26,10 @@ class Transitions:
         self._recorder = EventRecorder(
             context.kube, "karpenter", "status", on_drop=context.metrics.runtime.events_dropped.inc
         )
-        for kind, reflector in watched(context.mirror):
+        for kind, reflector in watched(context.cluster_state):
             for each in tuple(reflector.store.all()):
                 self._compare(kind, each, None, seen(kind, each))
-            context.mirror.listen(kind.resource, self._listener(kind))
+            context.cluster_state.listen(kind.resource, self._listener(kind))
 
     async def run(self) -> None:
         await self._recorder.run()

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from dovetail.clock import Clock
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.controllers.metrics.condition_kinds import Kind, Seen, seen, watched
 from dovetail.controllers.metrics.exposition import gauge, labelled
 
 Found = list[tuple[str, Seen]]
 
 
-def statuses(mirror: Mirror, clock: Clock) -> Iterator[str]:
+def statuses(cluster_state: ClusterState, clock: Clock) -> Iterator[str]:
     """By kind, and those of Karpenter's own kinds once more by the names that all kinds share."""
     now = clock.now()
     general: Found = []
-    for kind, reflector in watched(mirror):
+    for kind, reflector in watched(cluster_state):
         objects = [seen(kind, each) for each in tuple(reflector.store.all())]
         yield from _family(f"operator_{kind.name}_", [(_named(kind, each), each) for each in objects], now)
         if kind.general:

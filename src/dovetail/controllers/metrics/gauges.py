@@ -14,11 +14,11 @@ from dovetail.controllers.metrics.pods import pods, waiting
 
 def sheet(context: Context) -> Iterator[str]:
     """In pieces. Each family speaks of one moment, as it was when its turn came."""
-    yield from nodes(context.mirror, context.clock)
-    yield from types(context.mirror)
-    yield from pods(context.mirror)
+    yield from nodes(context.cluster_state, context.clock)
+    yield from types(context.cluster_state)
+    yield from pods(context.cluster_state)
     yield from waiting(context.waits)
-    yield from effective_zones(context.mirror)
-    yield from statuses(context.mirror, context.clock)
-    yield from pools(context.mirror, context.metrics.unpriced)
-    yield from decisions(context.ledger)
+    yield from effective_zones(context.cluster_state)
+    yield from statuses(context.cluster_state, context.clock)
+    yield from pools(context.cluster_state, context.metrics.unpriced)
+    yield from decisions(context.decision_history)

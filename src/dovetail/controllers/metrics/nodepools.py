@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from prometheus_client import Counter
 
 from dovetail.cluster.nodepool_usage import Holdings
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.cluster.state_node import paid, price
-from dovetail.controllers.history.decisions import Ledger
+from dovetail.controllers.history.decisions import DecisionHistory
 from dovetail.controllers.metrics.exposition import gauge
 from dovetail.controllers.metrics.nodes import amount, plain
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.quantity import resources
 
 
-def pools(mirror: Mirror, unpriced: Counter) -> Iterator[str]:
+def pools(cluster_state: ClusterState, unpriced: Counter) -> Iterator[str]:
     """`unpriced` counts NodeClaims whose price was not known when the cost was asked for."""
-    holdings = Holdings(mirror)
-    limit = {pool.name: resources(pool.spec.limits) for pool in mirror.pools.store.all()}
+    holdings = Holdings(cluster_state)
+    limit = {pool.name: resources(pool.spec.limits) for pool in cluster_state.pools.store.all()}
     usage = {name: holdings.of(name) for name in limit}
     for what, text, found in (
         ("limit", "Limits of a NodePool.", limit),
@@ -33,9 +33,9 @@ def pools(mirror: Mirror, unpriced: Counter) -> Iterator[str]:
         ]
         yield from gauge(f"karpenter_nodepools_{what}", text, rows)
     cost: dict[str, float] = {}
-    for claim in mirror.claims.store.all():
+    for claim in cluster_state.claims.store.all():
         if claim.node_pool:
-            price_now = _price(mirror, claim)
+            price_now = _price(cluster_state, claim)
             if price_now is None:
                 unpriced.inc()
             cost[claim.node_pool] = cost.get(claim.node_pool, 0.0) + (price_now or 0.0)
@@ -43,8 +43,8 @@ def pools(mirror: Mirror, unpriced: Counter) -> Iterator[str]:
     yield from gauge("karpenter_nodepools_cost_total", "Price of a NodePool's machines an hour.", costs)
 
 
-def decisions(ledger: Ledger) -> Iterator[str]:
-    known = ledger.decisions()
+def decisions(decision_history: DecisionHistory) -> Iterator[str]:
+    known = decision_history.decisions()
     count = Tally(each.kind for each in known)
     rows = [(f'kind="{kind}"', float(number)) for kind, number in count.items()]
     yield from gauge("dovetail_decisions", "Decisions in the ledger, by kind.", rows)
@@ -53,7 +53,7 @@ def decisions(ledger: Ledger) -> Iterator[str]:
     yield from gauge("dovetail_last_decision_info", "The latest decision of a kind.", latest)
 
 
-def _price(mirror: Mirror, claim: NodeClaim) -> float | None:
+def _price(cluster_state: ClusterState, claim: NodeClaim) -> float | None:
     """Today's price, or what it was planned at while nobody has asked for today's."""
-    today = price(claim.metadata.labels, mirror.types)
+    today = price(claim.metadata.labels, cluster_state.types)
     return today if today is not None else paid(claim)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from dovetail.clock import Clock
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.controllers.metrics.exposition import Row, gauge, labelled
 from dovetail.model import wellknown
 from dovetail.model.labels import WELL_KNOWN
@@ -27,11 +27,11 @@ _TEXTS = {
 _LABELS = {key: key.partition("/")[2].replace("-", "_") for key in sorted(WELL_KNOWN)}
 
 
-def nodes(mirror: Mirror, clock: Clock) -> Iterator[str]:
+def nodes(cluster_state: ClusterState, clock: Clock) -> Iterator[str]:
     """Of every node, bought by us or not: amounts by resource, and age; of all together, how much is asked for."""
-    seen = tuple(mirror.nodes.store.all())
+    seen = tuple(cluster_state.nodes.store.all())
     labels = [_labels(node) for node in seen]
-    amounts = [_amounts(mirror, node) for node in seen]
+    amounts = [_amounts(cluster_state, node) for node in seen]
     for name, text in _TEXTS.items():
         found = zip(labels, (each[name] for each in amounts), strict=True)
         yield from gauge(f"karpenter_nodes_{name}", text, _rows(found))
@@ -48,9 +48,9 @@ def nodes(mirror: Mirror, clock: Clock) -> Iterator[str]:
     yield from gauge("karpenter_cluster_utilization_percent", "Requests as a share of what there is.", shares)
 
 
-def types(mirror: Mirror) -> Iterator[str]:
+def types(cluster_state: ClusterState) -> Iterator[str]:
     """The types of the last cut, as they are sold: their size, price and whether they can be had."""
-    sold = tuple(mirror.sold.values())
+    sold = tuple(cluster_state.sold.values())
     name = "karpenter_cloudprovider_instance_type"
     offerings = [
         (f'instance_type="{each.name}",capacity_type="{offer.capacity_type}",zone="{offer.zone}"', offer)
@@ -89,8 +89,8 @@ def _rows(found: Iterable[tuple[str, Amounts]]) -> Iterator[Row]:
             yield f'{labels},resource_type="{plain(kind)}"', amount(kind, each)
 
 
-def _amounts(mirror: Mirror, node: Node) -> Mapping[str, Amounts]:
-    pods = [pod for pod in mirror.pods_on(node.metadata.name) if not pod.finished]
+def _amounts(cluster_state: ClusterState, node: Node) -> Mapping[str, Amounts]:
+    pods = [pod for pod in cluster_state.pods_on(node.metadata.name) if not pod.finished]
     daemons = [pod for pod in pods if owned_by(pod, "DaemonSet")]
     allocatable, capacity = resources(node.status.allocatable), resources(node.status.capacity)
     return {

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Protocol
 
 from dovetail.clock import Clock
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.controllers.metrics.definitions import Metrics
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import PODS
@@ -31,12 +31,12 @@ class Waits:
         self._decided: set[str] = set()
         self._planned: dict[str, datetime] = {}
 
-    def follow(self, mirror: Mirror) -> None:
+    def follow(self, cluster_state: ClusterState) -> None:
         for each in (self._unstarted, self._unbound, self._seen, self._decided, self._planned):
             each.clear()
-        for pod in mirror.pods.store.all():
+        for pod in cluster_state.pods.store.all():
             self._changed(Change("added", pod.metadata.key, None, pod))
-        mirror.listen(PODS, self._changed)
+        cluster_state.listen(PODS, self._changed)
 
     # -- what is told
 

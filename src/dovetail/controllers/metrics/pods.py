@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.controllers.metrics.exposition import gauge, labelled
 from dovetail.controllers.metrics.pod_latency import Waits, has, is_dynamic
 from dovetail.model import wellknown
@@ -20,9 +20,9 @@ _NODE = {
 }
 
 
-def pods(mirror: Mirror) -> Iterator[str]:
-    known = tuple(mirror.pods.store.all())
-    places = {node.metadata.name: _place(node.metadata.labels) for node in mirror.nodes.store.all()}
+def pods(cluster_state: ClusterState) -> Iterator[str]:
+    known = tuple(cluster_state.pods.store.all())
+    places = {node.metadata.name: _place(node.metadata.labels) for node in cluster_state.nodes.store.all()}
     nowhere = _place({})
     rows = ((_state(pod, places.get(pod.spec.node_name, nowhere)), 1.0) for pod in known)
     yield from gauge("karpenter_pods_state", "Pods and what they are doing.", rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from dovetail.cloud.provider import CloudError, MachineNotFound, RebootRejected, RebootUnsupported
+from dovetail.cloud.provider import CloudError, InstanceNotFound, RebootRejected, RebootUnsupported
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import Conditions, instant, of_claim, status_patch
 from dovetail.controllers.context import Context
@@ -79,11 +79,11 @@ class Rebooting:
             resource=NODECLAIMS,
             metrics=context.metrics,
         )
-        context.mirror.listen(NODECLAIMS, self._claim_changed)
-        context.mirror.listen(NODES, self._node_changed)
+        context.cluster_state.listen(NODECLAIMS, self._claim_changed)
+        context.cluster_state.listen(NODES, self._node_changed)
 
     async def run(self) -> None:
-        for claim in self._context.mirror.claims.store.all():
+        for claim in self._context.cluster_state.claims.store.all():
             self._consider(claim)
         await self._worker.run()
 
@@ -94,7 +94,7 @@ class Rebooting:
             self._consider(change.new)
 
     def _node_changed(self, change: Change[Node]) -> None:
-        claim = self._context.mirror.claim_for(change.object)
+        claim = self._context.cluster_state.claim_for(change.object)
         if claim is not None:
             self._consider(claim)
 
@@ -104,12 +104,12 @@ class Rebooting:
 
     async def _reconcile(self, name: str) -> Again:
         context = self._context
-        claim = context.mirror.claims.store.get(name)
+        claim = context.cluster_state.claims.store.get(name)
         rebooting = claim.condition("Rebooting") if claim is not None else None
         if claim is None or rebooting is None or rebooting.status != "True" or claim.metadata.deletion_timestamp:
             return None
         issued = rebooting.reason == ISSUED
-        node = context.mirror.node_for(claim)
+        node = context.cluster_state.node_for(claim)
         end = self._deadline(claim, issued=issued, lost=node is None)
         if end is not None and context.clock.now() > end:
             return await self._failed(claim, *(NOT_BACK if issued else NOT_ACCEPTED))
@@ -151,7 +151,7 @@ class Rebooting:
             await context.cloud.reboot(claim.status.provider_id, operation)
         except RebootUnsupported:
             return await self._failed(claim, "provider_error", "reboot not implemented by the cloud provider")
-        except (RebootRejected, MachineNotFound) as problem:
+        except (RebootRejected, InstanceNotFound) as problem:
             return await self._failed(claim, "provider_error", f"reboot rejected by the cloud provider: {problem}")
         except CloudError as problem:
             context.metrics.cloud_errors.labels(
@@ -166,7 +166,7 @@ class Rebooting:
             return 0.0
         now, asked = self._context.clock.now(), _requested_at(claim)
         spent = (now - asked).total_seconds()
-        todo = drain.decide(self._context.mirror.pods_on(node.metadata.name), now, None)
+        todo = drain.decide(self._context.cluster_state.pods_on(node.metadata.name), now, None)
         if todo.done or (grace is not None and spent >= max(grace, LEAST)):
             return max(0.0, LEAST - spent)
         await self._evictions.evict(node, todo.evict, "Unhealthy")
@@ -195,7 +195,7 @@ class Rebooting:
             return LOOK
         await taints.remove(context, node.metadata.name, wellknown.REBOOTING_TAINT)
         text = "New boot observed (bootID changed); awaiting node readiness"
-        context.notices.publish(claim, "Normal", "RebootObserved", text, dedupe=1800.0, same=_episode(claim))
+        context.event_publisher.publish(claim, "Normal", "RebootObserved", text, dedupe=1800.0, same=_episode(claim))
         if not node.ready:
             return LOOK
         took, since = context.clock.now() - _requested_at(claim), context.clock.now() - _issued_at(claim)
@@ -222,7 +222,7 @@ class Rebooting:
     async def _failed(self, claim: NodeClaim, result: str, why: str) -> Again:
         """The fence goes. A request that cannot be read ends there; a machine that does not come back is replaced."""
         context, took = self._context, self._context.clock.now() - _requested_at(claim)
-        node = context.mirror.node_for(claim)
+        node = context.cluster_state.node_for(claim)
         if node is not None:
             await taints.remove(context, node.metadata.name, wellknown.REBOOTING_TAINT)
         if result == "invalid_request":
@@ -239,7 +239,7 @@ class Rebooting:
                 result=result,
                 error=why,
             )
-        context.notices.publish(claim, "Warning", "RebootFailed", why, dedupe=1800.0, same=_episode(claim))
+        context.event_publisher.publish(claim, "Warning", "RebootFailed", why, dedupe=1800.0, same=_episode(claim))
         self._count(result, took)
         return None
 
@@ -295,7 +295,7 @@ async def _annotate(context: Context, claim: NodeClaim, notes: dict[str, Any]) -
         return claim
     meta = {"resourceVersion": claim.metadata.resource_version, "annotations": notes}
     fresh = await context.kube.patch(NODECLAIMS, claim.name, {"metadata": meta}, type=NodeClaim)
-    context.mirror.assume(fresh)
+    context.cluster_state.assume(fresh)
     return fresh
 
 
@@ -303,4 +303,4 @@ async def _write(context: Context, claim: NodeClaim, conditions: Conditions) -> 
     if conditions.changed:
         body = status_patch(claim.metadata.resource_version, conditions)
         fresh = await context.kube.patch(NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim)
-        context.mirror.assume(fresh)
+        context.cluster_state.assume(fresh)

@@ -60,7 +60,7 @@ class Placement:
         self._context = context
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._placed: dict[str, float] = {}
-        self._check = BindingCheck(context.mirror, context.clock)
+        self._check = BindingCheck(context.cluster_state, context.clock)
         #: Pods whose binding did not hold at the last look, by node.
         self._refused: dict[str, frozenset[str]] = {}
         #: Since when nodes could have had the pods of their DaemonSets.
@@ -79,11 +79,11 @@ class Placement:
             resource=NODES,
             metrics=context.metrics,
         )
-        context.mirror.listen(NODES, self._node_changed)
-        context.mirror.listen(PODS, self._pod_changed)
+        context.cluster_state.listen(NODES, self._node_changed)
+        context.cluster_state.listen(PODS, self._pod_changed)
 
     async def run(self) -> None:
-        for node in self._context.mirror.nodes.store.all():
+        for node in self._context.cluster_state.nodes.store.all():
             self._worker.add(node.metadata.name)
         await self._worker.run()
 
@@ -109,28 +109,28 @@ class Placement:
 
     def _bequeath(self, pod: Pod, owner: str) -> None:
         """Whoever leaves a machine that goes, and was promised room elsewhere, leaves it to a successor."""
-        room = self._context.mirror.reservations.of(pod.metadata.uid)
+        room = self._context.cluster_state.reservations.of(pod.metadata.uid)
         if room is not None and _succeeded(pod) and self._context.settings.place is Place.BIND:
             until = self._context.clock.monotonic() + COME
-            self._context.coming.expect(owner, Room(room, pod.metadata.uid, until))
+            self._context.replacement_nominations.expect(owner, Room(room, pod.metadata.uid, until))
 
     def _inherit(self, pod: Pod, owner: str) -> None:
         """A pod that comes in the place of one that goes is promised that place."""
         context = self._context
-        room = context.coming.take(owner, context.clock.monotonic())
+        room = context.replacement_nominations.take(owner, context.clock.monotonic())
         if room is None:
             return
-        context.mirror.break_promise(room.uid)
-        claim = context.mirror.claims.store.get(room.target.name) if room.target.kind == "claim" else None
-        coming = claim is not None and not claim.is_true("Initialized")
-        context.mirror.promise(pod, room.target, None if coming else room.until)
+        context.cluster_state.withdraw_nomination(room.uid)
+        claim = context.cluster_state.claims.store.get(room.target.name) if room.target.kind == "claim" else None
+        replacement_nominations = claim is not None and not claim.is_true("Initialized")
+        context.cluster_state.nominate(pod, room.target, None if replacement_nominations else room.until)
         node = node_of(context, room.target)
         if node is not None:
             self._worker.add(node)
 
     async def reconcile(self, name: str) -> Again:
         context = self._context
-        node = context.mirror.nodes.store.get(name)
+        node = context.cluster_state.nodes.store.get(name)
         taint = initialization.placing_taint(node) if node else None
         if node is None or taint is None:
             return await self._fill(name)
@@ -150,9 +150,9 @@ class Placement:
 
     async def _fill(self, name: str) -> Again:
         context = self._context
-        node = context.mirror.nodes.store.get(name)
-        claim = context.mirror.claim_for(node) if node else None
-        if node is None or claim is None or context.mirror.going(claim, node):
+        node = context.cluster_state.nodes.store.get(name)
+        claim = context.cluster_state.claim_for(node) if node else None
+        if node is None or claim is None or context.cluster_state.going(claim, node):
             return None
         if context.settings.place is Place.NOMINATE:
             await self._nominate(claim, node)
@@ -193,17 +193,19 @@ class Placement:
         taint, name = initialization.placing_taint(node), node.metadata.name
         if taint is None or taint.effect != PREFER_NO_SCHEDULE:
             return False
-        now, mirror = self._context.clock.monotonic(), self._context.mirror
+        now, cluster_state = self._context.clock.monotonic(), self._context.cluster_state
         since = self._ready.setdefault(name, now)
-        coming = daemon_pods.missing(node, mirror.daemonsets.store.all(), mirror.pods_on(name))
-        if coming and now - since < daemon_pods.MAX_WAIT_FOR_DAEMON_PODS_S:
+        replacement_nominations = daemon_pods.missing(
+            node, cluster_state.daemonsets.store.all(), cluster_state.pods_on(name)
+        )
+        if replacement_nominations and now - since < daemon_pods.MAX_WAIT_FOR_DAEMON_PODS_S:
             return True
-        if coming and name not in self._placed:
+        if replacement_nominations and name not in self._placed:
             self._context.log.warning(
                 "placing pods before daemonset pods",
                 controller="placement",
                 Node=logs.ref(name),
-                DaemonSets=", ".join(coming),
+                DaemonSets=", ".join(replacement_nominations),
                 waited=round(now - since, 1),
             )
         return False
@@ -214,9 +216,9 @@ class Placement:
         since = now - self._placed[node.metadata.name]
         if since < LEAST:
             return LEAST - since
-        if self._context.coming.awaited(_names(claim, node), now):
+        if self._context.replacement_nominations.awaited(_names(claim, node), now):
             return 0.5
-        if since < COME and any(map(self._leaving, self._promised(claim, node))):
+        if since < COME and any(map(self._leaving, self._nominated_pods(claim, node))):
             return 0.5
         waits = self._behind() or bool(self._refused.get(node.metadata.name))
         return 0.5 if since < MOST and waits else 0.0
@@ -225,8 +227,8 @@ class Placement:
         """Whether a pod is being drained away and succeeded; nobody is where a drain waits for this very machine."""
         if not pod.spec.node_name or not _succeeded(pod):
             return False
-        node = self._context.mirror.nodes.store.get(pod.spec.node_name)
-        claim = self._context.mirror.claim_for(node) if node else None
+        node = self._context.cluster_state.nodes.store.get(pod.spec.node_name)
+        claim = self._context.cluster_state.claim_for(node) if node else None
         return any(each is not None and each.metadata.deletion_timestamp is not None for each in (node, claim))
 
     def _behind(self) -> bool:
@@ -234,14 +236,14 @@ class Placement:
         oldest = self._context.clock.now() - timedelta(seconds=BEHIND)
         return any(
             pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp < oldest and queued(pod)
-            for pod in self._context.mirror.unbound()
+            for pod in self._context.cluster_state.unbound()
         )
 
     async def _bind(self, claim: NodeClaim, node: Node) -> int:
         """Put the promised pods on their node; how many it were."""
-        waiting = [pod for pod in self._promised(claim, node) if not pod.spec.node_name]
+        waiting = [pod for pod in self._nominated_pods(claim, node) if not pod.spec.node_name]
         pods = [pod for pod in waiting if pod.metadata.uid not in self._bound]
-        there = self._context.mirror.pods_on(node.metadata.name)
+        there = self._context.cluster_state.pods_on(node.metadata.name)
         ready = fitting(node, there, (pod for pod in pods if self._bindable(pod)))
         rejected = self._check.rejections(ready, node)
         self._refuse(node, [pod for pod in ready if pod.metadata.uid in rejected], rejected)
@@ -273,10 +275,10 @@ class Placement:
                     reason=why[pod.metadata.uid],
                 )
 
-    def _promised(self, claim: NodeClaim, node: Node) -> Iterator[Pod]:
-        mirror = self._context.mirror
+    def _nominated_pods(self, claim: NodeClaim, node: Node) -> Iterator[Pod]:
+        cluster_state = self._context.cluster_state
         for target in _names(claim, node):
-            yield from filter(None, map(mirror.pod, tuple(mirror.reservations.on(target))))
+            yield from filter(None, map(cluster_state.pod, tuple(cluster_state.reservations.on(target))))
 
     def _bindable(self, pod: Pod) -> bool:
         """Still waiting as it was, and nothing about it that only the scheduler can arrange."""
@@ -284,7 +286,7 @@ class Placement:
             return False
         if pod.spec.scheduler_name not in self._schedulers:
             return False  # its scheduler keeps books of its own, and may start pods together or not at all
-        claims = self._context.mirror.volume_claims.store
+        claims = self._context.cluster_state.volume_claims.store
         for volume in pod.spec.volumes:
             if volume.ephemeral is not None:
                 return False
@@ -332,10 +334,10 @@ class Placement:
 
     async def _nominate(self, claim: NodeClaim, node: Node) -> None:
         """Tell the scheduler where its pods are expected."""
-        mirror = self._context.mirror
+        cluster_state = self._context.cluster_state
         body = {"status": {"nominatedNodeName": node.metadata.name}}
-        for uid in tuple(mirror.reservations.on(Target("claim", claim.name))):
-            pod = mirror.pod(uid)
+        for uid in tuple(cluster_state.reservations.on(Target("claim", claim.name))):
+            pod = cluster_state.pod(uid)
             if pod is None or pod.spec.node_name or pod.status.nominated_node_name or pod.finished:
                 continue
             try:
@@ -350,8 +352,8 @@ def node_of(context: Context, target: Target) -> str | None:
     """The name of a machine's node, if it has one yet."""
     if target.kind == "node":
         return target.name
-    claim = context.mirror.claims.store.get(target.name)
-    node = context.mirror.node_for(claim) if claim else None
+    claim = context.cluster_state.claims.store.get(target.name)
+    node = context.cluster_state.node_for(claim) if claim else None
     return node.metadata.name if node else None
 
 

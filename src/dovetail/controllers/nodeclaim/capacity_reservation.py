@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from dovetail.cloud.provider import Machine
+from dovetail.cloud.provider import Instance
 from dovetail.cluster.indexes import RESERVED, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
@@ -37,7 +37,7 @@ class Reserved:
     async def look(self) -> None:
         held = [
             claim
-            for claim in self._context.mirror.claims.store.by(STAGE, RESERVED)
+            for claim in self._context.cluster_state.claims.store.by(STAGE, RESERVED)
             if claim.status.provider_id and claim.metadata.deletion_timestamp is None
         ]
         if not held:
@@ -52,11 +52,11 @@ class Reserved:
 
     def _expiring(self, claim: NodeClaim) -> set[str]:
         """The reservations of the claim's class that are about to end."""
-        node_class = self._context.mirror.node_classes.store.get(claim.spec.node_class_ref.name) or {}
+        node_class = self._context.cluster_state.node_classes.store.get(claim.spec.node_class_ref.name) or {}
         listed = (node_class.get("status") or {}).get("capacityReservations") or ()
         return {each["id"] for each in listed if each.get("state") == "expiring"}
 
-    async def _demote(self, claim: NodeClaim, machine: Machine) -> None:
+    async def _demote(self, claim: NodeClaim, machine: Instance) -> None:
         labels = {wellknown.CAPACITY_TYPE: machine.capacity_type} | dict.fromkeys(_LABELS)
         body = {"metadata": {"labels": labels}}
         if claim.status.node_name:
@@ -75,7 +75,7 @@ class Reserved:
 
     async def _end(self, claim: NodeClaim) -> None:
         message = "The capacity block of this machine ends soon; its pods move elsewhere before that"
-        self._context.notices.publish(claim, "Warning", "CapacityBlockExpiring", message)
+        self._context.event_publisher.publish(claim, "Warning", "CapacityBlockExpiring", message)
         self._context.log.info(
             "terminating nodeclaim of an expiring capacity block",
             controller="capacityreservation.expiration",

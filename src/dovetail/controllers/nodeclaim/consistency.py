@@ -31,8 +31,8 @@ class Consistency:
 
     async def check(self) -> None:
         before, self._sound = self._sound, {}
-        for claim in tuple(self._context.mirror.claims.store.all()):
-            node = self._context.mirror.node_for(claim)
+        for claim in tuple(self._context.cluster_state.claims.store.all()):
+            node = self._context.cluster_state.node_for(claim)
             if node is None or claim.metadata.deletion_timestamp or not claim.is_true("Initialized"):
                 continue
             known = before.get(claim.name)
@@ -47,7 +47,7 @@ class Consistency:
         context, meta = self._context, claim.metadata
         conditions = of_claim(claim, context.clock.now())
         for issue in found:
-            context.notices.failed_consistency(claim, issue)
+            context.event_publisher.failed_consistency(claim, issue)
             context.log.error("consistency error", controller="nodeclaim.consistency", name=claim.name, error=issue)
         if found:
             conditions.false("ConsistentStateFound", "ConsistencyCheckFailed", "Consistency Check Failed")

@@ -35,11 +35,11 @@ async def delete(
         await context.kube.delete(NODECLAIMS, claim.name, uid=claim.metadata.uid)
     except NotFound:
         return ""
-    kind, node = claim.metadata.labels.get(wellknown.CAPACITY_TYPE, ""), context.mirror.node_for(claim)
+    kind, node = claim.metadata.labels.get(wellknown.CAPACITY_TYPE, ""), context.cluster_state.node_for(claim)
     labels = (reason, claim.node_pool or "", kind, policy, termination_mode(claim, bound))
     context.metrics.claims_disrupted.labels(*labels).inc()
     if node is not None:
-        pods = sum(map(returning, context.mirror.pods_on(node.metadata.name)))
+        pods = sum(map(returning, context.cluster_state.pods_on(node.metadata.name)))
         context.metrics.pods_disruption_initiated.labels(*labels).inc(pods)
     words = reason.replace("_", " ")
     return decision or record(context, claim, reason, f"{words}: {why}" if why else words)
@@ -57,21 +57,21 @@ def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:
 
 def record(context: Context, claim: NodeClaim, reason: str, why: str) -> str:
     """Write down that a claim ends, and return the id of the decision."""
-    ledger, labels = context.ledger, claim.metadata.labels
-    node, price = context.mirror.node_for(claim), paid(claim) if claim.status.provider_id else None
+    decision_history, labels = context.decision_history, claim.metadata.labels
+    node, price = context.cluster_state.node_for(claim), paid(claim) if claim.status.provider_id else None
     known = [labels[key] for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE) if key in labels]
     what = f"{claim.name} ({', '.join(known)})" if known else claim.name
     decision = Decision(
-        id=ledger.new_id(),
+        id=decision_history.new_id(),
         kind="end",
-        time=ledger.now(),
+        time=decision_history.now(),
         reason=reason,
         summary=f"{what} goes: {why}",
-        view_age=context.mirror.age(),
+        view_age=context.cluster_state.age(),
         before=price,
         cost=None if price is None else 0.0,
         removed=(node.metadata.name,) if node is not None else (),
         about=tuple(name for name in (claim.name, claim.node_pool) if name),
     )
-    ledger.record(decision)
+    decision_history.record(decision)
     return decision.id

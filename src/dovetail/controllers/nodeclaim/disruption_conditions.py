@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud.provider import Machine, MachineNotFound
+from dovetail.cloud.provider import Instance, InstanceNotFound
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import Conditions, of_claim, status_patch
 from dovetail.controllers.context import Context
@@ -70,10 +70,10 @@ class Marks:
             resource=NODECLAIMS,
             metrics=context.metrics,
         )
-        context.mirror.listen(NODECLAIMS, self._claim_changed)
-        context.mirror.listen(NODEPOOLS, self._pool_changed)
-        context.mirror.listen(EC2NODECLASSES, self._class_changed)
-        context.mirror.listen(PODS, self._pod_changed)
+        context.cluster_state.listen(NODECLAIMS, self._claim_changed)
+        context.cluster_state.listen(NODEPOOLS, self._pool_changed)
+        context.cluster_state.listen(EC2NODECLASSES, self._class_changed)
+        context.cluster_state.listen(PODS, self._pod_changed)
 
     async def run(self) -> None:
         self._all()
@@ -83,7 +83,7 @@ class Marks:
             await every(LOOK, self._round, "nodeclaim.disruption", self._context.log)
 
     def _all(self) -> None:
-        for claim in self._context.mirror.claims.store.all():
+        for claim in self._context.cluster_state.claims.store.all():
             self._worker.add(claim.name)
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
@@ -103,7 +103,7 @@ class Marks:
             return
         if old and old.spec == new.spec and old.metadata.annotations == new.metadata.annotations:
             return
-        for claim in self._context.mirror.claims_of(new.name):
+        for claim in self._context.cluster_state.claims_of(new.name):
             self._worker.add(claim.name)
 
     def _class_changed(self, change: Change[dict[str, object]]) -> None:
@@ -118,18 +118,18 @@ class Marks:
         came = new is not None and old is not None and not old.spec.node_name
         ended = bool(new and old) and _ending(new) != _ending(old)
         if came or ended or new is None:
-            node = self._context.mirror.nodes.store.get(pod.spec.node_name)
-            claim = self._context.mirror.claim_for(node) if node is not None else None
+            node = self._context.cluster_state.nodes.store.get(pod.spec.node_name)
+            claim = self._context.cluster_state.claim_for(node) if node is not None else None
             if claim is not None:
                 self._events[claim.name] = self._context.clock.now()
                 self._worker.add(claim.name)
 
     async def _reconcile(self, name: str) -> Again:
         context = self._context
-        claim = context.mirror.claims.store.get(name)
+        claim = context.cluster_state.claims.store.get(name)
         if claim is None or claim.metadata.deletion_timestamp is not None or claim.node_pool is None:
             return None
-        pool = context.mirror.pools.store.get(claim.node_pool)
+        pool = context.cluster_state.pools.store.get(claim.node_pool)
         if pool is None:
             return None
         now = context.clock.now()
@@ -146,7 +146,7 @@ class Marks:
                 written = await context.kube.patch(NODECLAIMS, name, body, subresource="status", type=NodeClaim)
             except NotFound:
                 return None
-            context.mirror.assume(written)
+            context.cluster_state.assume(written)
             if event is not None and self._events.get(name) == event:
                 self._events.pop(name)
         return min((each for each in (quiet, again) if each is not None), default=None)
@@ -201,7 +201,7 @@ class Marks:
         stop = self._loops.observe(claim, pool, current, reason, self._context.clock.now())
         if stop is not None:
             self._say_stopped(pool, stop)
-            for other in self._context.mirror.claims_of(pool.name):
+            for other in self._context.cluster_state.claims_of(pool.name):
                 self._worker.add(other.name)
         return stop is not None
 
@@ -209,14 +209,16 @@ class Marks:
         """Let drift go on where the NodePool or its NodeClass has changed."""
         if not self._loops.is_stopped(pool.name, version(pool, self._context.offers.node_class(pool) or {})):
             self._context.metrics.drift_stopped.labels(pool.name).set(0)
-            self._context.notices.publish(pool, "Normal", "DriftResumed", "Drift goes on: the demand has changed")
+            self._context.event_publisher.publish(
+                pool, "Normal", "DriftResumed", "Drift goes on: the demand has changed"
+            )
             self._record(pool, "drift goes on: the NodePool or its NodeClass has changed")
 
     def _say_stopped(self, pool: NodePool, stop: Stop) -> None:
         context, code = self._context, REASONS["DRIFT_REPEATS"]
         why = f"{code.told(claim=stop.claim, reason=stop.reason)} (DRIFT_REPEATS)"
         context.metrics.drift_stopped.labels(pool.name).set(1)
-        context.notices.publish(pool, "Warning", "DriftStopped", f"Drift has stopped: {why}; {code.cure}")
+        context.event_publisher.publish(pool, "Warning", "DriftStopped", f"Drift has stopped: {why}; {code.cure}")
         context.log.error(
             "drift stopped for nodepool",
             controller="nodeclaim.disruption",
@@ -228,12 +230,12 @@ class Marks:
         self._record(pool, f"drift has stopped: {why}; {code.cure}", "DRIFT_REPEATS")
 
     def _record(self, pool: NodePool, summary: str, reason: str = "") -> None:
-        ledger = self._context.ledger
-        ledger.record(
+        decision_history = self._context.decision_history
+        decision_history.record(
             Decision(
-                id=ledger.new_id(),
+                id=decision_history.new_id(),
                 kind="drift-stop",
-                time=ledger.now(),
+                time=decision_history.now(),
                 reason=reason,
                 subject=pool.name,
                 summary=f"{pool.name}: {summary}",
@@ -264,9 +266,9 @@ class Marks:
     async def _round(self) -> None:
         """Hear again what the cloud says of all its machines; a claim is looked at where it is news."""
         context = self._context
-        demands = {pool.name: self._demanded(pool) for pool in context.mirror.pools.store.all()}
+        demands = {pool.name: self._demanded(pool) for pool in context.cluster_state.pools.store.all()}
         for machine in await context.cloud.machines():
-            claim = context.mirror.owner(machine.provider_id)
+            claim = context.cluster_state.owner(machine.provider_id)
             known = self._opinions.get(claim.metadata.uid) if claim is not None else None
             demand = demands.get(claim.node_pool or "") if claim is not None else None
             if claim is None or demand is None or known is None:
@@ -282,7 +284,7 @@ class Marks:
         version = node_class.get("metadata", {}).get("resourceVersion")
         return _Demand(pool, node_class, (pool.metadata.generation, version))
 
-    async def _opinion(self, claim: NodeClaim, demand: _Demand, machine: Machine | None = None) -> str | None:
+    async def _opinion(self, claim: NodeClaim, demand: _Demand, machine: Instance | None = None) -> str | None:
         """What the cloud says. It is asked anew for new facts, or after a while; pods coming and going are neither."""
         about = (*demand.version, claim.is_true("Initialized"))
         now, uid = self._context.clock.monotonic(), claim.metadata.uid
@@ -292,7 +294,7 @@ class Marks:
             self._opinions[uid] = known
         return known.said
 
-    async def _cloud_says(self, claim: NodeClaim, demand: _Demand, machine: Machine | None) -> str | None:
+    async def _cloud_says(self, claim: NodeClaim, demand: _Demand, machine: Instance | None) -> str | None:
         context, meta = self._context, claim.metadata
         if meta.creation_timestamp is not None and context.clock.now() - meta.creation_timestamp > drift.YOUNG:
             gone = drift.type_gone(claim, await self._types(demand))
@@ -302,7 +304,7 @@ class Marks:
             return None
         try:
             there = machine or await context.cloud.get(claim.status.provider_id)
-        except MachineNotFound:
+        except InstanceNotFound:
             return None  # gone is garbage collection's business
         told = {"metadata": {"name": meta.name, "labels": meta.labels, "annotations": meta.annotations}}
         return await context.cloud.drift(told, there, demand.node_class)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from dovetail.cloud.provider import Machine, MachineNotFound
+from dovetail.cloud.provider import Instance, InstanceNotFound
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.history.decisions import Decision
@@ -54,14 +54,14 @@ class Garbage:
         with self._context.safety.cloud("list machines"):
             machines = await self._context.cloud.machines()
         await self._orphan_claims(machines)
-        await self._orphan_machines(machines)
+        await self._orphan_instances(machines)
 
-    async def _orphan_claims(self, machines: tuple[Machine, ...]) -> None:
+    async def _orphan_claims(self, machines: tuple[Instance, ...]) -> None:
         context = self._context
         listed = {machine.provider_id for machine in machines}
         launched = [
             claim
-            for claim in tuple(context.mirror.claims.store.all())
+            for claim in tuple(context.cluster_state.claims.store.all())
             if claim.status.provider_id and claim.metadata.deletion_timestamp is None and claim.is_true("Launched")
         ]
         terminated, unlisted = await self._absent(claim for claim in launched if claim.status.provider_id not in listed)
@@ -87,22 +87,22 @@ class Garbage:
         for claim in claims:
             try:
                 await self._context.cloud.get(claim.status.provider_id)
-            except MachineNotFound as answer:
+            except InstanceNotFound as answer:
                 (terminated if answer.why else unlisted).append(claim)
         return terminated, unlisted
 
     def _speaks_for(self, claim: NodeClaim) -> bool:
         """Whether the Node, or the claim's age, says that an instance which the cloud does not list may exist."""
-        node, launched = self._context.mirror.node_for(claim), claim.condition("Launched")
+        node, launched = self._context.cluster_state.node_for(claim), claim.condition("Launched")
         if node is not None or claim.is_true("Registered"):
             return node is not None and node.ready
         since = launched.last_transition_time if launched is not None else None
         return since is None or (self._context.clock.now() - since).total_seconds() < LISTED_AFTER_S
 
-    async def _orphan_machines(self, machines: tuple[Machine, ...]) -> None:
+    async def _orphan_instances(self, machines: tuple[Instance, ...]) -> None:
         context, now = self._context, self._context.clock.monotonic()
         oldest = context.clock.now() - YOUNG
-        claims = context.mirror.claims.store.all()
+        claims = context.cluster_state.claims.store.all()
         owned = {claim.status.provider_id or claim.metadata.uid for claim in claims}
         orphans = [
             machine
@@ -118,7 +118,7 @@ class Garbage:
             try:
                 with context.safety.cloud("end machines"):
                     await context.cloud.terminate(machine.provider_id)
-            except MachineNotFound:
+            except InstanceNotFound:
                 continue
             context.log.info(
                 "garbage collected cloudprovider instance",
@@ -127,22 +127,22 @@ class Garbage:
                 **{"provider-id": machine.provider_id},
             )
 
-    def _record(self, machine: Machine) -> str:
-        ledger = self._context.ledger
+    def _record(self, machine: Instance) -> str:
+        decision_history = self._context.decision_history
         name, pool = machine.claim_name or "", machine.node_pool or ""
         decision = Decision(
-            id=ledger.new_id(),
+            id=decision_history.new_id(),
             kind="end",
-            time=ledger.now(),
+            time=decision_history.now(),
             reason="garbage_collected",
             subject=machine.provider_id,
             summary=f"{machine.instance_type} in {machine.zone} goes: its claim {name} is not there",
             about=tuple(filter(None, (name, pool))),
         )
-        ledger.record(decision)
+        decision_history.record(decision)
         return decision.id
 
-    async def _orphaned(self, machine: Machine) -> bool:
+    async def _orphaned(self, machine: Instance) -> bool:
         """Whether the server says that the claim which the machine was bought for is not there, or has another."""
         name = machine.claim_name
         if name is None:
@@ -153,7 +153,7 @@ class Garbage:
             return answer.details.get("name") == name  # otherwise it does not know the kind just now
         return (claim.status.provider_id or claim.metadata.uid) not in (machine.provider_id, machine.claim_uid)
 
-    def _certain(self, orphans: list[Machine], fleet: int) -> list[Machine]:
+    def _certain(self, orphans: list[Instance], fleet: int) -> list[Instance]:
         """Those of the orphans that may be ended now."""
         if len(orphans) <= max(FEW, fleet // 2):
             return orphans

@@ -13,10 +13,10 @@ import msgspec
 
 from dovetail.cloud.provider import (
     CloudError,
+    Instance,
     InsufficientCapacity,
     Launch,
     LaunchOption,
-    Machine,
     NodeClassNotReady,
     Remedy,
 )
@@ -45,7 +45,7 @@ class Launcher:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._launched: dict[str, Machine] = {}
+        self._launched: dict[str, Instance] = {}
         self._failures: dict[str, tuple[int, float]] = {}
 
     def forget(self, uid: str) -> None:
@@ -56,7 +56,7 @@ class Launcher:
         """Seconds until a failed launch may be tried again."""
         return max(0.0, self._failures.get(uid, (0, 0.0))[1] - self._context.clock.monotonic())
 
-    async def launch(self, claim: NodeClaim, conditions: Conditions) -> Machine | None:
+    async def launch(self, claim: NodeClaim, conditions: Conditions) -> Instance | None:
         """The claim's machine; None if there is none yet (then the condition says why) or the claim was given up."""
         uid = claim.metadata.uid
         known = self._launched.get(uid)
@@ -83,9 +83,9 @@ class Launcher:
         seconds = doubled(1.0, LONGEST_PAUSE, failures) * (1.0 + 0.2 * context.chance.random())
         self._failures[claim.metadata.uid] = (failures, context.clock.monotonic() + seconds)
         conditions.unknown("Launched", _reason(problem), truncated(problem.message))
-        context.notices.launch_failed(claim, _reason(problem), problem.message)
+        context.event_publisher.launch_failed(claim, _reason(problem), problem.message)
         for pod in waiting_for(context, claim):
-            context.notices.launch_failed_for(pod, claim, _reason(problem), problem.message)
+            context.event_publisher.launch_failed_for(pod, claim, _reason(problem), problem.message)
         context.log.error(
             "launching nodeclaim",
             controller="nodeclaim.lifecycle",
@@ -94,13 +94,13 @@ class Launcher:
             retry=round(seconds, 1),
         )
 
-    async def _buy(self, claim: NodeClaim) -> Machine:
+    async def _buy(self, claim: NodeClaim) -> Instance:
         context = self._context
         reference = claim.spec.node_class_ref
-        node_class = context.mirror.node_classes.store.get(reference.name)
+        node_class = context.cluster_state.node_classes.store.get(reference.name)
         if node_class is None and context.cloud.node_class_required:
             raise NodeClassNotReady(f"{reference.kind} {reference.name!r} not found")
-        pool = context.mirror.pools.store.get(claim.node_pool or "")
+        pool = context.cluster_state.pools.store.get(claim.node_pool or "")
         if node_class is not None and pool is not None:
             node_class = dict(with_kubelet(node_class, pool.metadata.annotations))
         types = await context.cloud.instance_types(self._pool(claim), node_class or {})
@@ -124,20 +124,18 @@ class Launcher:
             if not refusal.offerings:  # none is named, so it refuses all: else the next plan would ask for the same
                 for choice in choices:
                     offering = choice.offering
-                    context.cloud.unavailable.mark(
-                        (choice.instance_type.name, offering.zone, offering.capacity_type)
-                    )
+                    context.cloud.unavailable.mark((choice.instance_type.name, offering.zone, offering.capacity_type))
             raise
         context.metrics.cloud_seconds.labels("nodeclaim.lifecycle", "Create", context.cloud.name).observe(
             context.clock.monotonic() - began
         )
-        owner = context.mirror.owner(machine.provider_id)
+        owner = context.cluster_state.owner(machine.provider_id)
         if owner is not None and owner.metadata.uid != claim.metadata.uid:
             raise CloudError("MachineTaken", f"{machine.provider_id} is NodeClaim {owner.name}'s machine", Remedy.RETRY)
         return _priced(msgspec.structs.replace(machine, labels={**given, **machine.labels}), choices)
 
     def _pool(self, claim: NodeClaim) -> dict[str, Any]:
-        found = self._context.mirror.pools.store.get(claim.node_pool or "")
+        found = self._context.cluster_state.pools.store.get(claim.node_pool or "")
         answer: dict[str, Any] = msgspec.to_builtins(found) if found else {}
         return answer
 
@@ -146,15 +144,15 @@ class Launcher:
         context = self._context
         if problem.remedy is Remedy.NEXT_OFFERING:
             reason = "insufficient_capacity"
-            context.notices.no_capacity(claim, problem.message)
+            context.event_publisher.no_capacity(claim, problem.message)
             for pod in waiting_for(context, claim):
-                context.notices.no_capacity_for(pod, claim, problem.message)
+                context.event_publisher.no_capacity_for(pod, claim, problem.message)
         elif isinstance(problem, NodeClassNotReady):
             reason = "nodeclass_not_ready"
-            context.notices.class_not_ready(claim, problem.message)
+            context.event_publisher.class_not_ready(claim, problem.message)
         elif problem.remedy is Remedy.NEXT_POOL or (problem.remedy is Remedy.OPERATOR and self._others(claim)):
             reason = "launch_failed"
-            context.notices.launch_failed(claim, problem.reason, problem.message)
+            context.event_publisher.launch_failed(claim, problem.reason, problem.message)
             if claim.node_pool:
                 context.offers.pause(claim.node_pool, POOL_PAUSE, problem.message)
         else:
@@ -174,7 +172,7 @@ class Launcher:
         offers = self._context.offers
         return any(
             nodepools.usable(each) and each.name != claim.node_pool and not offers.paused(each.name)
-            for each in self._context.mirror.pools.store.all()
+            for each in self._context.cluster_state.pools.store.all()
         )
 
     def _count(self, claim: NodeClaim, problem: CloudError) -> None:
@@ -183,7 +181,7 @@ class Launcher:
             "nodeclaim.lifecycle", "Create", self._context.cloud.name, error, pool
         ).inc()
 
-    def _tell(self, claim: NodeClaim, machine: Machine) -> None:
+    def _tell(self, claim: NodeClaim, machine: Instance) -> None:
         created = claim.metadata.creation_timestamp
         if created is not None:
             waited = (self._context.clock.now() - created).total_seconds()
@@ -209,11 +207,14 @@ class Launcher:
 
 def waiting_for(context: Context, claim: NodeClaim) -> list[Pod]:
     """The pods a claim was made for that still have no machine."""
-    found = (context.mirror.pod(uid) for uid in tuple(context.mirror.reservations.on(Target("claim", claim.name))))
+    found = (
+        context.cluster_state.pod(uid)
+        for uid in tuple(context.cluster_state.reservations.on(Target("claim", claim.name)))
+    )
     return [pod for pod in found if pod and not pod.spec.node_name and not pod.finished and not pod.terminating]
 
 
-def _priced(machine: Machine, choices: Sequence[LaunchOption]) -> Machine:
+def _priced(machine: Instance, choices: Sequence[LaunchOption]) -> Instance:
     """The machine with the price of what was sold in the end, which need not be what was planned."""
     sold = (machine.instance_type, machine.zone, machine.capacity_type)
     prices = (

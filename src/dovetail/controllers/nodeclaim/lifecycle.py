@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from dovetail.cloud.provider import Machine
+from dovetail.cloud.provider import Instance
 from dovetail.cluster.nominations import Target
 from dovetail.controllers import daemon_pods, logs
 from dovetail.controllers.conditions import TRUE, UNKNOWN, Conditions, of_claim, status_patch
@@ -58,12 +58,12 @@ class Lifecycle:
             resource=NODECLAIMS,
             metrics=context.metrics,
         )
-        context.mirror.listen(NODECLAIMS, self._claim_changed)
-        context.mirror.listen(NODES, self._node_changed)
+        context.cluster_state.listen(NODECLAIMS, self._claim_changed)
+        context.cluster_state.listen(NODES, self._node_changed)
 
     async def run(self) -> None:
-        for claim in self._context.mirror.claims.store.all():
-            node = self._context.mirror.node_for(claim)
+        for claim in self._context.cluster_state.claims.store.all():
+            node = self._context.cluster_state.node_for(claim)
             if node is not None:
                 self._learn(node, claim)
             self._worker.add(claim.name)
@@ -81,21 +81,25 @@ class Lifecycle:
         self._worker.add(change.key)
 
     def _node_changed(self, change: Change[Node]) -> None:
-        claim = self._context.mirror.claim_for(change.object)
+        claim = self._context.cluster_state.claim_for(change.object)
         if claim is not None:
             self._learn(change.object, claim)
             self._worker.add(claim.name)
 
     def _learn(self, node: Node, claim: NodeClaim) -> None:
         """Take in what a machine has, and what came with it, as long as it is new."""
-        mirror = self._context.mirror
+        cluster_state = self._context.cluster_state
         fresh = wellknown.INITIALIZED not in node.metadata.labels
-        came = unannounced(mirror.pods_on(node.metadata.name), mirror.daemonsets.store.all()) if fresh else None
+        came = (
+            unannounced(cluster_state.pods_on(node.metadata.name), cluster_state.daemonsets.store.all())
+            if fresh
+            else None
+        )
         self._context.offers.learned.observe(node, claim, came)
 
     async def reconcile(self, name: str) -> Again:
         context = self._context
-        claim = context.mirror.claims.store.get(name)
+        claim = context.cluster_state.claims.store.get(name)
         if claim is None:
             return None
         if claim.metadata.deletion_timestamp is not None:
@@ -116,7 +120,7 @@ class Lifecycle:
 
     # -- the steps
 
-    async def _launch(self, claim: NodeClaim, conditions: Conditions, fields: dict[str, Any]) -> Machine | None:
+    async def _launch(self, claim: NodeClaim, conditions: Conditions, fields: dict[str, Any]) -> Instance | None:
         if conditions.status("Launched") == TRUE:
             self._launcher.forget(claim.metadata.uid)
             return None
@@ -138,11 +142,11 @@ class Lifecycle:
         return machine
 
     async def _register(
-        self, claim: NodeClaim, machine: Machine | None, conditions: Conditions, fields: dict[str, Any]
+        self, claim: NodeClaim, machine: Instance | None, conditions: Conditions, fields: dict[str, Any]
     ) -> None:
         if conditions.status("Registered") != UNKNOWN:
             return
-        nodes = self._context.mirror.nodes_for(claim) if machine is None else []
+        nodes = self._context.cluster_state.nodes_for(claim) if machine is None else []
         if len(nodes) > 1:
             conditions.false("Registered", "MultipleNodesFound", "Invariant violated, matched multiple nodes")
             return
@@ -179,7 +183,7 @@ class Lifecycle:
     async def _sync(self, claim: NodeClaim, node: Node) -> None:
         context = self._context
         if registration.taint_missing(node):
-            context.notices.unregistered_taint_missing(claim, wellknown.UNREGISTERED_TAINT.key)
+            context.event_publisher.unregistered_taint_missing(claim, wellknown.UNREGISTERED_TAINT.key)
             context.log.error(
                 "node claim registration error",
                 controller="nodeclaim.lifecycle",
@@ -190,9 +194,9 @@ class Lifecycle:
         place = (
             context.settings.place is Place.BIND
             and not context.rights.is_denied(BIND_PODS)
-            and any(context.mirror.reservations.on(_target(claim)))
+            and any(context.cluster_state.reservations.on(_target(claim)))
         )
-        daemons = any(daemon_pods.expected(node, context.mirror.daemonsets.store.all()))
+        daemons = any(daemon_pods.expected(node, context.cluster_state.daemonsets.store.all()))
         effect = PREFER_NO_SCHEDULE if daemons else NO_SCHEDULE
         placing = wellknown.placing_taint(context.clock.now(), effect) if place else None
         await context.kube.patch(NODES, node.metadata.name, registration.patch(node, claim, placing=placing))
@@ -203,7 +207,7 @@ class Lifecycle:
         rebooting = conditions.get("Rebooting")
         if rebooting is not None and rebooting.status == TRUE:
             return
-        node = self._context.mirror.node_for(claim)
+        node = self._context.cluster_state.node_for(claim)
         wanting = initialization.wanting(node, claim)
         if wanting is not None:
             conditions.unknown("Initialized", wanting.reason, wanting.message)
@@ -259,10 +263,10 @@ class Lifecycle:
         finalizers = [*claim.metadata.finalizers, wellknown.FINALIZER]
         body = {"metadata": {"resourceVersion": claim.metadata.resource_version, "finalizers": finalizers}}
         fresh = await self._context.kube.patch(NODECLAIMS, claim.name, body, type=NodeClaim)
-        self._context.mirror.assume(fresh)
+        self._context.cluster_state.assume(fresh)
         return fresh
 
-    async def _label(self, claim: NodeClaim, machine: Machine) -> None:
+    async def _label(self, claim: NodeClaim, machine: Instance) -> None:
         """What the cloud decided is written on the claim; what the claim already says stands."""
         labels = {k: v for k, v in machine.labels.items() if k not in claim.metadata.labels}
         annotations = {k: v for k, v in machine.annotations.items() if claim.metadata.annotations.get(k) != v}
@@ -282,13 +286,13 @@ class Lifecycle:
             fresh = await self._context.kube.patch(NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim)
         except NotFound:
             return False
-        self._context.mirror.assume(fresh)
+        self._context.cluster_state.assume(fresh)
         return True
 
     def _tell_reached(self, claim: NodeClaim, steps: Sequence[str]) -> None:
         """Once the server has the condition: a write that is refused is made again, and its line would be, too."""
         context = self._context
-        node = context.mirror.node_for(claim)
+        node = context.cluster_state.node_for(claim)
         fields: dict[str, Any] = {"provider-id": claim.status.provider_id}
         if node is not None:
             fields["Node"] = logs.ref(node.metadata.name)

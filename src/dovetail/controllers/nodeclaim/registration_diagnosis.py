@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from dovetail.cloud.aws.awsauth import refusal
-from dovetail.cloud.provider import CloudError, MachineNotFound
+from dovetail.cloud.provider import CloudError, InstanceNotFound
 from dovetail.cluster.indexes import JOINING, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
@@ -36,7 +36,7 @@ class Joining:
 
     async def look(self) -> None:
         now = self._context.clock.now()
-        for claim in self._context.mirror.claims.store.by(STAGE, JOINING):
+        for claim in self._context.cluster_state.claims.store.by(STAGE, JOINING):
             launched = claim.condition("Launched")
             if launched is None or launched.status != "True" or launched.last_transition_time is None:
                 continue
@@ -56,7 +56,7 @@ class Joining:
         """Whether the machine is known to have ended; then nobody waits for it any more. Not found is not ended."""
         try:
             await self._context.cloud.get(claim.status.provider_id)
-        except MachineNotFound as gone:
+        except InstanceNotFound as gone:
             if gone.why:
                 await self._give_up(claim, f"the machine ended before it joined: {gone.why} (NEVER_JOINED)")
             return bool(gone.why)
@@ -64,9 +64,9 @@ class Joining:
 
     async def _give_up(self, claim: NodeClaim, why: str) -> None:
         context = self._context
-        context.notices.launch_failed(claim, "InstanceTerminated", why)
+        context.event_publisher.launch_failed(claim, "InstanceTerminated", why)
         for pod in waiting_for(context, claim):
-            context.notices.launch_failed_for(pod, claim, "InstanceTerminated", why)
+            context.event_publisher.launch_failed_for(pod, claim, "InstanceTerminated", why)
         context.safety.launch(False, why)
         if claim.node_pool:
             context.offers.pause(claim.node_pool, POOL_PAUSE, why)
@@ -77,7 +77,7 @@ class Joining:
 
     async def _wonder(self, claim: NodeClaim) -> None:
         context = self._context
-        node_class = context.mirror.node_classes.store.get(claim.spec.node_class_ref.name)
+        node_class = context.cluster_state.node_classes.store.get(claim.spec.node_class_ref.name)
         role = await context.cloud.node_role(node_class) if node_class else None
         if role is None:
             return
@@ -93,8 +93,8 @@ class Joining:
             return
         message = f"Machine runs and has not joined the cluster: {why} (NEVER_JOINED)"
         for pod in waiting_for(context, claim):
-            context.notices.publish(pod, "Warning", "NodeNotJoined", f"NodeClaim {claim.name}: {message}")
-        if context.notices.publish(claim, "Warning", "NodeNotJoined", message):
+            context.event_publisher.publish(pod, "Warning", "NodeNotJoined", f"NodeClaim {claim.name}: {message}")
+        if context.event_publisher.publish(claim, "Warning", "NodeNotJoined", message):
             context.log.error(
                 "machine has not joined", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why
             )

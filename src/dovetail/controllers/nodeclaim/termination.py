@@ -6,7 +6,7 @@ was lost is given back too.
 
 from __future__ import annotations
 
-from dovetail.cloud.provider import MachineNotFound
+from dovetail.cloud.provider import InstanceNotFound
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import of_claim, status_patch
 from dovetail.controllers.context import Context
@@ -42,19 +42,19 @@ async def _dated(context: Context, claim: NodeClaim) -> NodeClaim:
     end = deleted + grace
     body = {"metadata": {"annotations": {wellknown.TERMINATION_TIMESTAMP: stamp(end)}}}
     fresh = await context.kube.patch(NODECLAIMS, claim.name, body, type=NodeClaim)
-    context.mirror.assume(fresh)
+    context.cluster_state.assume(fresh)
     context.log.info(
         "annotated nodeclaim",
         controller="nodeclaim.lifecycle",
         NodeClaim=logs.ref(claim.name),
         **{wellknown.TERMINATION_TIMESTAMP: stamp(end)},
     )
-    context.notices.publish(fresh, "Warning", "TerminationGracePeriodExpiring", deadline.words(end))
+    context.event_publisher.publish(fresh, "Warning", "TerminationGracePeriodExpiring", deadline.words(end))
     return fresh
 
 
 async def _nodes_left(context: Context, claim: NodeClaim) -> bool:
-    nodes = context.mirror.nodes_for(claim)
+    nodes = context.cluster_state.nodes_for(claim)
     for node in nodes:
         if node.metadata.deletion_timestamp is None:
             try:
@@ -67,7 +67,7 @@ async def _nodes_left(context: Context, claim: NodeClaim) -> bool:
 async def _lost(context: Context, claim: NodeClaim) -> str:
     """The machine that was bought for a claim whose status never learnt of it."""
     for machine in await context.cloud.machines():
-        if machine.claim_uid == claim.metadata.uid and context.mirror.owner(machine.provider_id) is None:
+        if machine.claim_uid == claim.metadata.uid and context.cluster_state.owner(machine.provider_id) is None:
             return machine.provider_id
     return ""
 
@@ -78,7 +78,7 @@ async def _terminated(context: Context, claim: NodeClaim, provider_id: str) -> b
         with context.safety.cloud("end machines"):
             await context.cloud.terminate(provider_id)
         gone = False
-    except MachineNotFound:
+    except InstanceNotFound:
         gone = True
     conditions = of_claim(claim, context.clock.now())
     conditions.true("InstanceTerminating")
@@ -88,14 +88,14 @@ async def _terminated(context: Context, claim: NodeClaim, provider_id: str) -> b
         return True
     if conditions.changed:
         body = status_patch(claim.metadata.resource_version, conditions)
-        context.mirror.assume(
+        context.cluster_state.assume(
             await context.kube.patch(NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim)
         )
     return False
 
 
 async def _release(context: Context, claim: NodeClaim) -> Again:
-    fresh = context.mirror.claims.store.get(claim.name) or claim
+    fresh = context.cluster_state.claims.store.get(claim.name) or claim
     left = [each for each in fresh.metadata.finalizers if each != wellknown.FINALIZER]
     body = {"metadata": {"resourceVersion": fresh.metadata.resource_version, "finalizers": left}}
     try:

@@ -32,7 +32,7 @@ class NodePools:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._holdings = Holdings(context.mirror)
+        self._holdings = Holdings(context.cluster_state)
         self._worker = Worker(
             "nodepool",
             self.reconcile,
@@ -42,9 +42,9 @@ class NodePools:
             resource=NODEPOOLS,
             metrics=context.metrics,
         )
-        context.mirror.listen(NODEPOOLS, self._pool_changed)
-        context.mirror.listen(NODECLAIMS, self._claim_changed)
-        context.mirror.listen(EC2NODECLASSES, self._class_changed)
+        context.cluster_state.listen(NODEPOOLS, self._pool_changed)
+        context.cluster_state.listen(NODECLAIMS, self._claim_changed)
+        context.cluster_state.listen(EC2NODECLASSES, self._class_changed)
         context.health.listen(lambda pool: self._worker.add(pool, after=COUNT_AFTER))
 
     async def run(self) -> None:
@@ -52,7 +52,7 @@ class NodePools:
         await self._worker.run()
 
     def _all(self) -> None:
-        for pool in self._context.mirror.pools.store.all():
+        for pool in self._context.cluster_state.pools.store.all():
             self._worker.add(pool.name)
 
     def _pool_changed(self, change: Change[NodePool]) -> None:
@@ -73,7 +73,7 @@ class NodePools:
 
     async def reconcile(self, name: str) -> Again:
         context = self._context
-        pool = context.mirror.pools.store.get(name)
+        pool = context.cluster_state.pools.store.get(name)
         if pool is None:
             return None
         await self._hash(pool)
@@ -101,8 +101,10 @@ class NodePools:
             return  # too long to be counted: ValidationSucceeded tells
         known = pool.metadata.annotations
         if known.get(nodepool_hash.VERSION_ANNOTATION) != nodepool_hash.VERSION:
-            mirror = self._context.mirror
-            await rehash(self._context.kube, mirror.claims_of(pool.name), wanted, nodepool_hash.VERSION_ANNOTATION)
+            cluster_state = self._context.cluster_state
+            await rehash(
+                self._context.kube, cluster_state.claims_of(pool.name), wanted, nodepool_hash.VERSION_ANNOTATION
+            )
         if any(known.get(key) != value for key, value in wanted.items()):
             try:
                 await self._context.kube.patch(NODEPOOLS, pool.name, {"metadata": {"annotations": wanted}})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from dovetail.cluster import nodepools
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import consolidation, expiration
@@ -37,38 +37,40 @@ class Static:
             await every(PERIOD, self.look, "static.provisioning", self._context.log)
 
     async def look(self) -> None:
-        for pool in tuple(self._context.mirror.pools.store.all()):
+        for pool in tuple(self._context.cluster_state.pools.store.all()):
             if pool.static and pool.metadata.deletion_timestamp is None and pool.spec.replicas is not None:
                 await self._bring(pool, pool.spec.replicas)
 
     async def _bring(self, pool: NodePool, wanted: int) -> None:
-        mirror = self._context.mirror
-        standing = [c for c in mirror.claims_of(pool.name) if not mirror.going(c, mirror.node_for(c))]
+        cluster_state = self._context.cluster_state
+        standing = [
+            c for c in cluster_state.claims_of(pool.name) if not cluster_state.going(c, cluster_state.node_for(c))
+        ]
         if any(c.is_true("DisruptionReason") and not c.is_true("Rebooting") for c in standing):
             return  # a command is just beginning: its machine goes, and another is being bought in its place
         if len(standing) > wanted:
             for claim in sorted(standing, key=self._reluctance)[: len(standing) - wanted]:
                 await delete(self._context, claim, "static_scale_down")
         elif nodepools.ready(pool):
-            await self._fill(pool, min(wanted - len(standing), room(mirror, pool)))
+            await self._fill(pool, min(wanted - len(standing), room(cluster_state, pool)))
 
     async def _fill(self, pool: NodePool, missing: int) -> None:
         """Buy what is missing, as one decision."""
         if missing < 1:
             return
-        ledger, made = self._context.ledger, list[str]()
-        decision = ledger.new_id()
+        decision_history, made = self._context.decision_history, list[str]()
+        decision = decision_history.new_id()
         try:
             for _ in range(missing):
                 made.append(await self._create(pool, decision))
         finally:
             if made:
-                ledger.record(
+                decision_history.record(
                     Decision(
                         id=decision,
                         kind="provision",
-                        time=ledger.now(),
-                        view_age=self._context.mirror.age(),
+                        time=decision_history.now(),
+                        view_age=self._context.cluster_state.age(),
                         summary=f"{len(made)} machine(s) for nodepool {pool.name}, which wants {pool.spec.replicas}",
                         about=(*made, pool.name),
                     )
@@ -76,7 +78,7 @@ class Static:
 
     async def _create(self, pool: NodePool, decision: str) -> str:
         claim = await self._context.kube.create(NODECLAIMS, nodeclaim_template.static(pool, decision), type=NodeClaim)
-        self._context.mirror.assume(claim)
+        self._context.cluster_state.assume(claim)
         self._context.log.info(
             "created nodeclaim",
             controller="static.provisioning",
@@ -89,10 +91,10 @@ class Static:
 
     def _reluctance(self, claim: NodeClaim) -> tuple[int, float, str]:
         """Who goes first: the lowest."""
-        node = self._context.mirror.node_for(claim)
+        node = self._context.cluster_state.node_for(claim)
         if node is None:
             return 0, 0.0, claim.name
-        pods = self._context.mirror.pods_on(node.metadata.name)
+        pods = self._context.cluster_state.pods_on(node.metadata.name)
         now = self._context.clock.now()
         own = [pod for pod in pods if not any(o.kind == "DaemonSet" for o in pod.metadata.owner_references)]
         cost = consolidation.machine(own) * expiration.remaining(claim, now)
@@ -101,7 +103,7 @@ class Static:
         return (2, cost, claim.name) if own else (1, 0.0, claim.name)
 
 
-def room(mirror: Mirror, pool: NodePool) -> int:
+def room(cluster_state: ClusterState, pool: NodePool) -> int:
     """How many more machines a pool's limits.nodes allow, those on their way out counted."""
     limit = resources(pool.spec.limits).get("nodes")
-    return sys.maxsize if limit is None else limit - len(mirror.claims_of(pool.name))
+    return sys.maxsize if limit is None else limit - len(cluster_state.claims_of(pool.name))

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from dovetail.clock import Clock
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import JOBS, REPLICASETS, REPLICATIONCONTROLLERS, STATEFULSETS, Resource
@@ -133,9 +133,9 @@ def wanted(owner: Owner) -> int:
 class Filling:
     """Asks whether more pods are about to come from the owners of some."""
 
-    def __init__(self, kube: Kube, mirror: Mirror) -> None:
+    def __init__(self, kube: Kube, cluster_state: ClusterState) -> None:
         self._kube = kube
-        self._mirror = mirror
+        self._cluster_state = cluster_state
 
     async def __call__(self, uids: Iterable[str]) -> bool:
         """`uids` of pods in the order they came; whatever else is among them has no owner."""
@@ -147,7 +147,7 @@ class Filling:
 
     def _owners(self, uids: Iterable[str]) -> dict[str, tuple[str, OwnerReference]]:
         found: dict[str, tuple[str, OwnerReference]] = {}
-        for pod in map(self._mirror.pod, reversed(list(uids))):
+        for pod in map(self._cluster_state.pod, reversed(list(uids))):
             owner = pod.metadata.controller if pod is not None else None
             if pod is not None and owner is not None and owner.kind in _KINDS:
                 found.setdefault(owner.uid, (pod.metadata.namespace, owner))
@@ -165,7 +165,7 @@ class Filling:
 
     def _there(self, owners: Mapping[str, int]) -> Counter[str]:
         found: Counter[str] = Counter()
-        for pod in self._mirror.pods.store.all():
+        for pod in self._cluster_state.pods.store.all():
             owner = pod.metadata.controller
             if owner is not None and owner.uid in owners and not pod.finished and not pod.terminating:
                 found[owner.uid] += 1

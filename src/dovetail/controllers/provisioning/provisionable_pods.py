@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from dovetail.cluster.pdb import Guards
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.pdb import PdbIndex
+from dovetail.cluster.state import ClusterState
 from dovetail.controllers.node.termination import deadline, drain
 from dovetail.model.fit.storage import claim_volumes
 from dovetail.model.meta import condition
@@ -54,30 +54,30 @@ def queued(pod: Pod) -> bool:
     )
 
 
-def waiting(mirror: Mirror) -> Iterator[Pod]:
+def waiting(cluster_state: ClusterState) -> Iterator[Pod]:
     """Pods to place that nobody has promised a machine: those given up on, and those still in the queue."""
-    mirror.expire()
-    for pod in mirror.unbound():
+    cluster_state.expire()
+    for pod in cluster_state.unbound():
         nominated = pod.status.nominated_node_name
-        gone = bool(nominated) and nominated not in mirror.nodes.store
-        if (provisionable(pod, gone) or queued(pod)) and mirror.reservations.of(pod.metadata.uid) is None:
+        gone = bool(nominated) and nominated not in cluster_state.nodes.store
+        if (provisionable(pod, gone) or queued(pod)) and cluster_state.reservations.of(pod.metadata.uid) is None:
             yield pod
 
 
-def leaving(mirror: Mirror, now: datetime) -> Iterator[Pod]:
+def leaving(cluster_state: ClusterState, now: datetime) -> Iterator[Pod]:
     """Pods on machines that are going: their successors will need room. Those promised one already are left out.
 
     Who may not be asked to leave stays, and needs no room elsewhere until shortly before the machine's end has a date.
     """
-    for node in mirror.nodes.store.all():
-        claim = mirror.claim_for(node)
-        if not mirror.going(claim, node):
+    for node in cluster_state.nodes.store.all():
+        claim = cluster_state.claim_for(node)
+        if not cluster_state.going(claim, node):
             continue
         end = deadline.of(claim)
-        for pod in mirror.pods_on(node.metadata.name):
-            if mirror.reservations.of(pod.metadata.uid):
+        for pod in cluster_state.pods_on(node.metadata.name):
+            if cluster_state.reservations.of(pod.metadata.uid):
                 continue
-            if _free_to_go(pod, mirror.guards) or (end is not None and returning(pod) and soon(pod, end) <= now):
+            if _free_to_go(pod, cluster_state.pdbs) or (end is not None and returning(pod) and soon(pod, end) <= now):
                 yield pod
 
 
@@ -86,9 +86,9 @@ def soon(pod: Pod, end: datetime) -> datetime:
     return (drain.forced_at(pod, end) or end) - AHEAD
 
 
-def _free_to_go(pod: Pod, guards: Guards) -> bool:
+def _free_to_go(pod: Pod, pdbs: PdbIndex) -> bool:
     """Whether a pod will leave as soon as it is asked to, or once others who left have come back."""
-    return reschedulable(pod, guards) and not any(map(_shut, guards.of(pod)))
+    return reschedulable(pod, pdbs) and not any(map(_shut, pdbs.of(pod)))
 
 
 def _shut(budget: PodDisruptionBudget) -> bool:
@@ -98,13 +98,13 @@ def _shut(budget: PodDisruptionBudget) -> bool:
     return known and status.disruptions_allowed < 1 and status.current_healthy >= status.expected_pods
 
 
-def reschedulable(pod: Pod, guards: Guards) -> bool:
+def reschedulable(pod: Pod, pdbs: PdbIndex) -> bool:
     """A pod that will come back elsewhere once its machine goes, and that may be asked to leave."""
     if not returning(pod):
         return False
     if pod.metadata.annotations.get("karpenter.sh/do-not-disrupt") == _FOREVER:
         return False
-    found = guards.of(pod)
+    found = pdbs.of(pod)
     return len(found) < 2 and not any(map(_never_opens, found))
 
 
@@ -112,23 +112,23 @@ def _never_opens(budget: PodDisruptionBudget) -> bool:
     return budget.spec.max_unavailable in (0, "0", "0%") or budget.spec.min_available == "100%"
 
 
-def refusal(mirror: Mirror, pod: Pod) -> Unschedulable | None:
+def refusal(cluster_state: ClusterState, pod: Pod) -> Unschedulable | None:
     """Why no plan can consider a pod, or None. Volumes that are not there (yet) are the usual reason."""
     for volume, name in claim_volumes(pod):
-        trouble = _trouble(mirror, pod, volume, name)
+        trouble = _trouble(cluster_state, pod, volume, name)
         if trouble is not None:
             return Unschedulable(code=trouble.code, message=f"volume {volume.name!r}: {trouble.text}")
     return None
 
 
-def _trouble(mirror: Mirror, pod: Pod, volume: Volume, name: str) -> Trouble | None:
+def _trouble(cluster_state: ClusterState, pod: Pod, volume: Volume, name: str) -> Trouble | None:
     """What keeps a claim from being used. One that is still to be made for a pod's own volume is none."""
-    claim = mirror.volume_claims.store.get(f"{pod.metadata.namespace}/{name}")
+    claim = cluster_state.volume_claims.store.get(f"{pod.metadata.namespace}/{name}")
     if claim is None:
         return missing(name) if volume.ephemeral is None else None
-    trouble = bound_trouble(claim, mirror.volumes.store.get(claim.spec.volume_name))
+    trouble = bound_trouble(claim, cluster_state.volumes.store.get(claim.spec.volume_name))
     if trouble is not None or claim.spec.volume_name:
         return trouble
-    classes = {each.metadata.name: each for each in mirror.storage_classes.store.all()}
+    classes = {each.metadata.name: each for each in cluster_state.storage_classes.store.all()}
     found = open_class(name, class_name(claim), classes)
     return found if isinstance(found, Trouble) else None

@@ -48,7 +48,7 @@ class Provisioner:
     def __init__(self, context: Context) -> None:
         settings = context.settings
         self._context = context
-        filling = Filling(context.kube, context.mirror)
+        filling = Filling(context.kube, context.cluster_state)
         self._batcher = Batcher(context.clock, settings.batch_idle_duration, settings.batch_max_duration, filling)
         self._planning = Planning(context)
         self._ids = context.chance.child("reconcile", "provisioner")
@@ -56,11 +56,11 @@ class Provisioner:
         self._told: dict[str, str] = {}
         self._attempts = Attempts()
         self._somebody = asyncio.Event()
-        self._ends = Ends(context.mirror, context.clock)
-        context.mirror.listen(PODS, self._pod_changed)
-        context.mirror.listen(NODES, self._node_changed)
-        context.mirror.listen(NODECLAIMS, self._claim_changed)
-        context.mirror.listen(NODEPOOLS, self._pool_changed)
+        self._ends = Ends(context.cluster_state, context.clock)
+        context.cluster_state.listen(PODS, self._pod_changed)
+        context.cluster_state.listen(NODES, self._node_changed)
+        context.cluster_state.listen(NODECLAIMS, self._claim_changed)
+        context.cluster_state.listen(NODEPOOLS, self._pool_changed)
 
     # -- what wakes it
 
@@ -71,7 +71,7 @@ class Provisioner:
             group.create_task(self._ends.run(self._batcher.trigger), name="provisioner before ends")
             while True:
                 await self._batcher.wait()
-                await self._context.mirror.synced.wait()
+                await self._context.cluster_state.synced.wait()
                 with logs.reconciling("provisioner", self._ids.uid()):
                     try:
                         with self._context.metrics.runtime.reconciliation("provisioner", EXPLAINED):
@@ -86,19 +86,19 @@ class Provisioner:
         if pod is None:
             self._refused.pop(change.object.metadata.uid, None)
             self._told.pop(change.object.metadata.uid, None)
-        elif pod.spec.node_name or pod.metadata.uid in self._refused or self._promised(pod):
+        elif pod.spec.node_name or pod.metadata.uid in self._refused or self._nominated_pods(pod):
             return
         elif provisionable_pods.provisionable(pod):
             self._batcher.trigger(pod.metadata.uid)
         elif provisionable_pods.queued(pod):
             self._batcher.extend(pod.metadata.uid)
 
-    def _promised(self, pod: Pod) -> bool:
-        return self._context.mirror.reservations.of(pod.metadata.uid) is not None
+    def _nominated_pods(self, pod: Pod) -> bool:
+        return self._context.cluster_state.reservations.of(pod.metadata.uid) is not None
 
     def _node_changed(self, change: Change[Node]) -> None:
         node = change.new
-        if node is not None and self._context.mirror.going(self._context.mirror.claim_for(node), node):
+        if node is not None and self._context.cluster_state.going(self._context.cluster_state.claim_for(node), node):
             self._batcher.trigger(node.metadata.uid)
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
@@ -119,12 +119,12 @@ class Provisioner:
     async def _look_again(self) -> None:
         """Pods without a place are tried again, ever less often; everybody else was tried at once."""
         while True:
-            if not self._context.mirror.unbound():
+            if not self._context.cluster_state.unbound():
                 self._somebody.clear()
                 await self._somebody.wait()
             await asyncio.sleep(1.0)
             now = self._context.clock.monotonic()
-            for pod in provisionable_pods.waiting(self._context.mirror):
+            for pod in provisionable_pods.waiting(self._context.cluster_state):
                 if provisionable_pods.provisionable(pod) and self._refused.get(pod.metadata.uid, (0, now))[1] <= now:
                     self._batcher.trigger(pod.metadata.uid)
 
@@ -133,8 +133,8 @@ class Provisioner:
         while True:
             await self._batcher.lull.wait()
             self._batcher.lull.clear()
-            if self._context.mirror.synced.is_set() and (pods := self._sorted_out()[0]):
-                self._planning.think_ahead(self._context.cutter.cut(await self._context.offers.all(), pods))
+            if self._context.cluster_state.synced.is_set() and (pods := self._sorted_out()[0]):
+                self._planning.think_ahead(self._context.snapshot_builder.cut(await self._context.offers.all(), pods))
 
     # -- one batch
 
@@ -144,7 +144,7 @@ class Provisioner:
         pods = self._wanted()
         if not pods:
             return
-        if not any(not pool.static for pool in context.mirror.pools.store.all()):
+        if not any(not pool.static for pool in context.cluster_state.pools.store.all()):
             context.log.info("no dynamic nodepools found", controller="provisioner")
             why = Unschedulable(code="NO_NODEPOOL", message="no nodepools found")
             self._turn_away([(pod, why) for pod in pods])
@@ -168,8 +168,8 @@ class Provisioner:
         context = self._context
         began = context.clock.monotonic()
         context.waits.looked_at(pods)
-        snapshot = context.cutter.cut(await context.offers.all(), pods)
-        decision = context.ledger.new_id()
+        snapshot = context.snapshot_builder.cut(await context.offers.all(), pods)
+        decision = context.decision_history.new_id()
         with context.metrics.planning("provisioner", decision, len(pods)):
             plan = await self._planning.provision(snapshot)
         if plan is None:
@@ -178,7 +178,7 @@ class Provisioner:
         self._tell(plan, snapshot, decision, context.clock.monotonic() - began)
         by_key = {pod.metadata.key: pod for pod in pods}
         refused = await self._buy(plan, by_key, decision)
-        self._promise(plan, by_key, decision)
+        self._nominate(plan, by_key, decision)
         self._report_refused(plan, by_key, decision)
         self._not_written(refused, by_key)
         left = {key for machine, _ in refused for key in machine.pods}
@@ -202,16 +202,16 @@ class Provisioner:
 
         Nodes come first in the mirror's time, so a race leaves a pod out rather than buys twice.
         """
-        mirror = self._context.mirror
+        cluster_state = self._context.cluster_state
         found: list[Pod] = []
         problems: list[tuple[Pod, Unschedulable]] = []
-        for pod in provisionable_pods.waiting(mirror):
-            problem = provisionable_pods.refusal(mirror, pod) or self._in_vain(pod)
+        for pod in provisionable_pods.waiting(cluster_state):
+            problem = provisionable_pods.refusal(cluster_state, pod) or self._in_vain(pod)
             if problem is None:
                 found.append(pod)
             else:
                 problems.append((pod, problem))
-        return [*found, *provisionable_pods.leaving(mirror, self._context.clock.now())], problems
+        return [*found, *provisionable_pods.leaving(cluster_state, self._context.clock.now())], problems
 
     def _in_vain(self, pod: Pod) -> Unschedulable | None:
         """Why nothing more is bought for this pod, if too much was already."""
@@ -220,7 +220,7 @@ class Provisioner:
         return Unschedulable(code="RUNAWAY", message=REASONS["RUNAWAY"].told(count=count)) if count else None
 
     def _pods_of(self, uid: str) -> int:
-        return sum(owner(pod) == uid for pod in self._context.mirror.pods.store.all())
+        return sum(owner(pod) == uid for pod in self._context.cluster_state.pods.store.all())
 
     async def _buy(self, plan: Plan, pods: Mapping[str, Pod], decision: str) -> Sequence[tuple[Machine, KubeError]]:
         """Write the claims of a plan; those that the server would not have, and why."""
@@ -241,8 +241,10 @@ class Provisioner:
         for machine, _ in refused:
             del names[machine.name]
         if names or any(place.node for place in plan.placements.values()):
-            ledger = self._context.ledger
-            ledger.record(provisioning.bought(ledger, self._context.mirror, plan, names, decision))
+            decision_history = self._context.decision_history
+            decision_history.record(
+                provisioning.bought(decision_history, self._context.cluster_state, plan, names, decision)
+            )
         return refused
 
     def _not_written(self, refused: Sequence[tuple[Machine, KubeError]], pods: Mapping[str, Pod]) -> None:
@@ -259,7 +261,7 @@ class Provisioner:
     async def _create(self, machine: Machine, pods: Mapping[str, Pod], decision: str) -> str | KubeError:
         """Write one claim; its name, or why it was not written. Nothing, if its pool is gone."""
         context = self._context
-        pool = context.mirror.pools.store.get(machine.pool)
+        pool = context.cluster_state.pools.store.get(machine.pool)
         if pool is None:
             return ""
         mine = [pods[key] for key in machine.pods if key in pods]
@@ -272,16 +274,16 @@ class Provisioner:
                 "creating nodeclaim", controller="provisioner", NodePool=logs.ref(pool.name), error=str(problem)
             )
             return problem
-        context.mirror.assume(claim)
+        context.cluster_state.assume(claim)
         self._attempts.bought(mine, context.clock.monotonic(), claim.metadata.uid)
         self._tell_created(claim, machine, decision)
         for pod in mine:
-            context.notices.nominated(pod, claim.name, decision=decision)
+            context.event_publisher.nominated(pod, claim.name, decision=decision)
         return claim.name
 
-    def _promise(self, plan: Plan, pods: Mapping[str, Pod], decision: str) -> None:
+    def _nominate(self, plan: Plan, pods: Mapping[str, Pod], decision: str) -> None:
         """Room on machines that are there or coming is kept for those it was planned for."""
-        mirror = self._context.mirror
+        cluster_state = self._context.cluster_state
         until = self._context.clock.monotonic() + NOMINATION
         nodes: set[str] = set()
         count = 0
@@ -290,14 +292,18 @@ class Provisioner:
                 continue
             count += 1
             nodes.add(place.node)
-            node = mirror.nodes.store.get(place.node)
-            claim = mirror.claim_for(node) if node else mirror.claims.store.get(place.node)
-            coming = claim is not None and not claim.is_true("Initialized")
-            target = Target("claim", claim.name) if claim and coming else Target("node", place.node)
-            mirror.promise(pods[key], target, None if coming or mirror.leaves(pods[key].metadata.uid) else until)
+            node = cluster_state.nodes.store.get(place.node)
+            claim = cluster_state.claim_for(node) if node else cluster_state.claims.store.get(place.node)
+            replacement_nominations = claim is not None and not claim.is_true("Initialized")
+            target = Target("claim", claim.name) if claim and replacement_nominations else Target("node", place.node)
+            cluster_state.nominate(
+                pods[key],
+                target,
+                None if replacement_nominations or cluster_state.leaves(pods[key].metadata.uid) else until,
+            )
             if provisionable_pods.provisionable(pods[key]):
                 name, where = claim.name if claim else None, place.node if node else None
-                self._context.notices.nominated(pods[key], name, where, decision)
+                self._context.event_publisher.nominated(pods[key], name, where, decision)
         if count:
             self._context.log.info(
                 "computed unready node(s) will fit pod(s)", controller="provisioner", nodes=len(nodes), pods=count
@@ -317,7 +323,7 @@ class Provisioner:
                 continue
             self._postpone(pod)
             message = _told(why, left_out)
-            context.notices.failed_scheduling(pod, message, decision)
+            context.event_publisher.failed_scheduling(pod, message, decision)
             if self._told.get(pod.metadata.uid) != message:
                 self._told[pod.metadata.uid] = message
                 news = True
@@ -331,15 +337,17 @@ class Provisioner:
                 )
         self._report_barren(plan)
         if news:
-            context.ledger.record(provisioning.refused(context.ledger, context.mirror, refused, decision))
+            context.decision_history.record(
+                provisioning.refused(context.decision_history, context.cluster_state, refused, decision)
+            )
 
     def _report_barren(self, plan: Plan) -> None:
         """Pools that nothing could be bought of, whoever asked."""
         context = self._context
         funnels = [item for why in plan.unschedulable.values() for item in why.pools.items()]
         for name in sorted({name for name, funnel in funnels if funnel.barren}):
-            pool = context.mirror.pools.store.get(name)
-            if pool is not None and context.notices.no_types(pool):
+            pool = context.cluster_state.pools.store.get(name)
+            if pool is not None and context.event_publisher.no_types(pool):
                 message = "skipping, nodepool requirements filtered out all instance types"
                 context.log.info(message, controller="provisioner", NodePool=logs.ref(name))
 
@@ -347,13 +355,15 @@ class Provisioner:
         """Tell pods that no plan was even made for, or none that holds; in the ledger what is news."""
         context = self._context
         news = {pod.metadata.key: why for pod, why in found if self._told.get(pod.metadata.uid) != why.message}
-        decision = context.ledger.new_id() if news else ""
+        decision = context.decision_history.new_id() if news else ""
         for pod, why in found:
-            context.notices.failed_scheduling(pod, f"{why.message} ({why.code})", decision)
+            context.event_publisher.failed_scheduling(pod, f"{why.message} ({why.code})", decision)
             self._told[pod.metadata.uid] = why.message
             self._postpone(pod)
         if news:
-            context.ledger.record(provisioning.refused(context.ledger, context.mirror, news, decision))
+            context.decision_history.record(
+                provisioning.refused(context.decision_history, context.cluster_state, news, decision)
+            )
 
     def _postpone(self, pod: Pod) -> None:
         times = self._refused.get(pod.metadata.uid, (0, 0.0))[0] + 1

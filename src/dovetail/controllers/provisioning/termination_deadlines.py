@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from dovetail.clock import Clock
-from dovetail.cluster.state import Mirror
+from dovetail.cluster.state import ClusterState
 from dovetail.controllers.node.termination import deadline
 from dovetail.controllers.provisioning.provisionable_pods import soon
 from dovetail.kube.reflector import Change
@@ -23,14 +23,14 @@ from dovetail.model.pods import returning
 class Ends:
     """The claims whose end has a date, noted as they come."""
 
-    def __init__(self, mirror: Mirror, clock: Clock) -> None:
-        self._mirror = mirror
+    def __init__(self, cluster_state: ClusterState, clock: Clock) -> None:
+        self._cluster_state = cluster_state
         self._clock = clock
         self._dates: dict[str, datetime] = {}
         self._news = asyncio.Event()
-        for claim in mirror.claims.store.all():
+        for claim in cluster_state.claims.store.all():
             self._note(claim.name, claim)
-        mirror.listen(NODECLAIMS, self._changed)
+        cluster_state.listen(NODECLAIMS, self._changed)
 
     def _changed(self, change: Change[NodeClaim]) -> None:
         self._note(change.key, change.new)
@@ -59,9 +59,9 @@ class Ends:
         """The moments to come, in seconds from now."""
         now = self._clock.now()
         for name, end in self._dates.items():
-            claim = self._mirror.claims.store.get(name)
-            node = self._mirror.node_for(claim) if claim is not None else None
-            for pod in self._mirror.pods_on(node.metadata.name) if node is not None else ():
+            claim = self._cluster_state.claims.store.get(name)
+            node = self._cluster_state.node_for(claim) if claim is not None else None
+            for pod in self._cluster_state.pods_on(node.metadata.name) if node is not None else ():
                 left = (soon(pod, end) - now).total_seconds()
                 if returning(pod) and left > 0:
                     yield name, left + 0.001

@@ -72,11 +72,11 @@ class Shadow:
         self._attributed: set[str] = set()
         #: Where the pods of decisions were bound, by UID: a pod may be gone when its decision is compared.
         self._bound: dict[str, str] = {}
-        context.mirror.listen(PODS, self._pod_changed)
-        context.mirror.listen(NODEPOOLS, self._pool_changed)
+        context.cluster_state.listen(PODS, self._pod_changed)
+        context.cluster_state.listen(NODEPOOLS, self._pool_changed)
 
     async def run(self) -> None:
-        for pod in self._context.mirror.unbound():
+        for pod in self._context.cluster_state.unbound():
             self._batcher.trigger(pod.metadata.uid)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._provision_batches(), name="shadow provisioning")
@@ -106,7 +106,7 @@ class Shadow:
     async def look_again(self) -> None:
         """Pods that still wait without a place are planned for again."""
         planned = self.fleet.planned
-        for pod in provisionable_pods.waiting(self._context.mirror):
+        for pod in provisionable_pods.waiting(self._context.cluster_state):
             if pod.metadata.uid not in planned:
                 self._batcher.trigger(pod.metadata.uid)
 
@@ -125,7 +125,7 @@ class Shadow:
     async def _provision_batches(self) -> None:
         while True:
             await self._batcher.wait()
-            await self._context.mirror.synced.wait()
+            await self._context.cluster_state.synced.wait()
             with logs.reconciling("shadow", self._ids.uid()):
                 try:
                     with self._context.metrics.runtime.reconciliation("shadow", EXPLAINED):
@@ -135,21 +135,21 @@ class Shadow:
 
     async def provision(self) -> None:
         """Plan for the pods that have no place yet, and record what would be launched."""
-        context, mirror = self._context, self._context.mirror
-        unbound = tuple(mirror.unbound())
+        context, cluster_state = self._context, self._context.cluster_state
+        unbound = tuple(cluster_state.unbound())
         self.fleet = self.fleet.pruned(unbound)
         planned = self.fleet.planned
         pods = [
             pod
-            for pod in provisionable_pods.waiting(mirror)
-            if pod.metadata.uid not in planned and provisionable_pods.refusal(mirror, pod) is None
+            for pod in provisionable_pods.waiting(cluster_state)
+            if pod.metadata.uid not in planned and provisionable_pods.refusal(cluster_state, pod) is None
         ]
-        if not pods or not any(not pool.static for pool in mirror.pools.store.all()):
+        if not pods or not any(not pool.static for pool in cluster_state.pools.store.all()):
             return
         offers = await context.offers.all()
-        snapshot = context.cutter.cut(offers, pods)
-        nodes = (*self.fleet.charged(snapshot.nodes, unbound), *self.fleet.states(mirror.types, unbound))
-        decision = context.ledger.new_id()
+        snapshot = context.snapshot_builder.cut(offers, pods)
+        nodes = (*self.fleet.charged(snapshot.nodes, unbound), *self.fleet.states(cluster_state.types, unbound))
+        decision = context.decision_history.new_id()
         with context.metrics.planning("shadow", decision, len(pods)):
             plan = await self._planning.provision(msgspec.structs.replace(snapshot, nodes=nodes))
         if plan is None:
@@ -165,7 +165,11 @@ class Shadow:
         news = {key: why for key, why in reasons.items() if self._refused.get(pods[key].metadata.uid) != why.message}
         self._refused.update({pods[key].metadata.uid: why.message for key, why in reasons.items()})
         if news:
-            context.ledger.record(provisioning.refused(context.ledger, context.mirror, news, context.ledger.new_id()))
+            context.decision_history.record(
+                provisioning.refused(
+                    context.decision_history, context.cluster_state, news, context.decision_history.new_id()
+                )
+            )
 
     def _record(self, plan: Plan, decision: str, pods: Sequence[Pod]) -> None:
         context = self._context
@@ -173,7 +177,9 @@ class Shadow:
         if not served:
             return
         names = {machine.name: f"shadow-{decision}-{machine.name}" for machine in plan.machines}
-        context.ledger.record(provisioning.bought(context.ledger, context.mirror, plan, names, decision))
+        context.decision_history.record(
+            provisioning.bought(context.decision_history, context.cluster_state, plan, names, decision)
+        )
         for machine in plan.machines:
             context.metrics.shadow.launches.labels(machine.pool).inc()
         context.metrics.shadow.planned.inc(sum(machine.price for machine in plan.machines))
@@ -215,28 +221,30 @@ class Shadow:
                 self._bound.pop(uid, None)
 
     def _is_over(self, waiting: Round, now: float) -> bool:
-        mirror = self._context.mirror
-        left = [pod for pod in map(mirror.pod, waiting.pods) if pod is not None and not pod.spec.node_name]
+        cluster_state = self._context.cluster_state
+        left = [pod for pod in map(cluster_state.pod, waiting.pods) if pod is not None and not pod.spec.node_name]
         return not left or now - waiting.since > COMPARISON_TIMEOUT_S
 
     def _compare(self, settled: Round) -> None:
-        context, mirror = self._context, self._context.mirror
+        context, cluster_state = self._context, self._context.cluster_state
         names = sorted({self._bound[uid] for uid in settled.pods if uid in self._bound} - self._attributed)
-        nodes = [node for node in map(mirror.nodes.store.get, names) if node is not None]
-        actual: list[ActualNode] = [actual_node(node, mirror.types) for node in launched_since(nodes, settled.decided)]
+        nodes = [node for node in map(cluster_state.nodes.store.get, names) if node is not None]
+        actual: list[ActualNode] = [
+            actual_node(node, cluster_state.types) for node in launched_since(nodes, settled.decided)
+        ]
         self._attributed.update(node.name for node in actual)
-        self._attributed.intersection_update(node.metadata.name for node in mirror.nodes.store.all())
+        self._attributed.intersection_update(node.metadata.name for node in cluster_state.nodes.store.all())
         unbound = sum(uid not in self._bound for uid in settled.pods)
         result = compare(settled.machines, actual)
         if result.actual_cost is not None:
             context.metrics.shadow.actual.inc(result.actual_cost)
         if result.differs:
             context.metrics.shadow.differences.labels(result.outcome).inc()
-        context.ledger.record(
+        context.decision_history.record(
             Decision(
-                id=context.ledger.new_id(),
+                id=context.decision_history.new_id(),
                 kind="shadow",
-                time=context.ledger.now(),
+                time=context.decision_history.now(),
                 reason=result.outcome,
                 subject=settled.decision,
                 cost=result.planned_cost,

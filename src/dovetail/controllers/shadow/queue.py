@@ -64,7 +64,7 @@ class ShadowQueue:
         self.open[key] = OpenCommand(command=command, since=now, seen=now)
         names = tuple(f"shadow-{machine.name}" for machine in plan.machines) if plan else ()
         hypothetical = msgspec.structs.replace(command, replacements=names)
-        context.ledger.record(disruption.begun(context, hypothetical, plan, copy))
+        context.decision_history.record(disruption.begun(context, hypothetical, plan, copy))
         context.log.info("would disrupt node(s)", command=hypothetical.words(), **{"command-id": command.id})
         metrics = context.metrics.shadow
         metrics.removals.labels(command.reason.lower()).inc(len(command.candidates))
@@ -94,15 +94,15 @@ class ShadowQueue:
         saved = max(0.0, command.saving) * seconds / SECONDS_PER_HOUR
         context, gone = self._context, []
         for candidate in command.candidates:
-            claim = context.mirror.claims.store.get(candidate.claim)
+            claim = context.cluster_state.claims.store.get(candidate.claim)
             if claim is None or claim.metadata.deletion_timestamp is not None:
                 gone.append(candidate.node)
         context.metrics.shadow.saved.inc(saved)
-        context.ledger.record(
+        context.decision_history.record(
             Decision(
-                id=context.ledger.new_id(),
+                id=context.decision_history.new_id(),
                 kind="shadow",
-                time=context.ledger.now(),
+                time=context.decision_history.now(),
                 reason="DisruptionOver",
                 subject=command.id,
                 cost=saved,

@@ -18,7 +18,7 @@ from dovetail.lab.aws import user_data
 from dovetail.lab.aws.account import World
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
 from dovetail.lab.aws.eventbridge import Bridge
-from dovetail.lab.instances import Machine, host_name
+from dovetail.lab.instances import SimulatedInstance, host_name
 from dovetail.lab.kubelet.kubelets import Fleet
 
 LOOK_SECONDS = 0.5
@@ -122,13 +122,13 @@ class Ec2:
         held = next((p for p in known if p.name == name), None)
         return f"arn:aws:iam::{ACCOUNT}:role/{held.roles[0].name}" if held is not None and held.roles else None
 
-    def _machine(self, instance: Any, intent: user_data.Intent) -> Machine:
+    def _machine(self, instance: Any, intent: user_data.Intent) -> SimulatedInstance:
         spec = catalog.specs()[instance.instance_type]
         kubelet = capacity.Kubelet(max_pods=intent.max_pods)
         total = capacity.capacity(spec, kubelet=kubelet)
         kept = capacity.overhead(spec, kubelet=kubelet)
         zone = instance.placement.zone
-        return Machine(
+        return SimulatedInstance(
             name=host_name(instance.private_ip, self._world.region),
             provider_id=f"aws:///{zone}/{instance.id}",
             instance_type=instance.instance_type,

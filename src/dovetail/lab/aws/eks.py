@@ -102,7 +102,7 @@ class Eks:
                 group.create_task(self.machines.run(), name="ec2 machines")
                 group.create_task(self.autoscaler.run(), name="autoscaler")
                 group.create_task(self._prices(cloud), name="prices")
-                naming = every(UPKEEP, cloud.name_machines, "nodeclaim.tagging", self.autoscaler.log)
+                naming = every(UPKEEP, cloud.name_instances, "nodeclaim.tagging", self.autoscaler.log)
                 group.create_task(naming, name="names of machines")
                 self.ready.set()
         finally:

@@ -21,7 +21,7 @@ from dovetail.controllers.disruption.drift_loops import FROM_OBJECTS
 from dovetail.controllers.disruption.queue import COMMAND
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event
-from dovetail.lab.faults.cloud import SLANDER, Seller
+from dovetail.lab.faults.cloud import SLANDER, FaultyCloud
 from dovetail.model import wellknown
 from dovetail.model.kinds import budgets
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -86,14 +86,14 @@ class _Mates:
                 self._counts[kind] += by if name in self._nodes else 0
 
 
-class Promises:
+class AutoscalerInvariants:
     """`broken` are the promises that were not kept, each told once."""
 
     def __init__(
         self,
         server: ApiServer,
         clock: Clock,
-        cloud: Seller,
+        cloud: FaultyCloud,
         safe: Callable[[], bool],
         told: Callable[[], datetime] | None = None,
     ) -> None:

@@ -9,7 +9,7 @@ from collections import deque
 
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event, Store
-from dovetail.lab.checks.pdb import Guards
+from dovetail.lab.checks.pdb import PdbCheck
 from dovetail.lab.checks.replicasets import Staffing
 
 STORY = 8
@@ -24,7 +24,7 @@ class Invariants:
 
     def __init__(self, server: ApiServer, staffing: Staffing | None = None) -> None:
         self.violations: list[str] = []
-        self._guards = Guards(server.store)
+        self._guards = PdbCheck(server.store)
         self._staffing = staffing
         self._nodes: dict[str, str] = {}
         self._story: dict[str, deque[str]] = {}

@@ -28,7 +28,7 @@ class _Guard(msgspec.Struct):
     healthy: dict[str, None]
 
 
-class Guards:
+class PdbCheck:
     """Follows budgets and pods; costs what changed, times the budgets of a namespace."""
 
     def __init__(self, store: Store) -> None:

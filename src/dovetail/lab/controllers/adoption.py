@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Conflict, Invalid, NotFound
 from dovetail.kube.resources import PODS, Resource
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.model.selector import LabelSelector
 
 
 async def claim_pods(
-    kit: Kit,
+    context: ControllerContext,
     kind: tuple[str, str],
     by: Json,
     selector: LabelSelector,
@@ -27,12 +27,12 @@ async def claim_pods(
     """
     version = 0
     for pod in strays:
-        version = max(version, await _release(kit.kube, pod, by["uid"]))
-    for pod in kit.pods.by("orphans", by["namespace"]):
+        version = max(version, await _release(context.kube, pod, by["uid"]))
+    for pod in context.pods.by("orphans", by["namespace"]):
         if _adoptable(pod, selector) and fits(pod):
             identity = (pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
-            version = max(version, await adopt(kit.kube, PODS, identity, kind, by))
-    await kit.pods.seen(version)
+            version = max(version, await adopt(context.kube, PODS, identity, kind, by))
+    await context.pods.seen(version)
 
 
 def strays_of(pods: Iterable[PodView], selector: LabelSelector) -> list[PodView]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, VOLUMEATTACHMENTS
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import finished
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
@@ -17,15 +17,15 @@ ATTACH_SECONDS = 2.0
 class Attachments:
     """Attaches and detaches CSI volumes."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._claims = kit.store(PERSISTENTVOLUMECLAIMS)
-        self._volumes = kit.store(PERSISTENTVOLUMES)
-        self._attachments = kit.store(VOLUMEATTACHMENTS)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._claims = context.store(PERSISTENTVOLUMECLAIMS)
+        self._volumes = context.store(PERSISTENTVOLUMES)
+        self._attachments = context.store(VOLUMEATTACHMENTS)
         self._since: dict[str, float] = {}
         self._uses: dict[str, dict[str, str]] = {}
         self.worker = Worker("attachdetach", self._reconcile)
-        kit.pods.listen(self._pod_changed)
+        context.pods.listen(self._pod_changed)
         self._claims.listen(self._claim_changed)
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
@@ -74,32 +74,38 @@ class Attachments:
                 },
             }
             try:
-                found = await self._kit.kube.create(VOLUMEATTACHMENTS, body)
+                found = await self._context.kube.create(VOLUMEATTACHMENTS, body)
             except AlreadyExists:
                 return 0.2
             await self._attachments.seen(found["metadata"]["resourceVersion"])
-            self._since[name] = self._kit.clock.monotonic()
+            self._since[name] = self._context.clock.monotonic()
         if found.get("status", {}).get("attached"):
             return None
-        left = self._since.setdefault(name, self._kit.clock.monotonic()) + ATTACH_SECONDS - self._kit.clock.monotonic()
+        left = (
+            self._since.setdefault(name, self._context.clock.monotonic())
+            + ATTACH_SECONDS
+            - self._context.clock.monotonic()
+        )
         if left > 0:
             return left
         body = {"status": {"attached": True}}
-        await self._kit.kube.patch(VOLUMEATTACHMENTS, name, body, subresource="status")
+        await self._context.kube.patch(VOLUMEATTACHMENTS, name, body, subresource="status")
         self._tell(key, volume, node)
         return None
 
     def _tell(self, key: str, volume: Json, node: str) -> None:
         for pod_key, where in self._uses.get(key, {}).items():
-            pod = self._kit.pods.get(pod_key)
+            pod = self._context.pods.get(pod_key)
             if pod is not None and where == node:
                 text = f'AttachVolume.Attach succeeded for volume "{volume["metadata"]["name"]}" '
-                self._kit.recorder.normal(Involved.of("v1", PODS.kind, pod.metadata), "SuccessfulAttachVolume", text)
+                self._context.recorder.normal(
+                    Involved.of("v1", PODS.kind, pod.metadata), "SuccessfulAttachVolume", text
+                )
 
     async def _detach(self, attachment: Json) -> None:
         self._since.pop(attachment["metadata"]["name"], None)
         try:
-            await self._kit.kube.delete(VOLUMEATTACHMENTS, attachment["metadata"]["name"])
+            await self._context.kube.delete(VOLUMEATTACHMENTS, attachment["metadata"]["name"])
         except NotFound:
             return
 

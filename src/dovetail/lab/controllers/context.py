@@ -17,7 +17,7 @@ from dovetail.lab.event_recorder import Recorder
 T = TypeVar("T")
 
 
-class Kit:
+class ControllerContext:
     """The tools of the controller manager. A store is opened by the first controller that asks for it."""
 
     def __init__(self, kube: Kube, clock: Clock, chance: Chance, recorder: Recorder) -> None:
@@ -39,9 +39,9 @@ class Kit:
         self._of_kind: dict[str, list[Listener[PodView]]] = {}
         self.pods.listen(self._pod_changed)
 
-    def saying(self, recorder: Recorder) -> Kit:
+    def saying(self, recorder: Recorder) -> ControllerContext:
         """The same tools with another voice: each controller signs its own events."""
-        other = object.__new__(Kit)
+        other = object.__new__(ControllerContext)
         other.__dict__.update(self.__dict__)
         other.recorder = recorder
         return other

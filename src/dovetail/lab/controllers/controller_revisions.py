@@ -6,7 +6,7 @@ from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import CONTROLLERREVISIONS
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.hashing import revision_hash, template_hash
 from dovetail.lab.controllers.views import Json
@@ -34,11 +34,11 @@ def hash_of(revision: Json) -> str:
 class History:
     """The revisions of workloads of one kind."""
 
-    def __init__(self, kit: Kit, kind: tuple[str, str], hash_key: str) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, kind: tuple[str, str], hash_key: str) -> None:
+        self._context = context
         self._kind = kind
         self._hash_key = hash_key
-        self._revisions = kit.store(CONTROLLERREVISIONS)
+        self._revisions = context.store(CONTROLLERREVISIONS)
 
     def of(self, workload: Json) -> list[Json]:
         """Oldest first."""
@@ -58,7 +58,7 @@ class History:
         return await self._make(workload, data, top + 1)
 
     async def _raise(self, revision: Json, number: int) -> Json:
-        written = await self._kit.kube.update(CONTROLLERREVISIONS, {**revision, "revision": number})
+        written = await self._context.kube.update(CONTROLLERREVISIONS, {**revision, "revision": number})
         await self._revisions.seen(written["metadata"]["resourceVersion"])
         return written
 
@@ -82,9 +82,9 @@ class History:
             "revision": number,
         }
         try:
-            made = await self._kit.kube.create(CONTROLLERREVISIONS, body)
+            made = await self._context.kube.create(CONTROLLERREVISIONS, body)
         except AlreadyExists:
-            made = await self._kit.kube.get(CONTROLLERREVISIONS, body["metadata"]["name"], metadata["namespace"])
+            made = await self._context.kube.get(CONTROLLERREVISIONS, body["metadata"]["name"], metadata["namespace"])
         await self._revisions.seen(made["metadata"]["resourceVersion"])
         return made
 
@@ -100,7 +100,7 @@ class History:
         idle = [revision for revision in self.of(workload) if revision["metadata"]["name"] not in live]
         for revision in idle[: max(0, len(idle) - limit)]:
             try:
-                await self._kit.kube.delete(
+                await self._context.kube.delete(
                     CONTROLLERREVISIONS, revision["metadata"]["name"], revision["metadata"]["namespace"]
                 )
             except NotFound:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import CRONJOBS, JOBS
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.job.decide import finished
 from dovetail.lab.controllers.timestamps import parse, stamp
@@ -48,10 +48,10 @@ def turns(cron: Json, now: datetime) -> tuple[datetime | None, datetime | None]:
 class CronJobs:
     """Starts Jobs by the clock."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._crons = kit.store(CRONJOBS)
-        self._jobs = kit.store(JOBS)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._crons = context.store(CRONJOBS)
+        self._jobs = context.store(JOBS)
         self.worker = Worker("cronjob", self._reconcile)
         self._crons.listen(self._changed)
         self._jobs.listen(self._job_changed)
@@ -77,12 +77,12 @@ class CronJobs:
         await self._trim(cron, jobs)
         if cron["spec"].get("suspend"):
             return None
-        now = self._kit.now()
+        now = self._context.now()
         try:
             missed, upcoming = turns(cron, now)
         except CronError as problem:
             text = f'unparseable schedule: "{cron["spec"]["schedule"]}" : {problem}'
-            self._kit.recorder.warning(Involved.of(*_KIND, cron["metadata"]), "UnparseableSchedule", text)
+            self._context.recorder.warning(Involved.of(*_KIND, cron["metadata"]), "UnparseableSchedule", text)
             return None
         if missed is not None:
             await self._start(cron, jobs, missed)
@@ -94,7 +94,7 @@ class CronJobs:
         for job in jobs:
             if job["metadata"]["uid"] not in known and finished(job) is None:
                 text = f"Saw a job that the controller did not create or forgot: {job['metadata']['name']}"
-                self._kit.recorder.warning(Involved.of(*_KIND, cron["metadata"]), "UnexpectedJob", text)
+                self._context.recorder.warning(Involved.of(*_KIND, cron["metadata"]), "UnexpectedJob", text)
 
     async def _note_finished(self, cron: Json, jobs: list[Json]) -> Json:
         by_uid = {job["metadata"]["uid"]: job for job in jobs}
@@ -107,9 +107,9 @@ class CronJobs:
                 kept.append(ref)
             elif job is not None and end is not None:
                 text = f"Saw completed job: {ref['name']}, condition: {end['type']}"
-                self._kit.recorder.normal(Involved.of(*_KIND, cron["metadata"]), "SawCompletedJob", text)
+                self._context.recorder.normal(Involved.of(*_KIND, cron["metadata"]), "SawCompletedJob", text)
                 if end["type"] == "Complete":
-                    status["lastSuccessfulTime"] = job["status"].get("completionTime", stamp(self._kit.now()))
+                    status["lastSuccessfulTime"] = job["status"].get("completionTime", stamp(self._context.now()))
         if kept == status.get("active", []):
             return cron
         status["active"] = kept
@@ -118,7 +118,7 @@ class CronJobs:
         return await self._put({**cron, "status": status})
 
     async def _put(self, cron: Json) -> Json:
-        written = await self._kit.kube.update(CRONJOBS, cron, subresource="status")
+        written = await self._context.kube.update(CRONJOBS, cron, subresource="status")
         await self._crons.seen(written["metadata"]["resourceVersion"])
         return written
 
@@ -137,11 +137,11 @@ class CronJobs:
     async def _drop(self, cron: Json, job: Json) -> None:
         name = job["metadata"]["name"]
         try:
-            await self._kit.kube.delete(JOBS, name, job["metadata"]["namespace"], propagation="Background")
+            await self._context.kube.delete(JOBS, name, job["metadata"]["namespace"], propagation="Background")
         except NotFound:
             return
         about = Involved.of(*_KIND, cron["metadata"])
-        self._kit.recorder.normal(about, "SuccessfulDelete", f"Deleted job {name}")
+        self._context.recorder.normal(about, "SuccessfulDelete", f"Deleted job {name}")
 
     async def _start(self, cron: Json, jobs: list[Json], turn: datetime) -> None:
         about = Involved.of(*_KIND, cron["metadata"])
@@ -149,19 +149,19 @@ class CronJobs:
         running = [job for job in jobs if finished(job) is None]
         if policy == "Forbid" and running:
             text = "Not starting job because prior execution is running and concurrency policy is Forbid"
-            self._kit.recorder.normal(about, "JobAlreadyActive", text)
+            self._context.recorder.normal(about, "JobAlreadyActive", text)
             return
         if policy == "Replace":
             for job in running:
                 await self._drop(cron, job)
         status: dict[str, Any] = {**cron.get("status", {}), "lastScheduleTime": stamp(turn)}
         try:
-            made = await self._kit.kube.create(JOBS, self._job(cron, turn))
+            made = await self._context.kube.create(JOBS, self._job(cron, turn))
         except AlreadyExists:
             await self._put({**cron, "status": status})
             return
         await self._jobs.seen(made["metadata"]["resourceVersion"])
-        self._kit.recorder.normal(about, "SuccessfulCreate", f"Created job {made['metadata']['name']}")
+        self._context.recorder.normal(about, "SuccessfulCreate", f"Created job {made['metadata']['name']}")
         reference = {
             "kind": "Job",
             "namespace": made["metadata"]["namespace"],

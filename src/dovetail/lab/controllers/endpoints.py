@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import ENDPOINTS, SERVICES
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.endpointslices import Triggers, port_names, ports, selects, touched
 from dovetail.lab.controllers.pods import finished, ready, terminating
 from dovetail.lab.controllers.views import Json, PodView
@@ -53,14 +53,14 @@ def _address(service: Json, pod: PodView) -> Json:
 class Endpoints:
     """Keeps the Endpoints of services that have a selector."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._services = kit.store(SERVICES)
-        self._endpoints = kit.store(ENDPOINTS)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._services = context.store(SERVICES)
+        self._endpoints = context.store(ENDPOINTS)
         self._triggers = Triggers()
         self.worker = Worker("endpoint", self._reconcile, gather=0.05)
         self._services.listen(self._changed)
-        kit.pods.listen(self._pod_changed)
+        context.pods.listen(self._pod_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         metadata = (new or old or {})["metadata"]
@@ -81,9 +81,9 @@ class Endpoints:
         selector = service["spec"].get("selector")
         if not selector or service["spec"].get("type") == "ExternalName":
             return None
-        space = self._kit.pods.by("namespace", service["metadata"]["namespace"])
+        space = self._context.pods.by("namespace", service["metadata"]["namespace"])
         pods = [pod for pod in space if selects(selector, pod)]
-        found = subsets(service, pods, await port_names(self._kit.kube, service, pods))
+        found = subsets(service, pods, await port_names(self._context.kube, service, pods))
         labels = {**service["metadata"].get("labels", {}), **MANAGED_BY}
         if service["spec"].get("clusterIP") == "None":
             labels |= HEADLESS
@@ -96,7 +96,7 @@ class Endpoints:
         if old is None or not MANAGED_BY.items() <= old["metadata"].get("labels", {}).items():
             return
         try:
-            await self._kit.kube.delete(ENDPOINTS, old["metadata"]["name"], old["metadata"]["namespace"])
+            await self._context.kube.delete(ENDPOINTS, old["metadata"]["name"], old["metadata"]["namespace"])
         except NotFound:
             return
 
@@ -109,10 +109,10 @@ class Endpoints:
         metadata = {"name": given["name"], "namespace": given["namespace"], **labelled}
         try:
             if old is None:
-                written = await self._kit.kube.create(ENDPOINTS, {"metadata": metadata, "subsets": found})
+                written = await self._context.kube.create(ENDPOINTS, {"metadata": metadata, "subsets": found})
             else:
                 body = {**old, "metadata": {**old["metadata"], **metadata}, "subsets": found}
-                written = await self._kit.kube.update(ENDPOINTS, body)
+                written = await self._context.kube.update(ENDPOINTS, body)
         except (AlreadyExists, NotFound):
             return
         await self._endpoints.seen(written["metadata"]["resourceVersion"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import ENDPOINTS, ENDPOINTSLICES, SERVICES
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.endpointslices import MANAGED_BY, SERVICE_LABEL, TRIGGER
 from dovetail.lab.controllers.hashing import port_hash
@@ -45,11 +45,11 @@ def _endpoint(address: Json, ready: bool) -> Json:
 class EndpointMirroring:
     """Keeps the mirrors of handwritten Endpoints."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._services = kit.store(SERVICES)
-        self._endpoints = kit.store(ENDPOINTS)
-        self._slices = kit.store(ENDPOINTSLICES)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._services = context.store(SERVICES)
+        self._endpoints = context.store(ENDPOINTS)
+        self._slices = context.store(ENDPOINTSLICES)
         self.worker = Worker("endpointslicemirroring", self._reconcile)
         self._services.listen(self._changed)
         self._endpoints.listen(self._changed)
@@ -68,7 +68,7 @@ class EndpointMirroring:
             await self._write(mine[number] if number < len(mine) else None, body)
         for extra in mine[len(wanted) :]:
             try:
-                await self._kit.kube.delete(ENDPOINTSLICES, extra["metadata"]["name"], namespace)
+                await self._context.kube.delete(ENDPOINTSLICES, extra["metadata"]["name"], namespace)
             except NotFound:
                 continue
         return None
@@ -77,9 +77,11 @@ class EndpointMirroring:
         fields = ("endpoints", "ports")
         try:
             if old is None:
-                written = await self._kit.kube.create(ENDPOINTSLICES, body)
+                written = await self._context.kube.create(ENDPOINTSLICES, body)
             elif any(old.get(field) != body[field] for field in fields):
-                written = await self._kit.kube.update(ENDPOINTSLICES, old | {field: body[field] for field in fields})
+                written = await self._context.kube.update(
+                    ENDPOINTSLICES, old | {field: body[field] for field in fields}
+                )
             else:
                 return
         except (AlreadyExists, NotFound):

@@ -8,7 +8,7 @@ from typing import Any
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import ENDPOINTSLICES, PODS, SERVICES
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.hashing import port_hash
 from dovetail.lab.controllers.informer import Informer
@@ -89,14 +89,14 @@ def ports(service: Json, names: Mapping[str, int]) -> list[Json]:
 class EndpointSlices:
     """Keeps the slices of services that have a selector."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._services = kit.store(SERVICES)
-        self._slices = kit.store(ENDPOINTSLICES)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._services = context.store(SERVICES)
+        self._slices = context.store(ENDPOINTSLICES)
         self._triggers = Triggers()
         self.worker = Worker("endpointslice", self._reconcile, gather=0.05)
         self._services.listen(self._changed)
-        kit.pods.listen(self._pod_changed)
+        context.pods.listen(self._pod_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None:
@@ -113,10 +113,10 @@ class EndpointSlices:
         if service is None or not service["spec"].get("selector") or service["spec"].get("type") == "ExternalName":
             return None
         metadata = service["metadata"]
-        space = self._kit.pods.by("namespace", metadata["namespace"])
+        space = self._context.pods.by("namespace", metadata["namespace"])
         pods = [pod for pod in space if selects(service["spec"]["selector"], pod)]
-        items = endpoints(service, pods, self._kit.nodes.objects)
-        listed = ports(service, await port_names(self._kit.kube, service, pods)) if items else []
+        items = endpoints(service, pods, self._context.nodes.objects)
+        listed = ports(service, await port_names(self._context.kube, service, pods)) if items else []
         listed.sort(key=port_hash)
         pages = [items[start : start + MAX_ENDPOINTS] for start in range(0, len(items), MAX_ENDPOINTS)] or [[]]
         mine = sorted(
@@ -128,7 +128,7 @@ class EndpointSlices:
             await self._write(service, mine[number] if number < len(mine) else None, page, listed, marks)
         for extra in mine[len(pages) :]:
             try:
-                await self._kit.kube.delete(ENDPOINTSLICES, extra["metadata"]["name"], metadata["namespace"])
+                await self._context.kube.delete(ENDPOINTSLICES, extra["metadata"]["name"], metadata["namespace"])
             except NotFound:
                 continue
         return None
@@ -144,7 +144,7 @@ class EndpointSlices:
             body = {**old, "endpoints": page or None, "ports": wanted_ports or None}
             body["metadata"] = {**old["metadata"], "annotations": kept | marks}
             try:
-                written = await self._kit.kube.update(ENDPOINTSLICES, body)
+                written = await self._context.kube.update(ENDPOINTSLICES, body)
             except NotFound:
                 return
         else:
@@ -164,7 +164,7 @@ class EndpointSlices:
                 "ports": wanted_ports or None,
             }
             try:
-                written = await self._kit.kube.create(ENDPOINTSLICES, body)
+                written = await self._context.kube.create(ENDPOINTSLICES, body)
             except (AlreadyExists, NotFound):
                 return
         await self._slices.seen(written["metadata"]["resourceVersion"])

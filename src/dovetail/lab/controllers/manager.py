@@ -11,7 +11,7 @@ from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import REPLICATIONCONTROLLERS
 from dovetail.lab.controllers.attach_detach import Attachments
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.cronjobs import CronJobs
 from dovetail.lab.controllers.daemonset.controller import DaemonSets
 from dovetail.lab.controllers.deployment.controller import Deployments
@@ -57,34 +57,34 @@ class ControllerManager:
             made = Recorder(kube, clock, component, quiet=quiet, tell=tell)
             return self._recorders.setdefault(component, made)
 
-        def kit(component: str) -> Kit:
+        def context(component: str) -> ControllerContext:
             return base.saying(recorder(component))
 
-        base = Kit(kube, clock, chance, recorder("controller-manager"))
-        self.kit = base
+        base = ControllerContext(kube, clock, chance, recorder("controller-manager"))
+        self.context = base
         lifecycle = NodeLifecycle(base, recorder("node-controller"), liveness)
         garbage = PodGarbage(base)
         autoscaling = horizontal(kube, clock, recorder("horizontal-pod-autoscaler"))
         self._workers: list[Worker] = [
-            Deployments(kit("deployment-controller")).worker,
-            ReplicaSets(kit("replicaset-controller")).worker,
-            ReplicaSets(kit("replication-controller"), REPLICATIONCONTROLLERS).worker,
-            StatefulSets(kit("statefulset-controller")).worker,
-            DaemonSets(kit("daemonset-controller")).worker,
-            Jobs(kit("job-controller")).worker,
-            CronJobs(kit("cronjob-controller")).worker,
-            EndpointSlices(kit("endpoint-slice-controller")).worker,
-            DisruptionBudgets(kit("controllermanager")).worker,
+            Deployments(context("deployment-controller")).worker,
+            ReplicaSets(context("replicaset-controller")).worker,
+            ReplicaSets(context("replication-controller"), REPLICATIONCONTROLLERS).worker,
+            StatefulSets(context("statefulset-controller")).worker,
+            DaemonSets(context("daemonset-controller")).worker,
+            Jobs(context("job-controller")).worker,
+            CronJobs(context("cronjob-controller")).worker,
+            EndpointSlices(context("endpoint-slice-controller")).worker,
+            DisruptionBudgets(context("controllermanager")).worker,
             Namespaces(base).worker,
             ServiceAccounts(base, certificate).worker,
             ResourceQuotas(base).worker,
-            Volumes(kit("persistentvolume-controller"), recorder("ebs.csi.aws.com")).worker,
-            Attachments(kit("attachdetach-controller")).worker,
+            Volumes(context("persistentvolume-controller"), recorder("ebs.csi.aws.com")).worker,
+            Attachments(context("attachdetach-controller")).worker,
             lifecycle.worker,
             TaintEviction(base, recorder("taint-eviction-controller")).worker,
         ]
         if not lean:  # large simulations do without the older form of slices, and gather what comes together
-            self._workers.append(Endpoints(kit("endpoint-controller")).worker)
+            self._workers.append(Endpoints(context("endpoint-controller")).worker)
             self._workers.append(EndpointMirroring(base).worker)
             for worker in self._workers:
                 worker.gather = 0.0
@@ -97,11 +97,11 @@ class ControllerManager:
     async def run(self) -> None:
         """Fill the stores, then work for ever."""
         async with asyncio.TaskGroup() as tasks:
-            for resource, informer in self.kit.informers.items():
+            for resource, informer in self.context.informers.items():
                 tasks.create_task(informer.run(), name=f"store {resource.plural}")
             for component, recorder in self._recorders.items():
                 tasks.create_task(recorder.run(), name=f"events {component}")
-            for informer in list(self.kit.informers.values()):
+            for informer in list(self.context.informers.values()):
                 await informer.synced.wait()
             for worker in self._workers:
                 tasks.create_task(worker.run(), name=f"controller {worker.name}")

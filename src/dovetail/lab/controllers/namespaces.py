@@ -11,7 +11,7 @@ import msgspec
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, Conflict, NotFound
 from dovetail.kube.resources import NAMESPACES
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.status import find
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import Json
@@ -82,9 +82,9 @@ def _condition(item: tuple[str, str, str, str], old: Json | None, now: datetime)
 class Namespaces:
     """Empties namespaces that are being deleted."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._namespaces = kit.store(NAMESPACES)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._namespaces = context.store(NAMESPACES)
         self.worker = Worker("namespace", self._reconcile)
         self._namespaces.listen(self._changed)
 
@@ -98,12 +98,12 @@ class Namespaces:
             return None
         if FINALIZER not in namespace["spec"].get("finalizers", []):
             return None
-        left = await empty(self._kit.kube, name)
-        items = conditions(left, namespace.get("status", {}).get("conditions", []), self._kit.now())
+        left = await empty(self._context.kube, name)
+        items = conditions(left, namespace.get("status", {}).get("conditions", []), self._context.now())
         if items != namespace.get("status", {}).get("conditions"):
             body = {**namespace, "status": {**namespace.get("status", {}), "conditions": items}}
             try:
-                namespace = await self._kit.kube.update(NAMESPACES, body, subresource="status")
+                namespace = await self._context.kube.update(NAMESPACES, body, subresource="status")
             except (NotFound, Conflict):
                 return 0.1
             await self._namespaces.seen(namespace["metadata"]["resourceVersion"])
@@ -115,7 +115,7 @@ class Namespaces:
         rest = [name for name in namespace["spec"].get("finalizers", []) if name != FINALIZER]
         body = {**namespace, "spec": {**namespace["spec"], "finalizers": rest}}
         try:
-            await self._kit.kube.update(NAMESPACES, body, subresource="finalize")
+            await self._context.kube.update(NAMESPACES, body, subresource="finalize")
         except NotFound:
             return None
         except Conflict:

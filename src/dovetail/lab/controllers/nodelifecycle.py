@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
 from dovetail.kube.resources import LEASES, NODES, PODS
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import ready
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import LeaseView, NodeView, PodView, Taint
@@ -81,18 +81,18 @@ def _body(taint: Taint) -> dict[str, Any]:
 class NodeLifecycle:
     """Watches over nodes."""
 
-    def __init__(self, kit: Kit, recorder: Recorder, liveness: Liveness | None) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, recorder: Recorder, liveness: Liveness | None) -> None:
+        self._context = context
         self._recorder = recorder
         self._liveness = liveness
-        self._leases = kit.typed(LEASES, LeaseView)
+        self._leases = context.typed(LEASES, LeaseView)
         self.worker = Worker("node-taints", self._taint)
         self._signals: dict[str, float] = {}
         #: Nodes that no kubelet of ours is known to run, so far.
         self._strangers: dict[str, None] = {}
         #: Nodes that came or went since the monitor last looked: the node, and whether it came.
         self._news: dict[str, tuple[NodeView, bool]] = {}
-        kit.nodes.listen(self._node_changed)
+        context.nodes.listen(self._node_changed)
         self._leases.listen(self._lease_changed)
 
     def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
@@ -110,12 +110,12 @@ class NodeLifecycle:
             if self._news.pop(name, None) is None:
                 self._news[name] = new, True
         if old is None or _heartbeat(old) != _heartbeat(new):
-            self._signals[name] = self._kit.clock.monotonic()
+            self._signals[name] = self._context.clock.monotonic()
         self.worker.add(name)
 
     def _lease_changed(self, old: LeaseView | None, new: LeaseView | None) -> None:
         if new is not None and new.metadata.namespace == "kube-node-lease":
-            self._signals[new.metadata.name] = self._kit.clock.monotonic()
+            self._signals[new.metadata.name] = self._context.clock.monotonic()
 
     def _event(self, node: NodeView, type_: str, reason: str, text: str) -> None:
         about = Involved("v1", "Node", "", node.metadata.name, node.metadata.uid)
@@ -123,10 +123,10 @@ class NodeLifecycle:
         record(about, reason, f"Node {node.metadata.name} event: {text}")
 
     async def _taint(self, name: str) -> float | None:
-        node = self._kit.nodes.get(name)
+        node = self._context.nodes.get(name)
         if node is None:
             return None
-        wanted = wanted_taints(node, stamp(self._kit.now()))
+        wanted = wanted_taints(node, stamp(self._context.now()))
         if wanted == [_body(taint) for taint in node.spec.taints]:
             return None
         body = {
@@ -134,14 +134,14 @@ class NodeLifecycle:
             "spec": {"taints": wanted or None},
         }
         try:
-            written = await self._kit.kube.patch(NODES, name, body)
+            written = await self._context.kube.patch(NODES, name, body)
         except Conflict:
             await asyncio.sleep(0)
             self.worker.add_after(name, 0.05)
             return None
         except NotFound:
             return None
-        await self._kit.nodes.seen(written["metadata"]["resourceVersion"])
+        await self._context.nodes.seen(written["metadata"]["resourceVersion"])
         return None
 
     async def run(self) -> None:
@@ -166,10 +166,10 @@ class NodeLifecycle:
         self._news.clear()
 
     def _suspects(self) -> Iterable[NodeView]:
-        now = self._kit.clock.monotonic()
+        now = self._context.clock.monotonic()
         names = [*self._strangers, *(self._liveness.doubtful if self._liveness is not None else ())]
         for name in dict.fromkeys(names):
-            node = self._kit.nodes.get(name)
+            node = self._context.nodes.get(name)
             heard = self._liveness.heard(name) if self._liveness is not None else None
             if heard is None:
                 heard = self._signals.get(name, now)
@@ -182,7 +182,7 @@ class NodeLifecycle:
         current = node.status.condition("Ready")
         if current is not None and current.status == "Unknown":
             return
-        now = stamp(self._kit.now())
+        now = stamp(self._context.now())
         never = current is None
         items = []
         for kind in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
@@ -199,12 +199,12 @@ class NodeLifecycle:
             "metadata": {"resourceVersion": node.metadata.resource_version},
             "status": {"conditions": items, "$setElementOrder/conditions": [{"type": kind} for kind in order]},
         }
-        await self._kit.kube.patch(NODES, node.metadata.name, body, kind="strategic", subresource="status")
+        await self._context.kube.patch(NODES, node.metadata.name, body, kind="strategic", subresource="status")
         if never:
             return
         about = Involved("v1", "Node", "", node.metadata.name, node.metadata.uid)
         self._recorder.normal(about, "NodeNotReady", f"Node {node.metadata.name} status is now: NodeNotReady")
-        for pod in self._kit.pods.by("node", node.metadata.name):
+        for pod in self._context.pods.by("node", node.metadata.name):
             await self._mark_unready(pod, now)
 
     async def _mark_unready(self, pod: PodView, now: str) -> None:
@@ -213,7 +213,7 @@ class NodeLifecycle:
         condition = {"type": "Ready", "status": "False", "lastTransitionTime": now}
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
         try:
-            await self._kit.kube.patch(
+            await self._context.kube.patch(
                 PODS, pod.metadata.name, body, pod.metadata.namespace, kind="strategic", subresource="status"
             )
         except (NotFound, Conflict):

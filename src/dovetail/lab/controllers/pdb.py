@@ -14,7 +14,7 @@ import msgspec
 from dovetail.autoscalers.hpa.proposal import go_text
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import PDBS, REPLICASETS, STATEFULSETS, Resource
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.rollout import replicas, share
 from dovetail.lab.controllers.deployment.status import find, without
 from dovetail.lab.controllers.pdb_index import Coverage
@@ -112,17 +112,17 @@ def allowed_condition(pdb: Json, status: str, reason: str, message: str, generat
 class DisruptionBudgets:
     """Keeps budgets' statuses."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._budgets = kit.store(PDBS)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._budgets = context.store(PDBS)
         self._owners: dict[str, Resource] = {"ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
         for resource in self._owners.values():
-            kit.store(resource).listen(self._owner_changed)
+            context.store(resource).listen(self._owner_changed)
         self.worker = Worker("disruption", self._reconcile, gather=0.02)
         self._selectors: dict[str, LabelSelector | None] = {}
         self._covered: dict[str, Coverage] = {}
         self._budgets.listen(self._changed)
-        kit.pods.listen(self._pod_changed)
+        context.pods.listen(self._pod_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         item = new or old
@@ -140,7 +140,7 @@ class DisruptionBudgets:
     def _select(self, key: str, selector: LabelSelector | None) -> None:
         """A budget covers the pods that its selector means, from now on followed one by one."""
         self._selectors[key] = selector
-        space = self._kit.pods.by("namespace", key.partition("/")[0]) if selector is not None else ()
+        space = self._context.pods.by("namespace", key.partition("/")[0]) if selector is not None else ()
         self._covered[key] = Coverage(
             pod for pod in space if selector is not None and selector.matches(pod.metadata.labels)
         )
@@ -148,7 +148,7 @@ class DisruptionBudgets:
     def _owner_changed(self, old: Json | None, new: Json | None) -> None:
         if new is None or (old is not None and old["spec"].get("replicas") == new["spec"].get("replicas")):
             return
-        for pod in self._kit.pods.by("owner", new["metadata"]["uid"])[:1]:
+        for pod in self._context.pods.by("owner", new["metadata"]["uid"])[:1]:
             self._pod_changed(None, pod)
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
@@ -173,7 +173,7 @@ class DisruptionBudgets:
         chosen = key.partition("/")[2]
         text = f'Pod "{pod.metadata.namespace}"/"{pod.metadata.name}" matches multiple PodDisruptionBudgets.'
         text += f'  Chose "{chosen}" arbitrarily.'
-        self._kit.recorder.warning(Involved.of("v1", "Pod", pod.metadata), "MultiplePodDisruptionBudgets", text)
+        self._context.recorder.warning(Involved.of("v1", "Pod", pod.metadata), "MultiplePodDisruptionBudgets", text)
 
     def _covering(self, pod: PodView) -> list[str]:
         space = f"{pod.metadata.namespace}/"
@@ -187,29 +187,29 @@ class DisruptionBudgets:
         pdb = self._budgets.get(key)
         if pdb is None:
             return None
-        now = self._kit.now()
+        now = self._context.now()
         pods = self._covered.get(key) or Coverage()
         about = Involved.of("policy/v1", "PodDisruptionBudget", pdb["metadata"])
         if not pods:
-            self._kit.recorder.normal(about, "NoPods", "No matching pods found")
+            self._context.recorder.normal(about, "NoPods", "No matching pods found")
         try:
             total, desired, unmanaged = expected(pdb, pods, partial(self._scale, pdb["metadata"]["namespace"]))
         except NoController as problem:
             text = f"Failed to calculate the number of expected pods: {problem}"
-            self._kit.recorder.warning(about, "CalculateExpectedPodCountFailed", text)
+            self._context.recorder.warning(about, "CalculateExpectedPodCountFailed", text)
             status = {**pdb.get("status", {}), "disruptionsAllowed": 0}
             generation = status.get("observedGeneration", 0)
             status["conditions"] = allowed_condition(pdb, "False", "SyncFailed", str(problem), generation, now)
         else:
             if unmanaged:
-                self._kit.recorder.warning(about, "UnmanagedPods", _unmanaged(pdb))
+                self._context.recorder.warning(about, "UnmanagedPods", _unmanaged(pdb))
             status = status_of(pdb, pods, (total, desired), now)
         await self._write(pdb, status)
         return DELETION_TIMEOUT.total_seconds() if status.get("disruptedPods") else None
 
     def _scale(self, namespace: str, owner: Owner) -> int | None:
         resource = self._owners.get(owner.kind)
-        item = self._kit.store(resource).get(f"{namespace}/{owner.name}") if resource is not None else None
+        item = self._context.store(resource).get(f"{namespace}/{owner.name}") if resource is not None else None
         if item is None or item["metadata"]["uid"] != owner.uid:
             return None
         return replicas(item)
@@ -218,7 +218,7 @@ class DisruptionBudgets:
         if status == pdb.get("status"):
             return
         try:
-            written = await self._kit.kube.update(PDBS, {**pdb, "status": status}, subresource="status")
+            written = await self._context.kube.update(PDBS, {**pdb, "status": status}, subresource="status")
         except NotFound:
             return
         await self._budgets.seen(written["metadata"]["resourceVersion"])

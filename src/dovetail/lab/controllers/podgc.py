@@ -6,7 +6,7 @@ import asyncio
 
 from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
 from dovetail.kube.resources import NODES, PODS
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import finished
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import NodeView, PodView
@@ -19,15 +19,15 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 class PodGarbage:
     """Sweeps up after nodes. Wakes only while there is something to sweep."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
         self._lost: dict[str, float] = {}
         self._wake = asyncio.Event()
-        kit.nodes.listen(self._node_changed)
-        kit.pods.listen(self._pod_changed)
+        context.nodes.listen(self._node_changed)
+        context.pods.listen(self._pod_changed)
 
     def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
-        if new is None and old is not None and self._kit.pods.count("node", old.metadata.name):
+        if new is None and old is not None and self._context.pods.count("node", old.metadata.name):
             self._lose(old.metadata.name)
         elif new is not None:
             self._lost.pop(new.metadata.name, None)
@@ -37,14 +37,14 @@ class PodGarbage:
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
         if new is None:
             return
-        node, nodes = new.spec.node_name, self._kit.nodes
+        node, nodes = new.spec.node_name, self._context.nodes
         if node and nodes.get(node) is None and node not in self._lost and nodes.synced.is_set():
             self._lose(node)
         if not node and new.metadata.deletion_timestamp is not None:
             self._wake.set()
 
     def _lose(self, node: str) -> None:
-        self._lost[node] = self._kit.clock.monotonic()
+        self._lost[node] = self._context.clock.monotonic()
         self._wake.set()
 
     async def run(self) -> None:
@@ -59,13 +59,13 @@ class PodGarbage:
                     continue  # next round
 
     def _unfinished(self) -> list[PodView]:
-        pods = self._kit.pods.all()
+        pods = self._context.pods.all()
         return [pod for pod in pods if not pod.spec.node_name and pod.metadata.deletion_timestamp is not None]
 
     async def _sweep(self) -> None:
-        now = self._kit.clock.monotonic()
+        now = self._context.clock.monotonic()
         for node, since in list(self._lost.items()):
-            pods = self._kit.pods.by("node", node)
+            pods = self._context.pods.by("node", node)
             if not pods:
                 del self._lost[node]
             elif now - since >= QUARANTINE_SECONDS and await self._is_gone(node):
@@ -76,7 +76,7 @@ class PodGarbage:
 
     async def _is_gone(self, node: str) -> bool:
         try:
-            await self._kit.kube.get(NODES, node)
+            await self._context.kube.get(NODES, node)
         except NotFound:
             return True
         return False
@@ -90,14 +90,14 @@ class PodGarbage:
                     "status": "True",
                     "reason": "DeletionByPodGC",
                     "message": "PodGC: node no longer exists",
-                    "lastTransitionTime": stamp(self._kit.now()),
+                    "lastTransitionTime": stamp(self._context.now()),
                     "lastProbeTime": None,
                     "observedGeneration": meta.generation,
                 }
                 body = {"metadata": {"uid": meta.uid}, "status": {"phase": "Failed", "conditions": [condition]}}
-                await self._kit.kube.patch(
+                await self._context.kube.patch(
                     PODS, meta.name, body, meta.namespace, kind="strategic", subresource="status"
                 )
-            await self._kit.kube.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=0)
+            await self._context.kube.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=0)
         except (NotFound, Conflict):
             return

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import PODS
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.timestamps import parse
 from dovetail.lab.controllers.views import Json, PodView
@@ -164,19 +164,19 @@ def _log_age(instant: str | None, now: datetime) -> int:
 # Deleting the pods that a workload has too many of, and saying so.
 
 
-async def remove(kit: Kit, pods: Iterable[PodView], about: Involved) -> None:
+async def remove(context: ControllerContext, pods: Iterable[PodView], about: Involved) -> None:
     """Delete pods that may be gone already, then wait until the shared store has seen it: else they go twice."""
     version = 0
     try:
         for pod in pods:
             try:
-                answer = await kit.kube.delete(PODS, pod.metadata.name, pod.metadata.namespace)
+                answer = await context.kube.delete(PODS, pod.metadata.name, pod.metadata.namespace)
             except NotFound:
                 continue
             version = max(version, int(answer.get("metadata", {}).get("resourceVersion", 0)))
-            kit.recorder.normal(about, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
+            context.recorder.normal(about, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
     finally:
-        await kit.pods.seen(version)
+        await context.pods.seen(version)
 
 
 # A pod from a template: labels, annotations and finalizers of the template, and a reference to its owner.

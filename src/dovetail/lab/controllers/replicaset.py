@@ -15,7 +15,7 @@ from dovetail.kube.decode import Head
 from dovetail.kube.errors import ApiError, NotFound
 from dovetail.kube.resources import PODS, REPLICASETS, REPLICATIONCONTROLLERS, Resource
 from dovetail.lab.controllers.adoption import claim_pods
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.rollout import replicas
 from dovetail.lab.controllers.deployment.status import find, without
 from dovetail.lab.controllers.pods import pod_of, remove, victims
@@ -58,18 +58,18 @@ def status_of(rs: Json, roster: Roster, failure: tuple[str, str] | None, now: da
 class ReplicaSets:
     """Keeps ReplicaSets, or whatever else `resource` is of their kind, at their number of pods."""
 
-    def __init__(self, kit: Kit, resource: Resource = REPLICASETS) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, resource: Resource = REPLICASETS) -> None:
+        self._context = context
         self._resource = resource
         self._kind = (resource.api_version, resource.kind)
         self._plain = resource == REPLICATIONCONTROLLERS
-        self._sets = kit.store(resource)
+        self._sets = context.store(resource)
         self.worker = Worker(resource.kind.lower(), self._reconcile, gather=0.02)
         self._keys: dict[str, str] = {}
         self._rosters: dict[str, Roster] = {}
         self._sets.listen(self._set_changed)
-        kit.listen_to_pods_of(resource.kind, self._pod_changed)
-        kit.listen_to_pods_of("", self._orphan_changed)
+        context.listen_to_pods_of(resource.kind, self._pod_changed)
+        context.listen_to_pods_of("", self._orphan_changed)
 
     def _set_changed(self, old: Json | None, new: Json | None) -> None:
         item = new or old
@@ -136,7 +136,7 @@ class ReplicaSets:
                 error = problem
                 short = len(self._roster(rs).living) < replicas(rs)
                 failure = ("FailedCreate" if short else "FailedDelete", problem.message)
-        status, wait = status_of(rs, self._roster(rs), failure, self._kit.now())
+        status, wait = status_of(rs, self._roster(rs), failure, self._context.now())
         if self._plain:
             del status["terminatingReplicas"]
         if status != rs.get("status"):
@@ -150,7 +150,7 @@ class ReplicaSets:
 
     async def _claim(self, rs: Json) -> None:
         selector = self._selector(rs)
-        await claim_pods(self._kit, self._kind, rs["metadata"], selector, self._roster(rs).strays(selector))
+        await claim_pods(self._context, self._kind, rs["metadata"], selector, self._roster(rs).strays(selector))
 
     async def _scale(self, rs: Json) -> None:
         while True:
@@ -159,7 +159,7 @@ class ReplicaSets:
             if excess < 0:
                 await self._create(rs, min(-excess, BURST))
             elif excess > 0:
-                chosen = victims([*living.values()], min(excess, BURST), self._crowding(rs), self._kit.now())
+                chosen = victims([*living.values()], min(excess, BURST), self._crowding(rs), self._context.now())
                 await self._delete(rs, chosen)
             else:
                 return
@@ -179,23 +179,23 @@ class ReplicaSets:
         version = 0
         try:
             for _ in range(count):
-                pod = await self._kit.kube.create(PODS, body, rs["metadata"]["namespace"], type=Head)
+                pod = await self._context.kube.create(PODS, body, rs["metadata"]["namespace"], type=Head)
                 version = max(version, int(pod.metadata.resource_version))
-                self._kit.recorder.normal(about, "SuccessfulCreate", f"Created pod: {pod.metadata.name}")
+                self._context.recorder.normal(about, "SuccessfulCreate", f"Created pod: {pod.metadata.name}")
         except ApiError as error:
             if _namespace_is_going(error):
                 return
-            self._kit.recorder.warning(about, "FailedCreate", f"Error creating: {error.message}")
+            self._context.recorder.warning(about, "FailedCreate", f"Error creating: {error.message}")
             raise
         finally:
-            await self._kit.pods.seen(version)
+            await self._context.pods.seen(version)
 
     async def _delete(self, rs: Json, chosen: Sequence[PodView]) -> None:
-        await remove(self._kit, chosen, Involved.of(*self._kind, rs["metadata"]))
+        await remove(self._context, chosen, Involved.of(*self._kind, rs["metadata"]))
 
     async def _write(self, rs: Json, status: Json) -> None:
         try:
-            written = await self._kit.kube.update(self._resource, {**rs, "status": status}, subresource="status")
+            written = await self._context.kube.update(self._resource, {**rs, "status": status}, subresource="status")
         except NotFound:
             return
         await self._sets.seen(written["metadata"]["resourceVersion"])

@@ -15,7 +15,7 @@ from dovetail.kube.resources import (
     Resource,
 )
 from dovetail.lab.apiserver.kinds.admission.quota_usage import COUNTED, Amounts, charges, covers
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import finished
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
@@ -34,14 +34,14 @@ _KINDS = {
 class ResourceQuotas:
     """Keeps the status of quotas."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._quotas = kit.store(RESOURCEQUOTAS)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._quotas = context.store(RESOURCEQUOTAS)
         self.worker = Worker("resourcequota", self._reconcile, gather=0.1)
         self._quotas.listen(self._changed)
-        kit.pods.listen(self._pod_changed)
+        context.pods.listen(self._pod_changed)
         for resource in _WATCHED:
-            kit.store(resource).listen(self._object_changed)
+            context.store(resource).listen(self._object_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None and new.get("spec", {}).get("hard") != new.get("status", {}).get("hard"):
@@ -69,7 +69,9 @@ class ResourceQuotas:
         status = {"hard": hard, "used": {name: str(found[name]) if name in found else "0" for name in hard}}
         if quota.get("status") != status:
             try:
-                written = await self._kit.kube.update(RESOURCEQUOTAS, {**quota, "status": status}, subresource="status")
+                written = await self._context.kube.update(
+                    RESOURCEQUOTAS, {**quota, "status": status}, subresource="status"
+                )
             except Conflict:
                 return 0.1
             except NotFound:
@@ -81,7 +83,7 @@ class ResourceQuotas:
         used: Amounts = {}
         for qualified in sorted({_kind_of(name) for name in hard}):
             resource = _KINDS.get(qualified)
-            listed = await self._kit.kube.list(resource, quota["metadata"]["namespace"]) if resource else None
+            listed = await self._context.kube.list(resource, quota["metadata"]["namespace"]) if resource else None
             for item in listed.items if listed else ():
                 if covers(quota, qualified, item):
                     for name, taken in charges(qualified, item).items():

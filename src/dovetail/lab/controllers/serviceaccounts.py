@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dovetail.kube.errors import AlreadyExists, Forbidden, NotFound
 from dovetail.kube.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.views import Json
 from dovetail.lab.controllers.worker import Worker
 
@@ -19,11 +19,11 @@ _NOTE = (
 class ServiceAccounts:
     """Makes what each namespace must have."""
 
-    def __init__(self, kit: Kit, certificate: str = "") -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, certificate: str = "") -> None:
+        self._context = context
         self._certificate = certificate
-        self._namespaces = kit.store(NAMESPACES)
-        accounts = kit.store(SERVICEACCOUNTS)
+        self._namespaces = context.store(NAMESPACES)
+        accounts = context.store(SERVICEACCOUNTS)
         self.worker = Worker("serviceaccount", self._reconcile)
         self._namespaces.listen(self._changed)
         accounts.listen(self._account_changed)
@@ -51,7 +51,7 @@ class ServiceAccounts:
         }
         for resource, body in ((SERVICEACCOUNTS, account), (CONFIGMAPS, bundle)):
             try:
-                await self._kit.kube.create(resource, body)
+                await self._context.kube.create(resource, body)
             except (AlreadyExists, NotFound, Forbidden):
                 continue  # it is there, or the namespace is on its way out
         return None

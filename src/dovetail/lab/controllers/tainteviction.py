@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dovetail.kube.errors import Conflict, NotFound
 from dovetail.kube.resources import PODS
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import NodeView, PodView, Taint, Toleration
 from dovetail.lab.controllers.worker import Worker
@@ -37,19 +37,19 @@ def patience(tolerations: Sequence[Toleration], taints: Sequence[Taint]) -> floa
 class TaintEviction:
     """Deletes pods that must not stay."""
 
-    def __init__(self, kit: Kit, recorder: Recorder) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, recorder: Recorder) -> None:
+        self._context = context
         self._recorder = recorder
         self._since: dict[str, float] = {}
         self.worker = Worker("taint-eviction", self._look)
-        kit.nodes.listen(self._node_changed)
-        kit.pods.listen(self._pod_changed)
+        context.nodes.listen(self._node_changed)
+        context.pods.listen(self._pod_changed)
 
     def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
         before = _execute(old) if old is not None else []
         after = _execute(new) if new is not None else []
         if before != after and new is not None:
-            for pod in self._kit.pods.by("node", new.metadata.name):
+            for pod in self._context.pods.by("node", new.metadata.name):
                 self.worker.add(pod.metadata.key)
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
@@ -59,22 +59,22 @@ class TaintEviction:
             return
         if not new.spec.node_name or (old is not None and old.spec.node_name):
             return
-        node = self._kit.nodes.get(new.spec.node_name)
+        node = self._context.nodes.get(new.spec.node_name)
         if node is not None and _execute(node):
             self.worker.add(new.metadata.key)
 
     async def _look(self, key: str) -> float | None:
-        pod = self._kit.pods.get(key)
+        pod = self._context.pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp is not None:
             return None
-        node = self._kit.nodes.get(pod.spec.node_name)
+        node = self._context.nodes.get(pod.spec.node_name)
         taints = _execute(node) if node is not None else []
         stay = patience(pod.spec.tolerations, taints) if taints else None
         if stay is None:
             if self._since.pop(pod.metadata.uid, None) is not None:
                 self._recorder.normal(_about(pod), "TaintManagerEviction", f"Cancelling deletion of Pod {key}")
             return None
-        now = self._kit.clock.monotonic()
+        now = self._context.clock.monotonic()
         left = self._since.setdefault(pod.metadata.uid, now) + stay - now
         if left > 0:
             return left
@@ -89,15 +89,17 @@ class TaintEviction:
             "status": "True",
             "reason": "DeletionByTaintManager",
             "message": "Taint manager: deleting due to NoExecute taint",
-            "lastTransitionTime": stamp(self._kit.now()),
+            "lastTransitionTime": stamp(self._context.now()),
             "lastProbeTime": None,
             "observedGeneration": pod.metadata.generation,
         }
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}}
         try:
-            await self._kit.kube.patch(PODS, meta.name, body, meta.namespace, kind="strategic", subresource="status")
-            await self._kit.kube.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
+            await self._context.kube.patch(
+                PODS, meta.name, body, meta.namespace, kind="strategic", subresource="status"
+            )
+            await self._context.kube.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except (NotFound, Conflict):
             return
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
-from dovetail.cloud.provider import CloudError, Interruption, Launch, Machine, MachineNotFound, Remedy
+from dovetail.cloud.provider import CloudError, Instance, InstanceNotFound, Interruption, Launch, Remedy
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.lab.faults.kinds import UnknownFault
 from dovetail.model.instance_type import InstanceType
@@ -37,7 +37,7 @@ async def _nothing() -> None:
     return
 
 
-class Seller(SimulatedCloud):
+class FaultyCloud(SimulatedCloud):
     """`lapses` are those that began, each with its end; `given_up` are machines that others gave up."""
 
     def __init__(self, *parts: Any) -> None:
@@ -78,22 +78,22 @@ class Seller(SimulatedCloud):
         asyncio.get_running_loop().call_later(EMPTIED_AFTER, handed.clear)
         return cast("tuple[InstanceType, ...]", handed)
 
-    async def machines(self) -> tuple[Machine, ...]:
+    async def machines(self) -> tuple[Instance, ...]:
         found = await super().machines()
         if self._errs("empty-machines"):
             return ()
         return found[: len(found) // 2] if self._errs("half-machines") else found
 
-    async def get(self, provider_id: str) -> Machine:
+    async def get(self, provider_id: str) -> Instance:
         machine = await super().get(provider_id)
         if self._errs("empty-machines"):
-            raise MachineNotFound(provider_id)
+            raise InstanceNotFound(provider_id)
         return machine
 
-    async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
+    async def drift(self, claim: Mapping[str, Any], machine: Instance, node_class: Mapping[str, Any]) -> str | None:
         return SLANDER if self._errs("false-drift") else None
 
-    async def launch(self, launch: Launch) -> Machine:
+    async def launch(self, launch: Launch) -> Instance:
         try:
             machine = await super().launch(launch)
             await self.on_deed()
@@ -118,7 +118,7 @@ class Seller(SimulatedCloud):
         if self._errs("lost-answers"):
             raise CloudError("RequestTimeout", f"{call}: no answer within 30 s", Remedy.RETRY)
 
-    async def ailing(self) -> Sequence[Interruption]:
+    async def unhealthy(self) -> Sequence[Interruption]:
         ids = tuple(each.provider_id for each in self.standing() if each.provider_id in self.ill)
         return (Interruption(kind="status-check-failed", provider_ids=ids, received=self._clock.now()),) if ids else ()
 

@@ -22,7 +22,7 @@ from dovetail.kube.resources import PODS
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.timestamps import stamp as to_text
 from dovetail.lab.event_recorder import Involved, Recorder
-from dovetail.lab.instances import Machine
+from dovetail.lab.instances import SimulatedInstance
 from dovetail.lab.kubelet import resizing
 from dovetail.lab.kubelet.config_refs import Configs
 from dovetail.lab.kubelet.container import Notes
@@ -77,7 +77,7 @@ class Fleet:
 
     # The machine interface
 
-    async def join(self, machine: Machine) -> None:
+    async def join(self, machine: SimulatedInstance) -> None:
         """Boot the machine and register its Node."""
         seat = Seat(machine)
         self.seats[machine.name] = seat

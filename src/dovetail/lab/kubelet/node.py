@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.instances import Machine
+from dovetail.lab.instances import SimulatedInstance
 
 VERSION = "v1.36.3"
 LEASE_SECONDS = 40
@@ -43,7 +43,7 @@ def conditions(now: str, since: str, *, ready: bool, pressed: bool = False) -> l
     ]
 
 
-def labels_of(machine: Machine) -> dict[str, str]:
+def labels_of(machine: SimulatedInstance) -> dict[str, str]:
     return {
         "beta.kubernetes.io/arch": machine.arch,
         "beta.kubernetes.io/instance-type": machine.instance_type,
@@ -74,7 +74,7 @@ def quantities(resources: Any) -> dict[str, str]:
     return texts
 
 
-def body_of(machine: Machine, now: str, *, ready: bool) -> dict[str, Any]:
+def body_of(machine: SimulatedInstance, now: str, *, ready: bool) -> dict[str, Any]:
     addresses = [{"type": "InternalIP", "address": machine.ip}]
     if machine.external_ip:
         addresses.append({"type": "ExternalIP", "address": machine.external_ip})
@@ -110,7 +110,7 @@ def body_of(machine: Machine, now: str, *, ready: bool) -> dict[str, Any]:
     }
 
 
-def _info(machine: Machine) -> dict[str, str]:
+def _info(machine: SimulatedInstance) -> dict[str, str]:
     serial = f"{abs(hash_of(machine.provider_id)):032x}"[:32]
     uuid = f"ec2{serial[:5]}-{serial[5:9]}-{serial[9:13]}-{serial[13:17]}-{serial[17:29]}"
     return {
@@ -135,7 +135,7 @@ def hash_of(text: str) -> int:
     return value
 
 
-def lease_of(machine: Machine, uid: str, now: str) -> dict[str, Any]:
+def lease_of(machine: SimulatedInstance, uid: str, now: str) -> dict[str, Any]:
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -148,7 +148,7 @@ def lease_of(machine: Machine, uid: str, now: str) -> dict[str, Any]:
     }
 
 
-def csinode_of(machine: Machine, uid: str) -> dict[str, Any]:
+def csinode_of(machine: SimulatedInstance, uid: str) -> dict[str, Any]:
     driver = {
         "name": "ebs.csi.aws.com",
         "nodeID": machine.provider_id.rsplit("/", 1)[-1],

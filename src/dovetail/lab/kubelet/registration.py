@@ -19,7 +19,7 @@ from dovetail.kube.errors import AlreadyExists, ApiError, Disconnected, NotFound
 from dovetail.kube.resources import CSINODES, LEASES, NODES
 from dovetail.lab.controllers.timestamps import micro
 from dovetail.lab.event_recorder import Involved, Recorder
-from dovetail.lab.instances import Machine
+from dovetail.lab.instances import SimulatedInstance
 from dovetail.lab.kubelet.node import body_of, conditions, csinode_of, lease_of
 
 # A machine's seat in the fleet: what its kubelet knows beyond the machine itself.
@@ -28,7 +28,7 @@ from dovetail.lab.kubelet.node import body_of, conditions, csinode_of, lease_of
 class Seat(msgspec.Struct):
     """`silent_since` is a time of the loop; `skew` is how far its clock is off, in seconds."""
 
-    machine: Machine
+    machine: SimulatedInstance
     registered: bool = False
     ready: bool = False
     ready_since: str = ""

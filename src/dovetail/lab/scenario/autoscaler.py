@@ -15,15 +15,15 @@ from typing import Any
 import msgspec
 
 from dovetail.cloud.aws import catalog
-from dovetail.cloud.provider import Machine as Bought
+from dovetail.cloud.provider import Instance as Bought
 from dovetail.cloud.simulated.config import Market
 from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube.errors import AlreadyExists, ApiError, Disconnected, NotFound
 from dovetail.kube.resources import CRDS, EC2NODECLASSES, NODECLAIMS, NODES
 from dovetail.lab.cluster import Lab
-from dovetail.lab.faults.cloud import Seller
-from dovetail.lab.instances import Machine, host_name
+from dovetail.lab.faults.cloud import FaultyCloud
+from dovetail.lab.instances import SimulatedInstance, host_name
 from dovetail.lab.scenario.processes import Fuse, Replica
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds import crds
@@ -67,7 +67,7 @@ class Autoscaled:
     def __init__(self, asked: Asked, line: Callable[[str], None] = lambda text: None) -> None:
         self._asked = asked
         self._line = line
-        self.cloud: Seller | None = None
+        self.cloud: FaultyCloud | None = None
         self.replicas: list[Replica] = []
         #: Set to kill every process after so many mutating calls.
         self.fuse = Fuse(self.restart)
@@ -123,7 +123,7 @@ class Autoscaled:
             await _create(lab, CRDS, definition)
         await _create(lab, EC2NODECLASSES, _node_class())
         chance = lab.chance.child("autoscaled")
-        self.cloud = cloud = Seller(lab.clock, chance.child("cloud"), self._sold(), asked.market)
+        self.cloud = cloud = FaultyCloud(lab.clock, chance.child("cloud"), self._sold(), asked.market)
         cloud.on_deed = self.fuse.burn
         gates = dict(Settings().feature_gates) | dict.fromkeys(asked.gates, True)
         settings = Settings(
@@ -167,7 +167,7 @@ class Autoscaled:
         sold = (t for t in catalog.load(self._asked.region) if not wanted or t.name.split(".")[0] in wanted)
         return tuple(_with_reservation(t, reserved[t.name]) if t.name in reserved else t for t in sold)
 
-    async def _machines(self, lab: Lab, cloud: Seller, group: asyncio.TaskGroup) -> None:
+    async def _machines(self, lab: Lab, cloud: FaultyCloud, group: asyncio.TaskGroup) -> None:
         while True:
             standing = {each.provider_id: each for each in cloud.standing()}
             self._account(lab.clock.monotonic(), standing.values(), cloud)
@@ -193,7 +193,7 @@ class Autoscaled:
             except TimeoutError:
                 continue
 
-    async def _boot(self, lab: Lab, cloud: Seller, bought: Bought) -> None:
+    async def _boot(self, lab: Lab, cloud: FaultyCloud, bought: Bought) -> None:
         market, chance = cloud.market, lab.chance.child("boot", bought.provider_id)
         if market.never_joins and chance.random() < market.never_joins:
             return
@@ -202,7 +202,7 @@ class Autoscaled:
             return
         address = self._address(bought.provider_id)
         region = bought.labels.get("topology.kubernetes.io/region", self._asked.region)
-        machine = Machine(
+        machine = SimulatedInstance(
             name=host_name(address, region),
             provider_id=bought.provider_id,
             instance_type=bought.instance_type,
@@ -238,7 +238,7 @@ class Autoscaled:
         self._addresses[provider_id] = number
         return f"10.{64 + number // 65536}.{number // 256 % 256}.{number % 256}"
 
-    def _account(self, now: float, standing: Any, cloud: Seller) -> None:
+    def _account(self, now: float, standing: Any, cloud: FaultyCloud) -> None:
         self.dollars = self.bill(now)
         self._since = now
         counts = Counter((each.instance_type, each.zone, each.capacity_type) for each in standing)

@@ -31,7 +31,7 @@ from dovetail.lab.scenario.schema import Curve, Scenario, Step
 from dovetail.lab.scenario.steps import Acts
 
 if TYPE_CHECKING:
-    from dovetail.lab.checks.autoscaler import Promises
+    from dovetail.lab.checks.autoscaler import AutoscalerInvariants
     from dovetail.lab.scenario.autoscaler import Autoscaled
 
 #: How long, in seconds, a step is tried again while the server is out of order.
@@ -90,7 +90,7 @@ class Player:
         self._lab = Lab.embedded(seed, self._parts(), clock=self._clock)
         self._autoscaled = self._autoscaler()
         self._acts = Acts(self._lab, self._autoscaled, folder, self._log)
-        self._promises: Promises | None = None
+        self._promises: AutoscalerInvariants | None = None
         self._rows: list[Row] = []
         self._totals: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
@@ -135,7 +135,7 @@ class Player:
         scenario = self._scenario
         async with self._lab as lab:
             assert lab.controllers is not None
-            lab.controllers.kit.pods.listen(self._pod_changed)
+            lab.controllers.context.pods.listen(self._pod_changed)
             news: Informer[Json] = Informer(lab.kube, CORE_EVENTS, dict)
             news.listen(self._news)
             lab.add(lambda _: news.run())
@@ -178,12 +178,14 @@ class Player:
             dollars=round(self._autoscaled.bill(self._clock.monotonic()), 4) if self._autoscaled else None,
         )
 
-    def _watched(self, autoscaled: Autoscaled) -> Promises:
+    def _watched(self, autoscaled: Autoscaled) -> AutoscalerInvariants:
         """Judge every write of the autoscaler from now on."""
-        from dovetail.lab.checks.autoscaler import Promises
+        from dovetail.lab.checks.autoscaler import AutoscalerInvariants
 
         assert self._lab.server is not None and autoscaled.cloud is not None
-        promises = Promises(self._lab.server, self._clock, autoscaled.cloud, autoscaled.safe_mode, autoscaled.now)
+        promises = AutoscalerInvariants(
+            self._lab.server, self._clock, autoscaled.cloud, autoscaled.safe_mode, autoscaled.now
+        )
         self._lab.add(lambda _: promises.run())
         return promises
 
@@ -254,18 +256,18 @@ class Player:
 
     def _row(self) -> None:
         assert self._lab.controllers is not None
-        kit = self._lab.controllers.kit
+        context = self._lab.controllers.context
         phases: Counter[str] = Counter()
         healthy = 0
-        for pod in kit.pods.all():
+        for pod in context.pods.all():
             phases["pending" if not pod.spec.node_name else pod.status.phase] += 1
             healthy += ready(pod)
-        up = sum(_ready(node) for node in kit.nodes.all())
+        up = sum(_ready(node) for node in context.nodes.all())
         row = Row(
             at=round(self._now(), 3),
-            nodes=len(kit.nodes.objects),
+            nodes=len(context.nodes.objects),
             nodes_ready=up,
-            pods=len(kit.pods.objects),
+            pods=len(context.pods.objects),
             running=phases["Running"],
             ready=healthy,
             pending=phases["pending"],

@@ -14,7 +14,7 @@ from dovetail.kube.errors import ApiError
 from dovetail.kube.resources import NODES, Resource
 from dovetail.lab.cluster import Lab
 from dovetail.lab.controllers.views import Json
-from dovetail.lab.faults.cloud import Seller
+from dovetail.lab.faults.cloud import FaultyCloud
 from dovetail.lab.instances import UnknownType, plain_pool
 from dovetail.lab.scenario.actors import Stowaways, Tainter, deschedule, drain
 from dovetail.lab.scenario.manifests import Kinds, apply, load
@@ -145,7 +145,7 @@ class Acts:
 
     # What befalls the autoscaler, its seller and its machines
 
-    def _strike(self, autoscaled: Autoscaled, cloud: Seller, step: Step) -> str:
+    def _strike(self, autoscaled: Autoscaled, cloud: FaultyCloud, step: Step) -> str:
         kube, clock = self._lab.kube, self._lab.clock
         if step.interrupt is not None:
             return _interrupt(cloud, step.interrupt)
@@ -179,7 +179,7 @@ class Acts:
         return "the autoscaler is killed and comes back"
 
 
-def _interrupt(cloud: Seller, asked: Interrupt) -> str:
+def _interrupt(cloud: FaultyCloud, asked: Interrupt) -> str:
     ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.machines]] + list(asked.ids)
     cloud.interrupt(ids, asked.kind)
     return f"{asked.kind} of {len(ids)} machine(s)"

@@ -25,7 +25,7 @@ _OPEN = frozenset(
 )
 
 
-class Shop:
+class InstanceCatalog:
     """The instance types of a region. Reservations are not in it: `reserved` is always to be had."""
 
     def __init__(self, region: str, types: Sequence[InstanceType]) -> None:

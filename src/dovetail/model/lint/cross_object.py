@@ -8,7 +8,7 @@ from itertools import combinations
 from dovetail.model.kinds import NodePool
 from dovetail.model.kinds.convert import generation
 from dovetail.model.kinds.convert_v1beta1 import member
-from dovetail.model.lint.catalog import Shop
+from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.subject import Subject
 from dovetail.model.requirements import Requirements
@@ -17,7 +17,7 @@ _CLASSES = ("EC2NodeClass", "AWSNodeTemplate")
 _POOLS = ("NodePool", "Provisioner")
 
 
-def fleet(subjects: Sequence[Subject], shop: Shop | None) -> Iterator[Finding]:
+def fleet(subjects: Sequence[Subject], shop: InstanceCatalog | None) -> Iterator[Finding]:
     yield from _collisions(subjects)
     yield from _classes(subjects)
     yield from _overlaps(subjects, shop)
@@ -68,7 +68,7 @@ def _classes(subjects: Sequence[Subject]) -> Iterator[Finding]:
             yield each.finding("DV304", ("metadata", "name"), "no pool of these files uses it")
 
 
-def _overlaps(subjects: Sequence[Subject], shop: Shop | None) -> Iterator[Finding]:
+def _overlaps(subjects: Sequence[Subject], shop: InstanceCatalog | None) -> Iterator[Finding]:
     pools = [(each, pool) for each in subjects if (pool := each.pool()) is not None and not pool.static]
     for (_, first), (subject, second) in combinations(pools, 2):
         if first.name == second.name or (first.spec.weight or 0) != (second.spec.weight or 0):
@@ -95,7 +95,7 @@ def _asked(pool: NodePool) -> Requirements:
     return terms.merge(Requirements.of_labels(labels))
 
 
-def _share_types(first: NodePool, second: NodePool, shop: Shop | None) -> bool:
+def _share_types(first: NodePool, second: NodePool, shop: InstanceCatalog | None) -> bool:
     if shop is None:
         return True
     return bool(shop.meeting(_asked(first).merge(_asked(second))))

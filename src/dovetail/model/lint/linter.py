@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from dovetail.model.lint.catalog import Shop
+from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.lint.cross_object import fleet
 from dovetail.model.lint.deprecated import deprecated
 from dovetail.model.lint.envelope import is_known, metadata, stranger, subjects
@@ -18,7 +18,7 @@ from dovetail.model.lint.source import Source, read
 from dovetail.model.lint.subject import Subject
 
 
-def lint(sources: Iterable[Source], now: datetime, shop: Shop | None = None) -> list[Finding]:
+def lint(sources: Iterable[Source], now: datetime, shop: InstanceCatalog | None = None) -> list[Finding]:
     """Everything found, in the order of files and lines."""
     findings: list[Finding] = []
     known: list[Subject] = []
@@ -38,7 +38,7 @@ def lint(sources: Iterable[Source], now: datetime, shop: Shop | None = None) -> 
     return sorted(set(findings), key=lambda each: (order[each.file], each.line, each.column, each.code, each.message))
 
 
-def _one(subject: Subject, shop: Shop | None, now: datetime) -> Iterator[Finding]:
+def _one(subject: Subject, shop: InstanceCatalog | None, now: datetime) -> Iterator[Finding]:
     found = [*metadata(subject), *shape(subject)]
     found.extend(wishes(subject, shop))
     said = {each.path for each in found if each.severity == "error"}

@@ -10,7 +10,7 @@ from dovetail.model.kinds import NodePool
 from dovetail.model.kinds.admission import Path
 from dovetail.model.kinds.budgets import ever_opens
 from dovetail.model.kinds.validation import overlay_problems, pool_problems
-from dovetail.model.lint.catalog import Shop
+from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.subject import Subject
 from dovetail.model.lint.suggestions import cure
@@ -19,7 +19,7 @@ from dovetail.model.requirements import Requirements
 VOLUNTARY = ("Underutilized", "Empty", "Drifted")
 
 
-def pools(subject: Subject, shop: Shop | None, now: datetime) -> Iterator[Finding]:
+def pools(subject: Subject, shop: InstanceCatalog | None, now: datetime) -> Iterator[Finding]:
     """What is wrong with a pool as a whole."""
     pool = subject.pool()
     if pool is None:
@@ -40,7 +40,7 @@ def refusals(subject: Subject, said: set[str]) -> Iterator[Finding]:
         yield subject.finding("DV107", where, text, hint=cure(text), key=True)
 
 
-def _limits(subject: Subject, pool: NodePool, shop: Shop | None) -> Iterator[Finding]:
+def _limits(subject: Subject, pool: NodePool, shop: InstanceCatalog | None) -> Iterator[Finding]:
     path: Path = ("spec", "limits", "resources") if subject.kind == "Provisioner" else ("spec", "limits")
     try:
         limits = quantity.resources(pool.spec.limits)

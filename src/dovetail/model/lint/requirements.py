@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from dovetail.model import labels
 from dovetail.model.kinds.common import Term
-from dovetail.model.lint.catalog import Shop
+from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.subject import Subject
 from dovetail.model.requirements import Requirement, Requirements, requirement
@@ -22,7 +22,7 @@ _FAMILY_KEY = f"{labels.AWS_GROUP}/instance-family"
 _SIZE_KEY = f"{labels.AWS_GROUP}/instance-size"
 
 
-def wishes(subject: Subject, shop: Shop | None) -> Iterator[Finding]:
+def wishes(subject: Subject, shop: InstanceCatalog | None) -> Iterator[Finding]:
     """What is wrong with the requirements, one by one and together."""
     terms = subject.terms
     own = set(_labels(subject))
@@ -71,7 +71,7 @@ def _key(subject: Subject, index: int, term: Term, own: set[str]) -> Iterator[Fi
             )
 
 
-def _values(subject: Subject, index: int, term: Term, shop: Shop | None) -> Iterator[Finding]:
+def _values(subject: Subject, index: int, term: Term, shop: InstanceCatalog | None) -> Iterator[Finding]:
     key, path = labels.normalise(term.key), (*subject.terms_at, index)
     if term.operator not in ("In", "NotIn", "Gt", "Lt", "Gte", "Lte") or not term.values:
         return
@@ -107,7 +107,7 @@ def _span(values: frozenset[str]) -> str:
     return listed(sorted(values), 10)
 
 
-def _types(subject: Subject, index: int, term: Term, shop: Shop | None) -> Iterator[Finding]:
+def _types(subject: Subject, index: int, term: Term, shop: InstanceCatalog | None) -> Iterator[Finding]:
     path = (*subject.terms_at, index)
     names = {each.name for each in shop.types} if shop is not None else None
     bad = (
@@ -172,7 +172,7 @@ def _contradictions(subject: Subject, terms: Sequence[tuple[int, Term]]) -> Iter
         left[new.key] = (both, known[1])
 
 
-def _together(subject: Subject, terms: Sequence[tuple[int, Term]], shop: Shop) -> Iterator[Finding]:
+def _together(subject: Subject, terms: Sequence[tuple[int, Term]], shop: InstanceCatalog) -> Iterator[Finding]:
     """Follow the requirements down to the one that leaves no instance type."""
     asked = Requirements()
     types = list(shop.types)

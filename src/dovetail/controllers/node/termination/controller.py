@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from dovetail.cloud.provider import MachineNotFound
+from dovetail.cloud.provider import InstanceNotFound
 from dovetail.cluster.state import ON_NODE
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import Conditions, of_claim, status_patch
@@ -77,11 +77,11 @@ class Termination:
             resource=NODES,
             metrics=context.metrics,
         )
-        context.mirror.listen(NODES, self._node_changed)
-        context.mirror.listen(PODS, self._pod_changed)
+        context.cluster_state.listen(NODES, self._node_changed)
+        context.cluster_state.listen(PODS, self._pod_changed)
 
     async def run(self) -> None:
-        for node in self._context.mirror.nodes.store.all():
+        for node in self._context.cluster_state.nodes.store.all():
             if node.metadata.deletion_timestamp is not None:
                 self._worker.add(node.metadata.name)
         await self._worker.run()
@@ -91,20 +91,20 @@ class Termination:
             self._worker.add(change.new.metadata.name)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        node = self._context.mirror.nodes.store.get(change.object.spec.node_name)
+        node = self._context.cluster_state.nodes.store.get(change.object.spec.node_name)
         if node is not None and node.metadata.deletion_timestamp is not None:
             self._worker.add(node.metadata.name)
 
     async def _reconcile(self, name: str) -> Again:
         context = self._context
-        node = context.mirror.nodes.store.get(name)
+        node = context.cluster_state.nodes.store.get(name)
         if (
             node is None
             or node.metadata.deletion_timestamp is None
             or wellknown.FINALIZER not in node.metadata.finalizers
         ):
             return None
-        claim = context.mirror.claim_for(node)
+        claim = context.cluster_state.claim_for(node)
         if claim is not None and claim.metadata.deletion_timestamp is None:
             await self._end_claim(claim)
         if not node.ready and await self._gone(node):
@@ -113,7 +113,7 @@ class Termination:
             await taints.add(context, name, leave_load_balancers=True)
         end = deadline.of(claim)
         if end is not None:
-            context.notices.publish(node, "Warning", "TerminationGracePeriodExpiring", deadline.words(end))
+            context.event_publisher.publish(node, "Warning", "TerminationGracePeriodExpiring", deadline.words(end))
         if not await self._drained(node, claim, end):
             return LOOK
         if not await self._detached(node, claim, end):
@@ -132,7 +132,7 @@ class Termination:
         """Whether the cloud positively says that a machine that no longer answers is gone."""
         try:
             await self._context.cloud.get(node.spec.provider_id)
-        except MachineNotFound:
+        except InstanceNotFound:
             return True
         return False
 
@@ -141,7 +141,7 @@ class Termination:
         if claim is not None and claim.is_true("Drained"):
             return True
         now = context.clock.now()
-        todo = drain.decide(context.mirror.pods_on(node.metadata.name), now, end)
+        todo = drain.decide(context.cluster_state.pods_on(node.metadata.name), now, end)
         reason = _reason(claim)
         await self._evictions.force(node, todo.force, reason)
         await self._evictions.evict(node, todo.evict, reason)
@@ -155,7 +155,7 @@ class Termination:
             await self._write(claim, conditions)
             if todo.protected and not todo.evict:
                 names = ", ".join(pod.metadata.key for pod in todo.protected[:5])
-                context.notices.publish(
+                context.event_publisher.publish(
                     node, "Warning", "FailedDraining", f"Failed to drain node, pods that must not be disrupted: {names}"
                 )
             return False
@@ -168,12 +168,12 @@ class Termination:
         context = self._context
         if claim is not None and claim.is_true("VolumesDetached"):
             return True
-        watch = context.mirror.attachments
+        watch = context.cluster_state.attachments
         if watch.failure is not None and not isinstance(watch.failure, Forbidden | NotFound):
             return False  # what is attached now is not known
-        claims = {each.metadata.key: each for each in context.mirror.volume_claims.store.all()}
+        claims = {each.metadata.key: each for each in context.cluster_state.volume_claims.store.all()}
         name = node.metadata.name
-        waiting = blocking(name, watch.store.by(ON_NODE, name), context.mirror.pods_on(name), claims)
+        waiting = blocking(name, watch.store.by(ON_NODE, name), context.cluster_state.pods_on(name), claims)
         conditions = self._conditions(claim)
         expired = end is not None and context.clock.now() > end
         if conditions is not None:
@@ -185,7 +185,7 @@ class Termination:
                 conditions.unknown("VolumesDetached", "AwaitingVolumeDetachment", "AwaitingVolumeDetachment")
             await self._write(claim, conditions)
         if waiting and not expired:
-            context.notices.publish(
+            context.event_publisher.publish(
                 node,
                 "Normal",
                 "AwaitingVolumeDetachment",
@@ -200,7 +200,7 @@ class Termination:
         try:
             with self._context.safety.cloud("end machines"):
                 await self._context.cloud.terminate(node.spec.provider_id)
-        except MachineNotFound:
+        except InstanceNotFound:
             return True
         return False
 
@@ -228,19 +228,19 @@ class Termination:
     def _conditions(self, claim: NodeClaim | None) -> Conditions | None:
         if claim is None:
             return None
-        fresh = self._context.mirror.claims.store.get(claim.name) or claim
+        fresh = self._context.cluster_state.claims.store.get(claim.name) or claim
         return of_claim(fresh, self._context.clock.now())
 
     async def _write(self, claim: NodeClaim | None, conditions: Conditions) -> None:
         if claim is None or not conditions.changed:
             return
-        fresh = self._context.mirror.claims.store.get(claim.name) or claim
+        fresh = self._context.cluster_state.claims.store.get(claim.name) or claim
         body = status_patch(fresh.metadata.resource_version, conditions)
         try:
             written = await self._context.kube.patch(NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim)
         except NotFound:
             return
-        self._context.mirror.assume(written)
+        self._context.cluster_state.assume(written)
 
 
 def _reason(claim: NodeClaim | None) -> str:

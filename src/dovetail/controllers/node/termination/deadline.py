@@ -36,7 +36,7 @@ async def tighten(context: Context, claim: NodeClaim, grace: float) -> None:
         "resourceVersion": claim.metadata.resource_version,
         "annotations": {wellknown.TERMINATION_TIMESTAMP: stamp(end)},
     }
-    context.mirror.assume(await context.kube.patch(NODECLAIMS, claim.name, {"metadata": meta}, type=NodeClaim))
+    context.cluster_state.assume(await context.kube.patch(NODECLAIMS, claim.name, {"metadata": meta}, type=NodeClaim))
 
 
 async def at_once(context: Context, claim: NodeClaim, reason: str) -> str:

@@ -64,7 +64,7 @@ DAY = 86400.0
 NEWS = timedelta(minutes=1)
 
 
-class Shields:
+class DoNotDisruptController:
     """The controller `pod.donotdisrupt`."""
 
     def __init__(self, context: Context) -> None:
@@ -77,10 +77,10 @@ class Shields:
             resource=PODS,
             metrics=context.metrics,
         )
-        context.mirror.listen(PODS, self._changed)
+        context.cluster_state.listen(PODS, self._changed)
 
     async def run(self) -> None:
-        for pod in self._context.mirror.pods.store.all():
+        for pod in self._context.cluster_state.pods.store.all():
             self._consider(pod)
         await self._worker.run()
 
@@ -93,7 +93,7 @@ class Shields:
             self._worker.add(pod.metadata.key)
 
     async def _reconcile(self, key: str) -> Again:
-        pod = self._context.mirror.pods.store.get(key)
+        pod = self._context.cluster_state.pods.store.get(key)
         if pod is None or pod.terminating or pod.finished:
             return None
         shield, now = of(pod), self._context.clock.now()
@@ -113,4 +113,4 @@ class Shields:
         return None
 
     def _say(self, pod: Pod, reason: str, text: str, *, warn: bool = False) -> None:
-        self._context.notices.publish(pod, "Warning" if warn else "Normal", reason, text, dedupe=DAY)
+        self._context.event_publisher.publish(pod, "Warning" if warn else "Normal", reason, text, dedupe=DAY)

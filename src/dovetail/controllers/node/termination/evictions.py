@@ -45,7 +45,7 @@ class Evictions:
                 continue
             self._forget(each.pod)
             context.metrics.pods_drained.labels(reason).inc()
-            context.notices.publish(
+            context.event_publisher.publish(
                 each.pod,
                 "Normal",
                 "Disrupted",
@@ -70,7 +70,7 @@ class Evictions:
         self._forget(pod)
         context.metrics.evictions.labels("200").inc()
         context.metrics.pods_drained.labels(reason).inc()
-        context.notices.publish(pod, "Normal", "Evicted", f"Evicted pod: {reason}", same=meta.uid)
+        context.event_publisher.publish(pod, "Normal", "Evicted", f"Evicted pod: {reason}", same=meta.uid)
 
     def _postpone(self, node: Node, pod: Pod, answer: ApiError) -> None:
         pause = min(LONGEST_PAUSE, 2 * self._refused.get(pod.metadata.uid, (FIRST_PAUSE / 2, 0.0))[0])
@@ -78,7 +78,7 @@ class Evictions:
         self._tell(node, f"evicting pod {pod.metadata.key}: {answer.message}")
 
     def _tell(self, node: Node, what: str) -> None:
-        self._context.notices.publish(node, "Warning", "FailedDraining", f"Failed to drain node, {what}")
+        self._context.event_publisher.publish(node, "Warning", "FailedDraining", f"Failed to drain node, {what}")
 
     def _forget(self, pod: Pod) -> None:
         self._refused.pop(pod.metadata.uid, None)

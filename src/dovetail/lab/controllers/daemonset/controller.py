@@ -11,7 +11,7 @@ import msgspec
 from dovetail.kube.errors import ApiError, NotFound
 from dovetail.kube.resources import DAEMONSETS, PODS
 from dovetail.lab.controllers.adoption import claim_pods, strays_of
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.controller_revisions import GENERATION, HASH_LABEL, History, hash_of
 from dovetail.lab.controllers.daemonset.decide import belongs, manage, pinned, status_of, tolerations
 from dovetail.lab.controllers.daemonset.update import Update
@@ -27,14 +27,14 @@ _KIND = ("apps/v1", "DaemonSet")
 class DaemonSets:
     """Keeps DaemonSets."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._sets = kit.store(DAEMONSETS)
-        self._history = History(kit, _KIND, HASH_LABEL)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._sets = context.store(DAEMONSETS)
+        self._history = History(context, _KIND, HASH_LABEL)
         self.worker = Worker("daemonset", self._reconcile, gather=0.02)
         self._sets.listen(self._changed)
-        kit.listen_to_pods_of(_KIND[1], self._pod_changed)
-        kit.nodes.listen(self._node_changed)
+        context.listen_to_pods_of(_KIND[1], self._pod_changed)
+        context.nodes.listen(self._node_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None:
@@ -55,20 +55,22 @@ class DaemonSets:
         if workload is None or "deletionTimestamp" in workload["metadata"]:
             return None
         selector = msgspec.convert(workload["spec"]["selector"], LabelSelector)
-        await claim_pods(self._kit, _KIND, workload["metadata"], selector, strays_of(self._pods(workload), selector))
+        await claim_pods(
+            self._context, _KIND, workload["metadata"], selector, strays_of(self._pods(workload), selector)
+        )
         revision = await self._history.current(workload)
         code = hash_of(revision)
         error: ApiError | None = None
         try:
-            update = Update(workload, code, self._kit.now())
+            update = Update(workload, code, self._context.now())
             await self._manage(update)
-            plan = update.step(list(self._kit.nodes.all()), self._by_node(workload))
+            plan = update.step(list(self._context.nodes.all()), self._by_node(workload))
             await self._delete(workload, plan.delete)
             await self._create(workload, plan.create, code)
         except ApiError as problem:
             error = problem
-        nodes = list(self._kit.nodes.all())
-        await self._write(workload, status_of(workload, nodes, self._by_node(workload), code, self._kit.now()))
+        nodes = list(self._context.nodes.all())
+        await self._write(workload, status_of(workload, nodes, self._by_node(workload), code, self._context.now()))
         codes = {pod.metadata.labels.get(HASH_LABEL) for pod in self._pods(workload)}
         live = {item["metadata"]["name"] for item in self._history.of(workload) if hash_of(item) in codes}
         await self._history.trim(workload, live | {revision["metadata"]["name"]})
@@ -78,7 +80,7 @@ class DaemonSets:
         return float(min_ready) if min_ready else None
 
     def _pods(self, workload: Json) -> list[PodView]:
-        return self._kit.pods.by("owner", workload["metadata"]["uid"])
+        return self._context.pods.by("owner", workload["metadata"]["uid"])
 
     def _by_node(self, workload: Json) -> dict[str, list[PodView]]:
         """Pods by the node they are on, or were made for; one that has ended and is to go is nowhere."""
@@ -93,11 +95,11 @@ class DaemonSets:
     async def _manage(self, update: Update) -> None:
         workload = update.workload
         rule = partial(belongs, workload)
-        plan = manage(self._kit.nodes.all(), self._by_node(workload), rule, update.surplus, update.surging)
+        plan = manage(self._context.nodes.all(), self._by_node(workload), rule, update.surplus, update.surging)
         about = Involved.of(*_KIND, workload["metadata"])
         for pods, reason, word, tell in (
-            (plan.failed, "FailedDaemonPod", "failed", self._kit.recorder.warning),
-            (plan.succeeded, "SucceededDaemonPod", "succeeded", self._kit.recorder.normal),
+            (plan.failed, "FailedDaemonPod", "failed", self._context.recorder.warning),
+            (plan.succeeded, "SucceededDaemonPod", "succeeded", self._context.recorder.normal),
         ):
             for pod in pods:
                 text = f"Found {word} daemon pod {pod.metadata.key} on node {pod.spec.node_name}, will try to "
@@ -120,17 +122,17 @@ class DaemonSets:
                     "tolerations": tolerations(template),
                 }
                 body = pod_of(template, _KIND, workload["metadata"], labels=marks, spec=spec)
-                made = await self._kit.kube.create(PODS, body, type=PodView)
+                made = await self._context.kube.create(PODS, body, type=PodView)
                 version = int(made.metadata.resource_version)
-                self._kit.recorder.normal(about, "SuccessfulCreate", f"Created pod: {made.metadata.name}")
+                self._context.recorder.normal(about, "SuccessfulCreate", f"Created pod: {made.metadata.name}")
         except ApiError as error:
-            self._kit.recorder.warning(about, "FailedCreate", f"Error creating: {error.message}")
+            self._context.recorder.warning(about, "FailedCreate", f"Error creating: {error.message}")
             raise
         finally:
-            await self._kit.pods.seen(version)
+            await self._context.pods.seen(version)
 
     async def _delete(self, workload: Json, pods: Sequence[PodView]) -> None:
-        await remove(self._kit, pods, Involved.of(*_KIND, workload["metadata"]))
+        await remove(self._context, pods, Involved.of(*_KIND, workload["metadata"]))
 
     async def _write(self, workload: Json, status: Json) -> None:
         old = workload.get("status", {})
@@ -139,7 +141,7 @@ class DaemonSets:
         if status == old:
             return
         try:
-            written = await self._kit.kube.update(DAEMONSETS, {**workload, "status": status}, subresource="status")
+            written = await self._context.kube.update(DAEMONSETS, {**workload, "status": status}, subresource="status")
         except NotFound:
             return
         await self._sets.seen(written["metadata"]["resourceVersion"])

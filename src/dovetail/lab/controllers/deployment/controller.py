@@ -9,7 +9,7 @@ import msgspec
 from dovetail.kube.errors import AlreadyExists, ApiError, NotFound
 from dovetail.kube.resources import DEPLOYMENTS, REPLICASETS
 from dovetail.lab.controllers.adoption import adopt
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment import revision, rollout
 from dovetail.lab.controllers.deployment import status as conditions
 from dovetail.lab.controllers.pods import finished
@@ -24,14 +24,14 @@ _KIND = ("apps/v1", "Deployment")
 class Deployments:
     """Rolls Deployments."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._deployments = kit.store(DEPLOYMENTS)
-        self._sets = kit.store(REPLICASETS)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._deployments = context.store(DEPLOYMENTS)
+        self._sets = context.store(REPLICASETS)
         self.worker = Worker("deployment", self._reconcile, gather=0.01)
         self._deployments.listen(self._changed)
         self._sets.listen(self._set_changed)
-        kit.pods.listen(self._pod_changed)
+        context.pods.listen(self._pod_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None:
@@ -61,7 +61,7 @@ class Deployments:
         new = revision.current(deployment, sets)
         old = [rs for rs in sets if rs is not new]
         if "deletionTimestamp" in deployment["metadata"]:
-            return await self._save(deployment, conditions.counted(deployment, new, sets, self._kit.now()))
+            return await self._save(deployment, conditions.counted(deployment, new, sets, self._context.now()))
         deployment = await self._note_pause(deployment)
         if deployment["spec"].get("paused") or rollout.was_scaled(deployment, sets):
             return await self._resize(deployment, new, old)
@@ -76,7 +76,7 @@ class Deployments:
             orphan = not any(ref.get("controller") for ref in rs["metadata"].get("ownerReferences", ()))
             if orphan and selector.matches(rs["metadata"].get("labels", {})) and "deletionTimestamp" not in metadata:
                 identity = (rs["metadata"]["name"], rs["metadata"]["namespace"], rs["metadata"]["uid"])
-                await self._sets.seen(await adopt(self._kit.kube, REPLICASETS, identity, _KIND, metadata))
+                await self._sets.seen(await adopt(self._context.kube, REPLICASETS, identity, _KIND, metadata))
         return self._sets.by("owner", metadata["uid"])
 
     async def _note_pause(self, deployment: Json) -> Json:
@@ -94,7 +94,7 @@ class Deployments:
         what = (
             ("DeploymentPaused", "Deployment is paused") if paused else ("DeploymentResumed", "Deployment is resumed")
         )
-        note = conditions.condition("Progressing", "Unknown", *what, self._kit.now())
+        note = conditions.condition("Progressing", "Unknown", *what, self._context.now())
         return await self._put_conditions(deployment, conditions.put(known, note))
 
     async def _put_conditions(self, deployment: Json, items: list[Json]) -> Json:
@@ -102,7 +102,7 @@ class Deployments:
         return await self._put_status({**deployment, "status": status})
 
     async def _put_status(self, deployment: Json) -> Json:
-        written = await self._kit.kube.update(DEPLOYMENTS, deployment, subresource="status")
+        written = await self._context.kube.update(DEPLOYMENTS, deployment, subresource="status")
         await self._deployments.seen(written["metadata"]["resourceVersion"])
         return written
 
@@ -114,7 +114,7 @@ class Deployments:
         new = _among(sets, new)
         if deployment["spec"].get("paused"):
             await self._clean(deployment, [rs for rs in sets if rs is not new])
-        return await self._save(deployment, conditions.counted(deployment, new, sets, self._kit.now()))
+        return await self._save(deployment, conditions.counted(deployment, new, sets, self._context.now()))
 
     async def _roll(self, deployment: Json, new: Json | None, old: list[Json]) -> float | None:
         deployment, new = await self._ensure(deployment, new, old)
@@ -125,7 +125,9 @@ class Deployments:
         steps = [rollout.Scale(rs["metadata"]["name"], 0) for rs in old if rollout.replicas(rs) > 0]
         if steps or self._runs(old):
             sets = await self._apply(deployment, steps, [*old, new] if new else old)
-            return await self._save(deployment, conditions.rolled(deployment, _among(sets, new), sets, self._kit.now()))
+            return await self._save(
+                deployment, conditions.rolled(deployment, _among(sets, new), sets, self._context.now())
+            )
         deployment, new = await self._ensure(deployment, new, old)
         steps = [rollout.Scale(new["metadata"]["name"], rollout.replicas(deployment))]
         sets = await self._apply(deployment, steps, [*old, new])
@@ -134,12 +136,12 @@ class Deployments:
     def _runs(self, old: list[Json]) -> bool:
         if any(rs.get("status", {}).get("replicas") for rs in old):
             return True
-        return any(not finished(pod) for rs in old for pod in self._kit.pods.by("owner", rs["metadata"]["uid"]))
+        return any(not finished(pod) for rs in old for pod in self._context.pods.by("owner", rs["metadata"]["uid"]))
 
     async def _finish(self, deployment: Json, new: Json | None, sets: list[Json]) -> float | None:
         if conditions.complete(deployment, deployment.get("status", {})):
             await self._clean(deployment, [rs for rs in sets if rs is not new])
-        return await self._save(deployment, conditions.rolled(deployment, new, sets, self._kit.now()))
+        return await self._save(deployment, conditions.rolled(deployment, new, sets, self._context.now()))
 
     async def _save(self, deployment: Json, status: Json) -> float | None:
         if status != deployment.get("status"):
@@ -157,7 +159,7 @@ class Deployments:
             return None
         if current["reason"] in ("ProgressDeadlineExceeded", "DeploymentPaused", "NewReplicaSetAvailable"):
             return None
-        return max(0.0, (conditions.deadline(deployment, current) - self._kit.now()).total_seconds()) + 1.0
+        return max(0.0, (conditions.deadline(deployment, current) - self._context.now()).total_seconds()) + 1.0
 
     async def _ensure(self, deployment: Json, new: Json | None, old: list[Json]) -> tuple[Json, Json]:
         """The ReplicaSet of the current template, made if there is none."""
@@ -165,7 +167,7 @@ class Deployments:
             return await self._sync_current(deployment, new, old)
         body = revision.fresh(deployment, old)
         try:
-            created = await self._kit.kube.create(REPLICASETS, body)
+            created = await self._context.kube.create(REPLICASETS, body)
         except AlreadyExists:
             return await self._collide(deployment, body)
         except ApiError as error:
@@ -174,13 +176,13 @@ class Deployments:
         await self._sets.seen(created["metadata"]["resourceVersion"])
         if rollout.replicas(created) > 0:
             text = f"Scaled up replica set {created['metadata']['name']} from 0 to {rollout.replicas(created)}"
-            self._kit.recorder.normal(self._about(deployment), "ScalingReplicaSet", text)
+            self._context.recorder.normal(self._about(deployment), "ScalingReplicaSet", text)
         note = f'Created new replica set "{created["metadata"]["name"]}"'
         return await self._note_revision(deployment, created, ("NewReplicaSetCreated", note), always=True), created
 
     async def _collide(self, deployment: Json, body: Json) -> tuple[Json, Json]:
         """The name is taken: by our own set, or by another template of the same hash."""
-        found = await self._kit.kube.get(REPLICASETS, body["metadata"]["name"], body["metadata"]["namespace"])
+        found = await self._context.kube.get(REPLICASETS, body["metadata"]["name"], body["metadata"]["namespace"])
         await self._sets.seen(found["metadata"]["resourceVersion"])
         ours = any(ref["uid"] == deployment["metadata"]["uid"] for ref in found["metadata"].get("ownerReferences", ()))
         if ours and revision.plain(found["spec"]["template"]) == revision.plain(deployment["spec"]["template"]):
@@ -191,9 +193,9 @@ class Deployments:
 
     async def _report(self, deployment: Json, body: Json, error: ApiError) -> None:
         text = f'Failed to create new replica set "{body["metadata"]["name"]}": {error.message}'
-        self._kit.recorder.warning(self._about(deployment), "ReplicaSetCreateError", text)
+        self._context.recorder.warning(self._about(deployment), "ReplicaSetCreateError", text)
         if conditions.has_deadline(deployment):
-            note = conditions.condition("Progressing", "False", "ReplicaSetCreateError", text, self._kit.now())
+            note = conditions.condition("Progressing", "False", "ReplicaSetCreateError", text, self._context.now())
             await self._put_conditions(
                 deployment, conditions.put(deployment.get("status", {}).get("conditions", []), note)
             )
@@ -204,7 +206,7 @@ class Deployments:
         if wanted != new["metadata"].get("annotations", {}) or min_ready != new["spec"].get("minReadySeconds", 0):
             body = {**new, "metadata": {**new["metadata"], "annotations": wanted}}
             body["spec"] = {**new["spec"], "minReadySeconds": min_ready}
-            new = await self._kit.kube.update(REPLICASETS, body)
+            new = await self._context.kube.update(REPLICASETS, body)
             await self._sets.seen(new["metadata"]["resourceVersion"])
         found = f'Found new replica set "{new["metadata"]["name"]}"'
         return await self._note_revision(deployment, new, ("FoundNewReplicaSet", found), always=False), new
@@ -221,7 +223,7 @@ class Deployments:
             }
         wants = conditions.has_deadline(deployment)
         if wants and (always or conditions.find(items, "Progressing") is None):
-            items = conditions.put(items, conditions.condition("Progressing", "True", *note, self._kit.now()))
+            items = conditions.put(items, conditions.condition("Progressing", "True", *note, self._context.now()))
             changed = {**changed, "status": {**changed.get("status", {}), "conditions": items}}
         return deployment if changed is deployment else await self._put_status(changed)
 
@@ -237,17 +239,17 @@ class Deployments:
                 continue
             body = {**rs, "metadata": {**rs["metadata"], "annotations": {**marks, **sizes}}}
             body["spec"] = {**rs["spec"], "replicas": count}
-            by_name[name] = written = await self._kit.kube.update(REPLICASETS, body)
+            by_name[name] = written = await self._context.kube.update(REPLICASETS, body)
             await self._sets.seen(written["metadata"]["resourceVersion"])
             if before != count:
                 text = f"Scaled {'up' if count > before else 'down'} replica set {name} from {before} to {count}"
-                self._kit.recorder.normal(self._about(deployment), "ScalingReplicaSet", text)
+                self._context.recorder.normal(self._about(deployment), "ScalingReplicaSet", text)
         return list(by_name.values())
 
     async def _clean(self, deployment: Json, old: list[Json]) -> None:
         for name in revision.disposable(deployment, old):
             try:
-                await self._kit.kube.delete(REPLICASETS, name, deployment["metadata"]["namespace"])
+                await self._context.kube.delete(REPLICASETS, name, deployment["metadata"]["namespace"])
             except NotFound:
                 continue
 

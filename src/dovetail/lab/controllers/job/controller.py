@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.kube.errors import ApiError, Conflict, Invalid, NotFound
 from dovetail.kube.resources import JOBS, PODS
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.job.backoff import Backoff
 from dovetail.lab.controllers.job.decide import (
     FINALIZER,
@@ -53,13 +53,13 @@ _PAUSES = (1.0, 60.0)
 class Jobs:
     """Runs Jobs to their end."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._jobs = kit.store(JOBS)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._jobs = context.store(JOBS)
         self._backoffs: dict[str, Backoff] = {}
         self.worker = Worker("job", self._reconcile, gather=0.02, pauses=_PAUSES)
         self._jobs.listen(self._changed)
-        kit.listen_to_pods_of("Job", self._pod_changed)
+        context.listen_to_pods_of("Job", self._pod_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None:
@@ -67,7 +67,7 @@ class Jobs:
             self.worker.add_after(f"{new['metadata']['namespace']}/{new['metadata']['name']}", 0 if asked else TOGETHER)
         elif old is not None:
             self._backoffs.pop(old["metadata"]["uid"], None)
-            for pod in self._kit.pods.by("owner", old["metadata"]["uid"]):
+            for pod in self._context.pods.by("owner", old["metadata"]["uid"]):
                 self.worker.add(f"orphan:{pod.metadata.key}")
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
@@ -84,7 +84,7 @@ class Jobs:
 
     async def _reconcile(self, key: str) -> float | None:
         if key.startswith("orphan:"):
-            pod = self._kit.pods.get(key.removeprefix("orphan:"))
+            pod = self._context.pods.get(key.removeprefix("orphan:"))
             if pod is not None and FINALIZER in pod.metadata.finalizers:
                 await self._strip([pod])
             return None
@@ -98,7 +98,7 @@ class Jobs:
         return await self._advance(job)
 
     def _pods(self, job: Json) -> list[PodView]:
-        return self._kit.pods.by("owner", job["metadata"]["uid"])
+        return self._context.pods.by("owner", job["metadata"]["uid"])
 
     async def _after(self, job: Json) -> float | None:
         """The job is over: release its pods, and delete it when its time to live is up."""
@@ -107,11 +107,11 @@ class Jobs:
         over = finished(job)
         if ttl is None or over is None or "deletionTimestamp" in job["metadata"]:
             return None
-        left = ttl - (self._kit.now() - parse(over["lastTransitionTime"])).total_seconds()
+        left = ttl - (self._context.now() - parse(over["lastTransitionTime"])).total_seconds()
         if left > 0:
             return float(left)
         try:
-            await self._kit.kube.delete(
+            await self._context.kube.delete(
                 JOBS, job["metadata"]["name"], job["metadata"]["namespace"], propagation="Foreground"
             )
         except NotFound:
@@ -119,7 +119,7 @@ class Jobs:
         return None
 
     async def _advance(self, job: Json) -> float | None:
-        now = self._kit.now()
+        now = self._context.now()
         status: dict[str, Any] = dict(job.get("status", {}))
         if "startTime" not in status and not job["spec"].get("suspend"):
             status["startTime"] = stamp(now)
@@ -184,29 +184,29 @@ class Jobs:
             rest = [name for name in pod.metadata.finalizers if name != FINALIZER]
             body = {"metadata": {"uid": pod.metadata.uid, "finalizers": rest or None}}
             try:
-                written = await self._kit.kube.patch(
+                written = await self._context.kube.patch(
                     PODS, pod.metadata.name, body, pod.metadata.namespace, type=PodView
                 )
             except (NotFound, Invalid, Conflict):
                 continue
             version = max(version, int(written.metadata.resource_version))
-        await self._kit.pods.seen(version)
+        await self._context.pods.seen(version)
 
     async def _act(self, job: Json, counts: Counts, verdict: Verdict) -> ApiError | None:
         about = Involved.of(*_KIND, job["metadata"])
         version = 0
         try:
             await self._strip(verdict.release)
-            await remove(self._kit, [*verdict.delete, *verdict.release], about)
+            await remove(self._context, [*verdict.delete, *verdict.release], about)
             for number in verdict.create:
-                made = await self._kit.kube.create(PODS, self._pod(job, number, counts.pods), type=PodView)
+                made = await self._context.kube.create(PODS, self._pod(job, number, counts.pods), type=PodView)
                 version = max(version, int(made.metadata.resource_version))
-                self._kit.recorder.normal(about, "SuccessfulCreate", f"Created pod: {made.metadata.name}")
+                self._context.recorder.normal(about, "SuccessfulCreate", f"Created pod: {made.metadata.name}")
         except ApiError as error:
-            self._kit.recorder.warning(about, "FailedCreate", f"Error creating: {error.message}")
+            self._context.recorder.warning(about, "FailedCreate", f"Error creating: {error.message}")
             return error
         finally:
-            await self._kit.pods.seen(version)
+            await self._context.pods.seen(version)
         return None
 
     def _pod(self, job: Json, number: int | None, pods: Sequence[PodView]) -> Json:
@@ -238,7 +238,7 @@ class Jobs:
     ) -> None:
         """Pods that ended while we acted are counted next time: one look, one truth. Those that a failed job leaves
         running have failed."""
-        now = self._kit.now()
+        now = self._context.now()
         status = dict(job["status"])
         if verdict.end is not None and verdict.end[0] == "Failed":
             lost = [pod for pod in open_ends if (valid(job, pod) or not indexed(job)) and judge(job, pod).counts]
@@ -269,19 +269,19 @@ class Jobs:
                 self._say(job, "Completed", "Job completed")
             else:
                 about = Involved.of(*_KIND, job["metadata"])
-                self._kit.recorder.warning(about, reason, message)
+                self._context.recorder.warning(about, reason, message)
         return {**status, "conditions": conditions}
 
     async def _put(self, job: Json) -> Json:
         try:
-            written = await self._kit.kube.update(JOBS, job, subresource="status")
+            written = await self._context.kube.update(JOBS, job, subresource="status")
         except NotFound:
             return job
         await self._jobs.seen(written["metadata"]["resourceVersion"])
         return written
 
     def _say(self, job: Json, reason: str, message: str) -> None:
-        self._kit.recorder.normal(Involved.of(*_KIND, job["metadata"]), reason, message)
+        self._context.recorder.normal(Involved.of(*_KIND, job["metadata"]), reason, message)
 
 
 def _open_ends(job: Json, pods: Sequence[PodView]) -> list[PodView]:

@@ -9,7 +9,7 @@ import msgspec
 from dovetail.kube.errors import AlreadyExists, ApiError, NotFound
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, STATEFULSETS
 from dovetail.lab.controllers.adoption import claim_pods, strays_of
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.controller_revisions import HASH_LABEL, SET_HASH_LABEL, History, template_of
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.pods import controllers, pod_of
@@ -34,13 +34,13 @@ _KIND = ("apps/v1", "StatefulSet")
 class StatefulSets:
     """Keeps StatefulSets."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._kit = kit
-        self._sets = kit.store(STATEFULSETS)
-        self._history = History(kit, _KIND, SET_HASH_LABEL)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._sets = context.store(STATEFULSETS)
+        self._history = History(context, _KIND, SET_HASH_LABEL)
         self.worker = Worker("statefulset", self._reconcile, gather=0.01)
         self._sets.listen(self._changed)
-        kit.listen_to_pods_of(_KIND[1], self._pod_changed)
+        context.listen_to_pods_of(_KIND[1], self._pod_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None:
@@ -57,7 +57,7 @@ class StatefulSets:
         await self._claim(workload)
         newest = await self._history.current(workload)
         updated = newest["metadata"]["name"]
-        pods, now = self._pods(workload), self._kit.now()
+        pods, now = self._pods(workload), self._context.now()
         rolled = 0
         error: ApiError | None = None
         try:
@@ -83,11 +83,16 @@ class StatefulSets:
         name = workload["metadata"]["name"]
         strays = strays_of(self._pods(workload), selector)
         await claim_pods(
-            self._kit, _KIND, workload["metadata"], selector, strays, lambda pod: ordinal(name, pod.metadata.name) >= 0
+            self._context,
+            _KIND,
+            workload["metadata"],
+            selector,
+            strays,
+            lambda pod: ordinal(name, pod.metadata.name) >= 0,
         )
 
     def _pods(self, workload: Json) -> list[PodView]:
-        return self._kit.pods.by("owner", workload["metadata"]["uid"])
+        return self._context.pods.by("owner", workload["metadata"]["uid"])
 
     def _live(self, workload: Json, updated: str) -> set[str]:
         current = workload.get("status", {}).get("currentRevision", updated)
@@ -105,16 +110,16 @@ class StatefulSets:
         body = self._pod(workload, template_of(revision), pod_name, step.ordinal, revision["metadata"]["name"])
         about = Involved.of(*_KIND, metadata)
         try:
-            made = await self._kit.kube.create(PODS, body, type=PodView)
+            made = await self._context.kube.create(PODS, body, type=PodView)
         except AlreadyExists:
             return
         except ApiError as error:
             text = f"Create Pod {pod_name} in StatefulSet {metadata['name']} failed error: {error.message}"
-            self._kit.recorder.warning(about, "FailedCreate", text)
+            self._context.recorder.warning(about, "FailedCreate", text)
             raise
         text = f"Create Pod {pod_name} in StatefulSet {metadata['name']} successful"
-        self._kit.recorder.normal(about, "SuccessfulCreate", text)
-        await self._kit.pods.seen(made.metadata.resource_version)
+        self._context.recorder.normal(about, "SuccessfulCreate", text)
+        await self._context.pods.seen(made.metadata.resource_version)
 
     def _pod(self, workload: Json, template: Json, name: str, number: int, revision: str) -> Json:
         claims = workload["spec"].get("volumeClaimTemplates") or []
@@ -147,22 +152,22 @@ class StatefulSets:
             if policy.get("whenDeleted") == "Delete":
                 claim["metadata"]["ownerReferences"] = [owner(*_KIND, metadata)]
             try:
-                await self._kit.kube.create(PERSISTENTVOLUMECLAIMS, claim)
+                await self._context.kube.create(PERSISTENTVOLUMECLAIMS, claim)
             except AlreadyExists:
                 continue
             text = f"Create Claim {claim_name} Pod {pod_name} in StatefulSet {metadata['name']} success"
-            self._kit.recorder.normal(Involved.of(*_KIND, metadata), "SuccessfulCreate", text)
+            self._context.recorder.normal(Involved.of(*_KIND, metadata), "SuccessfulCreate", text)
 
     async def _delete(self, workload: Json, pod: PodView) -> None:
         metadata = workload["metadata"]
         name = pod.metadata.name
         try:
-            answer = await self._kit.kube.delete(PODS, name, pod.metadata.namespace)
+            answer = await self._context.kube.delete(PODS, name, pod.metadata.namespace)
         except NotFound:
             return
         text = f"Delete Pod {name} in StatefulSet {metadata['name']} successful"
-        self._kit.recorder.normal(Involved.of(*_KIND, metadata), "SuccessfulDelete", text)
-        await self._kit.pods.seen(answer.get("metadata", {}).get("resourceVersion", "0"))
+        self._context.recorder.normal(Involved.of(*_KIND, metadata), "SuccessfulDelete", text)
+        await self._context.pods.seen(answer.get("metadata", {}).get("resourceVersion", "0"))
         policy = workload["spec"].get("persistentVolumeClaimRetentionPolicy", {})
         number = ordinal(metadata["name"], name) - first_ordinal(workload)
         if policy.get("whenScaled") == "Delete" and number >= int(workload["spec"].get("replicas", 1)):
@@ -172,7 +177,7 @@ class StatefulSets:
         for template in workload["spec"].get("volumeClaimTemplates") or []:
             claim = f"{template['metadata']['name']}-{pod_name}"
             try:
-                await self._kit.kube.delete(PERSISTENTVOLUMECLAIMS, claim, workload["metadata"]["namespace"])
+                await self._context.kube.delete(PERSISTENTVOLUMECLAIMS, claim, workload["metadata"]["namespace"])
             except NotFound:
                 continue
 
@@ -180,7 +185,9 @@ class StatefulSets:
         if status == workload.get("status"):
             return
         try:
-            written = await self._kit.kube.update(STATEFULSETS, {**workload, "status": status}, subresource="status")
+            written = await self._context.kube.update(
+                STATEFULSETS, {**workload, "status": status}, subresource="status"
+            )
         except NotFound:
             return
         await self._sets.seen(written["metadata"]["resourceVersion"])

@@ -6,7 +6,7 @@ from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
-from dovetail.lab.controllers.context import Kit
+from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.pods import finished
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.volume.binder import (
@@ -35,19 +35,19 @@ _PROTECTION = "kubernetes.io/pvc-protection"
 class Volumes:
     """Binds claims."""
 
-    def __init__(self, kit: Kit, provisioner: Recorder) -> None:
-        self._kit = kit
+    def __init__(self, context: ControllerContext, provisioner: Recorder) -> None:
+        self._context = context
         self._provisioner = provisioner
-        self._claims = kit.store(PERSISTENTVOLUMECLAIMS)
-        self._volumes = kit.store(PERSISTENTVOLUMES)
-        self._classes = kit.store(STORAGECLASSES)
+        self._claims = context.store(PERSISTENTVOLUMECLAIMS)
+        self._volumes = context.store(PERSISTENTVOLUMES)
+        self._classes = context.store(STORAGECLASSES)
         self._begun: dict[str, float] = {}
         self._users: dict[str, set[str]] = {}
         self.worker = Worker("persistentvolume", self._reconcile, gather=0.02)
         self._claims.listen(self._claim_changed)
         self._volumes.listen(self._volume_changed)
         self._classes.listen(self._class_changed)
-        kit.pods.listen(self._pod_changed)
+        context.pods.listen(self._pod_changed)
 
     def _claim_changed(self, old: Json | None, new: Json | None) -> None:
         item = new or old
@@ -106,7 +106,7 @@ class Volumes:
             return await self._bind(claim, found)
         if waits and not node:
             text = "waiting for first consumer to be created before binding"
-            self._kit.recorder.normal(_about(claim), "WaitForFirstConsumer", text)
+            self._context.recorder.normal(_about(claim), "WaitForFirstConsumer", text)
             return self._resync()
         return await self._provision(key, claim, storage_class, node)
 
@@ -116,7 +116,7 @@ class Volumes:
         if chosen:
             return str(chosen)
         for key in sorted(self._users.get(f"{claim['metadata']['namespace']}/{claim['metadata']['name']}", ())):
-            pod = self._kit.pods.get(key)
+            pod = self._context.pods.get(key)
             if pod is not None and pod.spec.node_name:
                 return pod.spec.node_name
         return ""
@@ -126,20 +126,20 @@ class Volumes:
         if storage_class is None:
             if class_of(claim):
                 text = f'storageclass.storage.k8s.io "{class_of(claim)}" not found'
-                self._kit.recorder.warning(about, "ProvisioningFailed", text)
+                self._context.recorder.warning(about, "ProvisioningFailed", text)
             else:
                 text = "no persistent volumes available for this claim and no storage class is set"
-                self._kit.recorder.normal(about, "FailedBinding", text)
+                self._context.recorder.normal(about, "FailedBinding", text)
             return self._resync()
         provisioner = storage_class["provisioner"]
         if provisioner == NO_PROVISIONER:
             return None
-        now = self._kit.clock.monotonic()
+        now = self._context.clock.monotonic()
         if key not in self._begun:
             self._begun[key] = now
             self._announce(claim, provisioner)
             body = {"metadata": {"annotations": {PROVISIONER: provisioner}}}
-            await self._kit.kube.patch(
+            await self._context.kube.patch(
                 PERSISTENTVOLUMECLAIMS, claim["metadata"]["name"], body, claim["metadata"]["namespace"]
             )
         left = self._begun[key] + PROVISION_SECONDS - now
@@ -147,9 +147,9 @@ class Volumes:
             return left
         volume = provisioned(claim, storage_class, self._zone(storage_class, node))
         try:
-            made = await self._kit.kube.create(PERSISTENTVOLUMES, volume)
+            made = await self._context.kube.create(PERSISTENTVOLUMES, volume)
         except AlreadyExists:
-            made = await self._kit.kube.get(PERSISTENTVOLUMES, volume["metadata"]["name"])
+            made = await self._context.kube.get(PERSISTENTVOLUMES, volume["metadata"]["name"])
         await self._volumes.seen(made["metadata"]["resourceVersion"])
         del self._begun[key]
         text = f"Successfully provisioned volume {made['metadata']['name']}"
@@ -157,7 +157,7 @@ class Volumes:
         return await self._bind(self._claims.get(key) or claim, made)
 
     def _resync(self) -> float:
-        return RESYNC_SECONDS - self._kit.clock.monotonic() % RESYNC_SECONDS
+        return RESYNC_SECONDS - self._context.clock.monotonic() % RESYNC_SECONDS
 
     def _announce(self, claim: Json, provisioner: str) -> None:
         about = _about(claim)
@@ -167,25 +167,25 @@ class Volumes:
             "system administrator. If volume creation is delayed, please verify that the provisioner is running and "
             "correctly registered."
         )
-        self._kit.recorder.normal(about, "ExternalProvisioning", text)
+        self._context.recorder.normal(about, "ExternalProvisioning", text)
         text = f'External provisioner is provisioning volume for claim "{name}"'
         self._provisioner.normal(about, "Provisioning", text)
 
     def _zone(self, storage_class: Json, node: str) -> str | None:
         """The node's zone; without a node, one of the class's zones, or of the cluster's, in turn."""
-        found = self._kit.nodes.get(node) if node else None
+        found = self._context.nodes.get(node) if node else None
         label = "topology.kubernetes.io/zone"
         if found is not None:
             return found.metadata.labels.get(label)
         zones = zones_of(storage_class)
         if not zones:
-            labels = [each.metadata.labels.get(label, "") for each in self._kit.nodes.all()]
+            labels = [each.metadata.labels.get(label, "") for each in self._context.nodes.all()]
             zones = sorted({zone for zone in labels if zone})
         return zones[len(self._volumes.objects) % len(zones)] if zones else None
 
     async def _bind(self, claim: Json, volume: Json) -> float | None:
         """First the volume points at the claim, then the claim at the volume, then both say so."""
-        kube, metadata = self._kit.kube, claim["metadata"]
+        kube, metadata = self._context.kube, claim["metadata"]
         name = volume["metadata"]["name"]
         reference = volume["spec"].get("claimRef") or {}
         if reference.get("uid") not in (None, "", metadata["uid"]):
@@ -220,12 +220,12 @@ class Volumes:
     async def _release(self, key: str, claim: Json) -> float | None:
         """A claim on its way out goes when no pod on a node uses it."""
         finalizers = claim["metadata"].get("finalizers", [])
-        users = [self._kit.pods.get(each) for each in self._users.get(key, ())]
+        users = [self._context.pods.get(each) for each in self._users.get(key, ())]
         if _PROTECTION not in finalizers or any(pod is not None and pod.spec.node_name for pod in users):
             return None
         rest = [name for name in finalizers if name != _PROTECTION]
         try:
-            await self._kit.kube.patch(
+            await self._context.kube.patch(
                 PERSISTENTVOLUMECLAIMS,
                 claim["metadata"]["name"],
                 {"metadata": {"finalizers": rest or None}},
@@ -262,10 +262,10 @@ class Volumes:
             if volume.get("status", {}).get("phase") != "Failed":
                 await self._phase(volume, "Failed", problem)
                 about = Involved.of("v1", "PersistentVolume", volume["metadata"])
-                self._kit.recorder.warning(about, "VolumeFailedDelete", problem)
+                self._context.recorder.warning(about, "VolumeFailedDelete", problem)
             return None
         try:
-            await self._kit.kube.delete(PERSISTENTVOLUMES, name)
+            await self._context.kube.delete(PERSISTENTVOLUMES, name)
         except NotFound:
             return None
         return None
@@ -276,7 +276,7 @@ class Volumes:
             return volume
         body = {"status": {"phase": phase, "message": message}}
         name = volume["metadata"]["name"]
-        written = await self._kit.kube.patch(PERSISTENTVOLUMES, name, body, subresource="status")
+        written = await self._context.kube.patch(PERSISTENTVOLUMES, name, body, subresource="status")
         await self._volumes.seen(written["metadata"]["resourceVersion"])
         return written
 
@@ -286,7 +286,7 @@ class Volumes:
         if claim is not None and claim["metadata"]["uid"] == reference.get("uid"):
             return None
         try:
-            await self._kit.kube.patch(
+            await self._context.kube.patch(
                 PERSISTENTVOLUMES, volume["metadata"]["name"], {"metadata": {"finalizers": None}}
             )
         except NotFound:

@@ -208,10 +208,10 @@ def _hostname(spec: Spec, path: str) -> list[FieldError]:
 def pod_annotations(annotations: Mapping[str, str], spec: Spec, path: str) -> list[FieldError]:
     """Annotations with a meaning to pods."""
     found: list[FieldError] = []
-    mirror = annotations.get("kubernetes.io/config.mirror")
-    if mirror is not None and not spec.get("nodeName"):
+    cluster_state = annotations.get("kubernetes.io/config.mirror")
+    if cluster_state is not None and not spec.get("nodeName"):
         text = "must set spec.nodeName if mirror pod annotation is set"
-        found.append(invalid(f"{path}[kubernetes.io/config.mirror]", mirror, text))
+        found.append(invalid(f"{path}[kubernetes.io/config.mirror]", cluster_state, text))
     cost = annotations.get("controller.kubernetes.io/pod-deletion-cost")
     if cost is not None and not _is_int32(cost):
         at = f"{path}[controller.kubernetes.io/pod-deletion-cost]"
