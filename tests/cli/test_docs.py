@@ -52,7 +52,7 @@ def _is_there(name: str) -> bool:
 @documents
 def test_commands_and_their_options_are_there(document: Path) -> None:
     unknown = []
-    for name, rest in re.findall(r"(?m)(?:^|[`(]|\$ )dovetail ([a-z]+)\b([^`\n|#]*)", document.read_text()):
+    for name, rest in re.findall(r"(?m)(?:^|[`(]|\$ )dovetail ([a-z]+(?:-[a-z]+)*)\b([^`\n|#]*)", document.read_text()):
         if name == "kubectl":
             continue
         if name not in COMMANDS:

@@ -104,16 +104,20 @@ async def _run(options: Options) -> None:
     connection = load(options.kubeconfig, options.context)
     if not settings.dry_run:
         _not_a_second(connection.server)
+    # Files and flags are read before the first log line: a wrong one is answered in one line, on stderr alone.
+    cloud: Cloud | None = _simulated(options, clock, chance) if options.provider == "simulated" else None
+    if cloud is None and not settings.cluster_name:
+        raise Problem("--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]")
     announce(log, settings, os.environ)
     paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     unpaced = Kube(connection.transport(), clock, chance=chance.child("lease"))
     machines = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     beside = Kube(machines, clock, chance=chance.child("machines"))
     kube = Kube(paced, clock, chance=chance.child("kube"))
-    cloud: Cloud | None = None
     identity = f"{socket.gethostname()}_{os.getpid()}_{chance.suffix()}"
     try:
-        cloud = await _cloud(options, clock, chance, lambda: read(beside, authority(connection.tls)))
+        if cloud is None:
+            cloud = await _aws(options, clock, lambda: read(beside, authority(connection.tls)))
         fleet = None
         if isinstance(cloud, SimulatedCloud) and not settings.dry_run:
             fleet = Fleet(beside, cloud, clock, chance.child("fleet"))
@@ -168,18 +172,16 @@ async def _upkeep(cloud: Cloud, autoscaler: Autoscaler) -> None:
         await every(UPKEEP, look, "providers.upkeep", autoscaler.log)
 
 
-async def _cloud(
-    options: Options, clock: Clock, chance: Chance, api_server: Callable[[], Awaitable[ApiServer]]
-) -> Cloud:
-    if options.provider == "simulated":
-        if options.catalog:
-            types = catalogue_file.read(Path(options.catalog))
-        else:
-            types = catalog_module.load(options.region or "ap-northeast-2")
-        return SimulatedCloud(clock, chance.child("cloud"), types, _market(options.market))
+def _simulated(options: Options, clock: Clock, chance: Chance) -> SimulatedCloud:
+    if options.catalog:
+        types = catalogue_file.read(Path(options.catalog))
+    else:
+        types = catalog_module.load(options.region or "ap-northeast-2")
+    return SimulatedCloud(clock, chance.child("cloud"), types, _market(options.market))
+
+
+async def _aws(options: Options, clock: Clock, api_server: Callable[[], Awaitable[ApiServer]]) -> Aws:
     settings = options.settings
-    if not settings.cluster_name:
-        raise Problem("--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]")
     region = await find_region(options.region, os.environ)
     if not region:
         raise Problem(
