@@ -35,7 +35,7 @@ def fault(kind: str | None, node: str, lasting: str, name: str | None, amount: f
 
     KIND is kubelet-silent, machine-gone, clock-skew, api-slow, api-down, api-throttled, conflict-storm, watch-cut,
     watch-stale, watch-drop, watch-twice or watch-gulps; with AWS spot-interruption, status-checks, aws-denied,
-    aws-throttled or sold-out. Without a KIND: what is broken now. The KIND mend ends all of it.
+    aws-throttled, sold-out or az-rebalance. Without a KIND: what is broken now. The KIND mend ends all of it.
     """
     from dovetail.cli import cluster_session
     from dovetail.lab.durations import seconds

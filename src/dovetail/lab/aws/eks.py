@@ -29,6 +29,7 @@ from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint, new_credentials
 from dovetail.lab.aws.eventbridge import Bridge
 from dovetail.lab.aws.fault_injection import AwsFaults
+from dovetail.lab.aws.node_groups import NodeGroups
 from dovetail.lab.aws.offerings import Market
 from dovetail.lab.cluster import Lab
 from dovetail.lab.server import LabServer
@@ -100,6 +101,9 @@ class Eks:
             )
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.machines.run(), name="ec2 machines")
+                endpoint.scaling.now = lab.clock.now
+                node_groups = NodeGroups(endpoint, made, kubelet, frozenset({made.node_group}))
+                group.create_task(node_groups.run(), name="node groups")
                 group.create_task(self.autoscaler.run(), name="autoscaler")
                 group.create_task(self._prices(cloud), name="prices")
                 naming = every(UPKEEP, cloud.name_instances, "nodeclaim.tagging", self.autoscaler.log)

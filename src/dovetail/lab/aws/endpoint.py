@@ -9,7 +9,8 @@ import threading
 from typing import Any
 
 from dovetail.clock import wall
-from dovetail.lab.aws import moto_patches
+from dovetail.lab.aws import auto_scaling, moto_patches
+from dovetail.lab.aws.auto_scaling import AutoScaling
 from dovetail.lab.aws.capacity_reservations import Book
 from dovetail.lab.aws.create_fleet import Shop
 from dovetail.lab.aws.gate import Gate
@@ -51,7 +52,9 @@ class Endpoint:
         self.trouble = Trouble()
         self.groups = Groups(self.instances)
         moto_patches.install(Shop(market, self.book, self.groups))
-        moto = DomainDispatcherApplication(create_backend_app)
+        self.scaling = AutoScaling(market)
+        auto_scaling.install(self.scaling)
+        moto = self.scaling.around(DomainDispatcherApplication(create_backend_app))
         self.front = Front(moto, market, self.book, self.groups, self.trouble)
         gate = Gate(self.front, self._credentials_of, wall)
         self._server = make_server("127.0.0.1", port, gate, threaded=True, request_handler=Quiet)

@@ -35,6 +35,7 @@ class AwsFaults:
         return {
             "aws-denied": self._deny,
             "aws-throttled": self._throttle,
+            "az-rebalance": self._rebalance,
             "machine-gone": self._vanish,
             "sold-out": self._sell_out,
             "spot-interruption": self._call_back,
@@ -60,6 +61,14 @@ class AwsFaults:
         self._endpoint.market.refuse(EVERYTHING)
         self._faults.last(fault, partial(self._endpoint.market.allow, EVERYTHING))
         return f"EC2 has no capacity of any kind {fault.spell}"
+
+    def _rebalance(self, fault: Fault) -> str:
+        """Every Auto Scaling group ends an instance of its own choice and launches another."""
+        groups = list(self._endpoint.backend("autoscaling").autoscaling_groups.values())
+        ended = [instance for group in groups if (instance := self._endpoint.scaling.rebalance(group)) is not None]
+        if not ended:
+            raise UnknownFault("no Auto Scaling group has an instance; create one first")
+        return f"rebalancing of zones ended {', '.join(ended)}"
 
     def _call_back(self, fault: Fault) -> str:
         node, instance = self._struck(fault)

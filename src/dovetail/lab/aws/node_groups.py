@@ -1,0 +1,227 @@
+"""Node groups that live: managed node groups get an Auto Scaling group, and nodes of ended instances go.
+
+EKS's part of a managed node group is done here: a launch template with its labels and taints, the group behind it,
+leave to join the cluster. What the node group's scaling configuration says is carried to the group when it changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.resources import NODES
+from dovetail.lab.aws import account
+from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.model.labels import NODEPOOL
+from dovetail.model.nodes import Node
+
+LOOK_S = 2.0
+_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
+_GONE = ("shutting-down", "terminated")
+_DEFAULT_IMAGE = "ami-12c6146b"
+
+
+class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
+    """What an instance is told at its start: the cluster, its labels and its taints."""
+
+    cluster: str
+    labels: Mapping[str, str] = {}
+    taints: tuple[str, ...] = ()
+    max_pods: int | None = None
+
+    def user_data(self) -> str:
+        """In base64, as a launch template holds it."""
+        flags = []
+        if self.labels:
+            flags.append("--node-labels=" + ",".join(f"{key}={value}" for key, value in self.labels.items()))
+        if self.taints:
+            flags.append("--register-with-taints=" + ",".join(self.taints))
+        if self.max_pods is not None:
+            flags.append(f"--max-pods={self.max_pods}")
+        extra = f" --kubelet-extra-args '{' '.join(flags)}'" if flags else ""
+        return base64.b64encode(f"#!/bin/bash\n/etc/eks/bootstrap.sh {self.cluster}{extra}\n".encode()).decode()
+
+
+class NodeGroups:
+    """Runs beside the account. `unmanaged` are node groups whose nodes the lab itself made."""
+
+    def __init__(
+        self, endpoint: Endpoint, made: account.World, kube: Kube, unmanaged: frozenset[str] = frozenset()
+    ) -> None:
+        self._endpoint = endpoint
+        self._made = made
+        self._kube = kube
+        self._unmanaged = unmanaged
+        self._sizes: dict[str, Mapping[str, int]] = {}
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await loop.run_in_executor(None, self.tend)
+            await self._remove_nodes()
+            await asyncio.sleep(LOOK_S)
+
+    def tend(self) -> None:
+        """One look: groups for new managed node groups, sizes, groups of deleted ones, lost instances."""
+        backend = self._endpoint.backend("autoscaling")
+        wanted: dict[str, Any] = {}
+        for cluster in list(self._endpoint.backend("eks").clusters.values()):
+            for nodegroup in list(cluster.nodegroups.values()):
+                if nodegroup.nodegroup_name not in self._unmanaged:
+                    wanted[nodegroup.resources["autoScalingGroups"][0]["name"]] = nodegroup
+        for name, nodegroup in wanted.items():
+            if name not in backend.autoscaling_groups:
+                self._create(name, nodegroup)
+            elif self._sizes.get(name) != nodegroup.scaling_config:
+                self._resize(name, nodegroup)
+        for name in [known for known in self._sizes if known not in wanted]:
+            del self._sizes[name]
+            if name in backend.autoscaling_groups:
+                self._client("autoscaling").delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
+        self._endpoint.scaling.tend(list(backend.autoscaling_groups.values()))
+
+    def _client(self, service: str) -> Any:
+        return account.client(self._endpoint, service)
+
+    def _create(self, name: str, nodegroup: Any) -> None:
+        role = nodegroup.node_role.rpartition("/")[2]
+        labels = {
+            **nodegroup.labels,
+            "eks.amazonaws.com/nodegroup": nodegroup.nodegroup_name,
+            "eks.amazonaws.com/capacityType": nodegroup.capacity_type or "ON_DEMAND",
+        }
+        taints = tuple(
+            f"{taint['key']}={taint.get('value', '')}:{_EFFECTS.get(taint.get('effect', ''), 'NoSchedule')}"
+            for taint in nodegroup.taints or ()
+        )
+        template = create_launch_template(
+            self._endpoint, self._made, name, role,
+            Bootstrap(cluster=nodegroup.cluster_name, labels=labels, taints=taints),
+            instance_type=nodegroup.instance_types[0], volume_gib=int(nodegroup.disk_size or 20),
+        )  # fmt: skip
+        sizes = nodegroup.scaling_config
+        spot = (nodegroup.capacity_type or "") == "SPOT"
+        admit_role(self._endpoint, nodegroup.cluster_name, nodegroup.node_role)
+        tags = {
+            "eks:cluster-name": nodegroup.cluster_name,
+            "eks:nodegroup-name": nodegroup.nodegroup_name,
+            f"kubernetes.io/cluster/{nodegroup.cluster_name}": "owned",
+            "k8s.io/cluster-autoscaler/enabled": "true",
+            f"k8s.io/cluster-autoscaler/{nodegroup.cluster_name}": "owned",
+        }
+        create_group(
+            self._endpoint, name, template, list(nodegroup.subnets),
+            sizes=(sizes.get("minSize", 0), sizes.get("maxSize", 2), sizes.get("desiredSize", 0)),
+            types=list(nodegroup.instance_types), tags=tags,
+            distribution={"OnDemandBaseCapacity": 0, "OnDemandPercentageAboveBaseCapacity": 0} if spot else None,
+        )  # fmt: skip
+        self._sizes[name] = dict(sizes)
+
+    def _resize(self, name: str, nodegroup: Any) -> None:
+        sizes = nodegroup.scaling_config
+        if name in self._sizes:
+            self._client("autoscaling").update_auto_scaling_group(
+                AutoScalingGroupName=name,
+                MinSize=sizes.get("minSize", 0),
+                MaxSize=sizes.get("maxSize", 2),
+                DesiredCapacity=sizes.get("desiredSize", 0),
+            )
+        self._sizes[name] = dict(sizes)
+
+    async def _remove_nodes(self) -> None:
+        """The cloud controller manager's part: a Node whose instance has ended is deleted. Karpenter does its own."""
+        ended = {instance.id for instance in self._endpoint.instances() if instance.state in _GONE}
+        if not ended:
+            return
+        try:
+            nodes = (await self._kube.list(NODES, type=Node)).items
+            for node in nodes:
+                if node.spec.provider_id.rpartition("/")[2] in ended and NODEPOOL not in node.metadata.labels:
+                    await self._kube.delete(NODES, node.metadata.name, uid=node.metadata.uid)
+        except NotFound:
+            return
+        except KubeError:
+            return  # the next look tries again
+
+
+def create_launch_template(
+    endpoint: Endpoint,
+    made: account.World,
+    name: str,
+    role: str,
+    bootstrap: Bootstrap,
+    *,
+    instance_type: str,
+    volume_gib: int = 80,
+) -> str:
+    """A launch template whose instances join the cluster in a role; its id."""
+    iam, ec2 = account.client(endpoint, "iam"), account.client(endpoint, "ec2")
+    profiles = {profile["InstanceProfileName"] for profile in iam.list_instance_profiles()["InstanceProfiles"]}
+    if name not in profiles:
+        iam.create_instance_profile(InstanceProfileName=name)
+        iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
+    template = ec2.create_launch_template(
+        LaunchTemplateName=name,
+        LaunchTemplateData={
+            "ImageId": _DEFAULT_IMAGE,
+            "InstanceType": instance_type,
+            "UserData": bootstrap.user_data(),
+            "IamInstanceProfile": {"Name": name},
+            "NetworkInterfaces": [{"DeviceIndex": 0, "Groups": [made.security_group]}],
+            "BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": volume_gib}}],
+        },
+    )["LaunchTemplate"]
+    return str(template["LaunchTemplateId"])
+
+
+def create_group(
+    endpoint: Endpoint,
+    name: str,
+    template: str,
+    subnets: list[str],
+    *,
+    sizes: tuple[int, int, int],
+    types: list[str],
+    tags: Mapping[str, str],
+    distribution: Mapping[str, Any] | None = None,
+) -> None:
+    """An Auto Scaling group: one type, or a mixed instances policy."""
+    launch = {"LaunchTemplateId": template, "Version": "$Latest"}
+    source: dict[str, Any] = {"LaunchTemplate": launch}
+    if len(types) > 1 or distribution is not None:
+        policy: dict[str, Any] = {
+            "LaunchTemplate": {
+                "LaunchTemplateSpecification": launch,
+                "Overrides": [{"InstanceType": instance_type} for instance_type in types],
+            },
+            "InstancesDistribution": dict(distribution or {}),
+        }
+        source = {"MixedInstancesPolicy": policy}
+    account.client(endpoint, "autoscaling").create_auto_scaling_group(
+        AutoScalingGroupName=name, MinSize=sizes[0], MaxSize=sizes[1], DesiredCapacity=sizes[2],
+        VPCZoneIdentifier=",".join(subnets),
+        Tags=[
+            {"Key": key, "Value": value, "PropagateAtLaunch": True, "ResourceId": name,
+             "ResourceType": "auto-scaling-group"}
+            for key, value in tags.items()
+        ],
+        **source,
+    )  # fmt: skip
+
+
+def admit_role(endpoint: Endpoint, cluster: str, role_arn: str) -> None:
+    """An access entry: instances of the role may join, as EKS arranges for managed node groups."""
+    endpoint.front.entries.setdefault(cluster, {}).setdefault(
+        role_arn,
+        {
+            "clusterName": cluster, "principalArn": role_arn, "type": "EC2_LINUX",
+            "username": "system:node:{{EC2PrivateDNSName}}", "kubernetesGroups": ["system:nodes"], "tags": {},
+            "accessEntryArn": f"arn:aws:eks:::access-entry/{cluster}/role",
+        },
+    )  # fmt: skip

@@ -1,0 +1,256 @@
+"""Auto Scaling groups and managed node groups of the lab, and the Cluster Autoscaler on them from end to end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dovetail.autoscalers.node_groups import program
+from dovetail.autoscalers.node_groups.flags import parse
+from dovetail.autoscalers.node_groups.options import discovery, group_options
+from dovetail.clock import run_virtual
+from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups
+from dovetail.cloud.aws.client import Calls
+from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NODES, PODS
+from dovetail.lab.aws import account
+from dovetail.lab.aws.ec2 import Ec2, Timing
+from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.node_groups import Bootstrap, NodeGroups
+from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.user_data import read
+from dovetail.lab.cluster import Lab
+
+REGION = "ap-northeast-2"
+
+
+class Site:
+    """An account with one launch template."""
+
+    def __init__(self, endpoint: Endpoint, made: account.World) -> None:
+        self.endpoint, self.made = endpoint, made
+        self.autoscaling, self.ec2, self.eks = (
+            account.client(endpoint, service) for service in ("autoscaling", "ec2", "eks")
+        )
+        self.template = self.ec2.create_launch_template(
+            LaunchTemplateName="nodes", LaunchTemplateData={"InstanceType": "m5.large", "ImageId": "ami-12c6146b"}
+        )["LaunchTemplate"]["LaunchTemplateId"]
+
+    def create(self, name: str, size: int, policy: dict[str, Any] | None = None) -> None:
+        launch = {"LaunchTemplateId": self.template}
+        source: dict[str, Any] = {"LaunchTemplate": launch}
+        if policy is not None:
+            overrides = [{"InstanceType": each} for each in policy.pop("types")]
+            source = {
+                "MixedInstancesPolicy": {
+                    "LaunchTemplate": {"LaunchTemplateSpecification": launch, "Overrides": overrides},
+                    "InstancesDistribution": policy,
+                }
+            }
+        self.autoscaling.create_auto_scaling_group(
+            AutoScalingGroupName=name, MinSize=0, MaxSize=10, DesiredCapacity=size,
+            VPCZoneIdentifier=",".join(self.made.subnets.values()), **source,
+        )  # fmt: skip
+
+    def group(self, name: str) -> dict[str, Any]:
+        found = self.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"]
+        return dict(found[0])
+
+    def instances(self, name: str) -> list[Any]:
+        ids = {each["InstanceId"] for each in self.group(name)["Instances"]}
+        return [each for each in self.endpoint.instances() if each.id in ids]
+
+    def activities(self, name: str) -> list[dict[str, Any]]:
+        return list(self.autoscaling.describe_scaling_activities(AutoScalingGroupName=name)["Activities"])
+
+    def moto(self, name: str) -> Any:
+        return self.endpoint.backend("autoscaling").autoscaling_groups[name]
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    endpoint = Endpoint(Market(REGION, families=frozenset({"m5", "c5", "t3", "t2"})))
+    made = account.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
+    yield Site(endpoint, made)
+    endpoint.close()
+    endpoint.forget()
+
+
+def test_instances_spread_over_zones_and_are_told(site: Site) -> None:
+    site.create("g", 3)
+    assert len({each.placement.zone for each in site.instances("g")}) == 3
+    assert [each["StatusCode"] for each in site.activities("g")] == ["Successful"] * 3
+    site.autoscaling.set_desired_capacity(AutoScalingGroupName="g", DesiredCapacity=1)
+    assert len(site.group("g")["Instances"]) == 1
+    assert any(each["Description"].startswith("Terminating") for each in site.activities("g"))
+
+
+def test_a_mixed_policy_splits_and_honours_its_price(site: Site) -> None:
+    policy = {"types": ["t2.small", "t3.small"], "OnDemandBaseCapacity": 0, "OnDemandPercentageAboveBaseCapacity": 50}
+    site.create("mixed", 4, {**policy, "SpotMaxPrice": "0.2"})
+    kinds = [each.lifecycle or "on-demand" for each in site.instances("mixed")]
+    assert sorted(kinds) == ["on-demand", "on-demand", "spot", "spot"]
+    assert {each.instance_type for each in site.instances("mixed")} <= {"t2.small", "t3.small"}
+    site.create("dear", 2, {**policy, "SpotMaxPrice": "0.0001"})
+    assert len(site.group("dear")["Instances"]) == 1
+    assert "lower than the minimum required" in site.activities("dear")[0]["StatusMessage"]
+
+
+def test_capacity_that_runs_out_is_a_failed_activity_and_comes_back(site: Site) -> None:
+    site.endpoint.market.refuse(("*", "*", "*"))
+    site.create("g", 2)
+    assert not site.group("g")["Instances"]
+    assert site.group("g")["DesiredCapacity"] == 2
+    [failed] = site.activities("g")
+    assert failed["StatusCode"] == "Failed" and "sufficient m5.large capacity" in failed["StatusMessage"]
+    site.endpoint.market.allow()
+    site.autoscaling.set_desired_capacity(AutoScalingGroupName="g", DesiredCapacity=2)
+    assert len(site.group("g")["Instances"]) == 2
+
+
+def test_a_lost_instance_is_replaced_and_rebalancing_ends_one(site: Site) -> None:
+    site.create("g", 2)
+    lost = site.instances("g")[0].id
+    site.ec2.terminate_instances(InstanceIds=[lost])
+    site.endpoint.scaling.tend([site.moto("g")])
+    ids = {each.id for each in site.instances("g")}
+    assert len(ids) == 2 and lost not in ids
+    ended = site.endpoint.scaling.rebalance(site.moto("g"))
+    assert ended in ids and ended not in {each.id for each in site.instances("g")}
+    assert len(site.instances("g")) == 2
+    site.autoscaling.terminate_instance_in_auto_scaling_group(
+        InstanceId=site.instances("g")[0].id, ShouldDecrementDesiredCapacity=True
+    )
+    assert site.group("g")["DesiredCapacity"] == 1 and len(site.instances("g")) == 1
+
+
+def test_user_data_is_read_as_it_was_written() -> None:
+    text = Bootstrap(cluster="demo", labels={"a": "b", "c": "d"}, taints=("k=v:NoSchedule",), max_pods=20).user_data()
+    found = read(base64.b64decode(text))
+    assert found is not None
+    assert (found.cluster, dict(found.labels), found.max_pods) == ("demo", {"a": "b", "c": "d"}, 20)
+    assert found.taints == ({"key": "k", "value": "v", "effect": "NoSchedule"},)
+
+
+def nodegroup(site: Site, name: str, sizes: tuple[int, int, int], **more: Any) -> None:
+    site.eks.create_nodegroup(
+        clusterName="demo", nodegroupName=name, subnets=list(site.made.subnets.values()),
+        nodeRole=f"arn:aws:iam::{ACCOUNT}:role/eks-demo-nodes",
+        scalingConfig=dict(zip(("minSize", "maxSize", "desiredSize"), sizes, strict=True)), **more,
+    )  # fmt: skip
+
+
+def test_a_managed_node_group_scales_with_the_program_from_end_to_end(site: Site) -> None:
+    """Created by the AWS API, its nodes join with their labels; pending pods let it grow; idle, it shrinks."""
+
+    async def main() -> None:
+        async with Lab.embedded(1) as lab:
+            loop = asyncio.get_running_loop()
+            site.endpoint.scaling.now = lab.clock.now
+            kubelet = lab.client("kubelet")
+            instances = Ec2(site.endpoint, site.made, lab.fleet, kubelet, lab.chance, Timing(20.0, 5.0, 5.0))
+            groups = NodeGroups(site.endpoint, site.made, kubelet, frozenset({site.made.node_group}))
+            await loop.run_in_executor(
+                None,
+                lambda: nodegroup(
+                    site, "workers", (1, 4, 1), instanceTypes=["m5.large"], labels={"team": "web"},
+                    taints=[{"key": "dedicated", "value": "web", "effect": "NO_SCHEDULE"}],
+                ),
+            )  # fmt: skip
+            session = site.endpoint.session()
+            calls = Calls(lab.clock, region=REGION, endpoint=site.endpoint.url, session=session)
+            settings = parse(
+                ["--leader-elect=false", "--scale-down-delay-after-add=2m", "--scale-down-unneeded-time=2m",
+                 "--node-group-auto-discovery=asg:tag=k8s.io/cluster-autoscaler/enabled,"
+                 "k8s.io/cluster-autoscaler/demo"]
+            )  # fmt: skip
+            cloud = AutoScalingGroups(calls, lab.clock, discovery(settings), group_options(settings))
+            kube = lab.client("cluster-autoscaler")
+            tasks = [
+                asyncio.create_task(work)
+                for work in (
+                    instances.run(),
+                    groups.run(),
+                    program.run(settings, kube, cloud, lab.clock, lab.chance, write=len),
+                )
+            ]
+            try:
+                await asyncio.sleep(120)
+                [node] = (await lab.kube.list(NODES)).items
+                assert node["metadata"]["labels"]["team"] == "web"
+                assert node["metadata"]["labels"]["eks.amazonaws.com/nodegroup"] == "workers"
+                assert any(each["key"] == "dedicated" for each in node["spec"]["taints"])
+                toleration = {"key": "dedicated", "operator": "Exists"}
+                container = {"name": "c", "image": "nginx", "resources": {"requests": {"cpu": "800m"}}}
+                template = {
+                    "metadata": {"labels": {"app": "web"}},
+                    "spec": {"containers": [container], "tolerations": [toleration]},
+                }
+                body = {
+                    "metadata": {"name": "web"},
+                    "spec": {"replicas": 6, "selector": {"matchLabels": {"app": "web"}}, "template": template},
+                }
+                await lab.kube.create(DEPLOYMENTS, body, "default")
+                await asyncio.sleep(150)
+                pods = (await lab.kube.list(PODS, "default")).items
+                assert [pod["status"]["phase"] for pod in pods] == ["Running"] * 6
+                assert len((await lab.kube.list(NODES)).items) == 3
+                reasons = {event["reason"] for event in (await lab.kube.list(CORE_EVENTS)).items}
+                assert {"TriggeredScaleUp", "ScaledUpGroup"} <= reasons
+                await lab.kube.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 0}}, "default")
+                await asyncio.sleep(600)
+                assert len((await lab.kube.list(NODES)).items) == 1
+                await loop.run_in_executor(
+                    None, lambda: site.eks.delete_nodegroup(clusterName="demo", nodegroupName="workers")
+                )
+                await asyncio.sleep(60)
+                assert not (await lab.kube.list(NODES)).items
+                assert not [task for task in tasks if task.done()]
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await cloud.close()
+
+    run_virtual(main())
+
+
+def test_the_scaling_configuration_is_carried_to_the_group(site: Site) -> None:
+    nodegroup(site, "workers", (0, 3, 1))
+    groups = NodeGroups(site.endpoint, site.made, None, frozenset({site.made.node_group}))  # type: ignore[arg-type]
+    groups.tend()
+    described = site.eks.describe_nodegroup(clusterName="demo", nodegroupName="workers")["nodegroup"]
+    name = described["resources"]["autoScalingGroups"][0]["name"]
+    assert len(site.group(name)["Instances"]) == 1
+    site.autoscaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=2)
+    groups.tend()
+    assert site.group(name)["DesiredCapacity"] == 2  # an autoscaler's size is left alone
+    site.eks.update_nodegroup_config(
+        clusterName="demo", nodegroupName="workers", scalingConfig={"minSize": 0, "maxSize": 5, "desiredSize": 3}
+    )
+    groups.tend()
+    assert (site.group(name)["DesiredCapacity"], site.group(name)["MaxSize"]) == (3, 5)
+
+
+def test_the_fault_az_rebalance_ends_an_instance_of_each_group(site: Site) -> None:
+    from dovetail.lab.aws.eventbridge import Bridge
+    from dovetail.lab.aws.fault_injection import AwsFaults
+    from dovetail.lab.faults.kinds import Fault
+
+    async def main() -> None:
+        async with Lab.embedded(1) as lab:
+            assert lab.faults is not None
+            instances = Ec2(site.endpoint, site.made, lab.fleet, lab.client("kubelet"), lab.chance)
+            bridge = Bridge(site.endpoint, site.made.queue, lab.clock)
+            strikes = AwsFaults(site.endpoint, bridge, lab.clock, instances, lab.faults).kinds
+            before = {each.id for each in site.instances("g")}
+            told = strikes["az-rebalance"](Fault(kind="az-rebalance"))
+            after = {each.id for each in site.instances("g")}
+            [ended] = before - after
+            assert ended in told and len(after) == 2
+
+    site.create("g", 2)
+    run_virtual(main())
