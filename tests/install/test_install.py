@@ -15,6 +15,7 @@ import pytest
 
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.aws.client import Calls, Record
+from dovetail.controllers.settings import read
 from dovetail.install import removal, run
 from dovetail.install.chart import Chart, Release, chart_directory
 from dovetail.install.discovery import Found, discover
@@ -23,6 +24,7 @@ from dovetail.install.kubernetes_parts import APPLIED, Object
 from dovetail.install.plan import Installation, Options, RefusedError, plan
 from dovetail.install.removal import Nodes
 from dovetail.install.steps import Account, Change, Part, Status
+from dovetail.install.take_over import plan_take_over, take_over
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
@@ -32,6 +34,7 @@ from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
 from dovetail.lab.aws.offerings import Market
 from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.kubelet.kubelets import Pace
+from dovetail.model.kinds import crds
 
 REGION, CLUSTER = "ap-northeast-2", "demo"
 SERVER = "https://127.0.0.1:6443"
@@ -203,6 +206,22 @@ class Site:
             planned = plan(found, Options(release=RELEASE, removing=True))
             order = removal.plan_removal(found, planned, nodes)
             await removal.uninstall(account, planned, order, nodes, self.report, wait_s=60.0)
+
+        return await self._as_operator(work, after)
+
+    async def take_over(self, *, after: int | None = None, wait_s: float = 300.0) -> list[str]:
+        async def work(account: Account) -> None:
+            found = await discover(account, None, SERVER)
+            planned = plan_take_over(found, Options(release=RELEASE))
+            await take_over(account, found, planned, self.report, wait_s=wait_s)
+
+        return await self._as_operator(work, after)
+
+    async def hand_back(self, *, after: int | None = None) -> list[str]:
+        async def work(account: Account) -> None:
+            found = await discover(account, None, SERVER)
+            planned = plan_take_over(found, Options(release=RELEASE))
+            await removal.hand_back(account, found, planned, self.report, wait_s=60.0)
 
         return await self._as_operator(work, after)
 
@@ -458,3 +477,81 @@ def _karpenter(labels: dict[str, str]) -> dict[str, Any]:
         "metadata": {"name": "karpenter", "labels": labels},
         "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template},
     }
+
+
+def test_take_over_stands_by_then_scales_karpenter_down_and_hand_back_returns(endpoint: Endpoint) -> None:
+    async def story(site: Site) -> None:
+        labels = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}
+        await site.kube.create(kinds.NAMESPACES, {"metadata": {"name": "karpenter"}})
+        await site.kube.create(kinds.SERVICEACCOUNTS, {"metadata": {"name": "karpenter"}}, "karpenter")
+        for definition in crds.definitions():
+            await site.kube.create(kinds.CRDS, definition)
+        await site.kube.create(kinds.DEPLOYMENTS, _karpenter(labels), "karpenter")
+        await asyncio.sleep(60.0)
+        await site.kube.create(kinds.NODECLAIMS, _claim("default-abcde"))
+        before, claim = await site.state(), await site.kube.get(kinds.NODECLAIMS, "default-abcde")
+
+        for after in (1, 3, 2, None):
+            if after is None:
+                await site.take_over()
+                continue
+            with pytest.raises(Interrupted):
+                await site.take_over(after=after)
+        deployment = await site.kube.get(kinds.DEPLOYMENTS, "dovetail", "karpenter")
+        pod = deployment["spec"]["template"]["spec"]
+        assert pod["serviceAccountName"] == "karpenter", "the role that Karpenter had"
+        variables = {row["name"]: row.get("value") for row in pod["containers"][0]["env"]}
+        assert variables["LEADER_ELECTION_NAMESPACE"] == "karpenter", "the lease that Karpenter held"
+        assert (variables["INTERRUPTION_QUEUE"], variables["FEATURE_GATES"]) == ("old", "NodeRepair=true")
+        assert read({}, {name: value for name, value in variables.items() if value}).cluster_name == CLUSTER
+        karpenter = await site.kube.get(kinds.DEPLOYMENTS, "karpenter", "karpenter")
+        assert karpenter["spec"]["replicas"] == 0
+        assert (await site.state())[0] == before[0], "nothing at AWS changes"
+        assert await site.kube.get(kinds.NODECLAIMS, "default-abcde") == claim, "no node is touched"
+        assert await site.take_over() == [], "a repetition changes nothing"
+
+        with pytest.raises(Interrupted):
+            await site.hand_back(after=3)
+        await site.hand_back()
+        assert await site.state() == before
+        assert await site.kube.get(kinds.NODECLAIMS, "default-abcde") == claim
+
+    tell(endpoint, story, nodes=4)
+
+
+def test_take_over_leaves_karpenter_alone_until_ours_is_ready(endpoint: Endpoint) -> None:
+    async def story(site: Site) -> None:
+        labels = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}
+        await site.kube.create(kinds.NAMESPACES, {"metadata": {"name": "karpenter"}})
+        await site.kube.create(kinds.DEPLOYMENTS, _karpenter(labels), "karpenter")
+        with pytest.raises(RefusedError, match="Karpenter still runs"):
+            await site.take_over(wait_s=30.0)  # no node is there for our pods
+        karpenter = await site.kube.get(kinds.DEPLOYMENTS, "karpenter", "karpenter")
+        assert karpenter["spec"]["replicas"] == 2
+
+    tell(endpoint, story)
+
+
+def test_taints_of_planned_bindings_do_not_outlive_us(endpoint: Endpoint) -> None:
+    async def story(site: Site) -> None:
+        await site.install()
+        taint = {"key": removal.PLACING_TAINT, "effect": "NoSchedule"}
+        (node, *_) = (await site.kube.list(kinds.NODES)).items
+        name = node["metadata"]["name"]
+        await site.kube.patch(kinds.NODES, name, {"spec": {"taints": [taint]}})
+        await site.uninstall()
+        assert not (await site.kube.get(kinds.NODES, name))["spec"].get("taints")
+
+    tell(endpoint, story, nodes=1)
+
+
+def test_each_step_has_the_command_that_does_the_same(endpoint: Endpoint) -> None:
+    async def story(site: Site) -> None:
+        _, _, changes = await site.planned()
+        commands = [step.command for _, change in changes for step in change.steps]
+        assert len(commands) > 40
+        role = next(command for command in commands if command.startswith("aws iam create-role "))
+        assert f"--role-name KarpenterNodeRole-{CLUSTER} --assume-role-policy-document '{{" in role
+        assert any(command.startswith("kubectl apply --server-side -n karpenter -f -") for command in commands)
+
+    tell(endpoint, story)

@@ -6,6 +6,7 @@ and paths allow: what is launched names its EC2NodeClass, and instance profiles 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,15 @@ NODE_POLICIES = (
 )
 LAUNCHED = ("fleet", "instance", "volume", "network-interface", "launch-template", "spot-instances-request")
 QUEUE_RETENTION_S = 300
+MAX_NAME_CHARACTERS = 64
+
+
+def bounded_name(name: str) -> str:
+    """At most as long as IAM and EventBridge allow; what is cut off leaves a digest."""
+    if len(name) <= MAX_NAME_CHARACTERS:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: MAX_NAME_CHARACTERS - len(digest) - 1]}-{digest}"
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,11 +55,11 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def node_role(self) -> str:
-        return self.node_role_name or f"KarpenterNodeRole-{self.cluster}"
+        return self.node_role_name or bounded_name(f"KarpenterNodeRole-{self.cluster}")
 
     @property
     def controller_role(self) -> str:
-        return f"KarpenterControllerRole-{self.cluster}"
+        return bounded_name(f"KarpenterControllerRole-{self.cluster}")
 
     @property
     def instance_profile(self) -> str:
@@ -335,7 +345,7 @@ EVENT_PATTERNS: Mapping[str, Json] = {
 
 
 def rule_name(site: Site, event: str) -> str:
-    return f"Karpenter{event}-{site.cluster}"[:64]
+    return bounded_name(f"Karpenter{event}-{site.cluster}")
 
 
 # -- Cluster Autoscaler

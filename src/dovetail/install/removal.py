@@ -28,9 +28,10 @@ from dovetail.kube.resources import (
     Resource,
 )
 from dovetail.model.kinds.crds import KINDS
+from dovetail.model.wellknown import PLACING
 
 TERMINATION_FINALIZER = "karpenter.sh/termination"
-PLACING_TAINT = "dovetail.sh/placing"
+PLACING_TAINT = PLACING
 HISTORY_LABEL = "dovetail.sh/history=true"
 
 
