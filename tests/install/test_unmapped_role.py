@@ -24,6 +24,6 @@ def test_the_missing_mapping_is_named_in_an_event(account: Account) -> None:
         await world.pods(1)
         world.start()
         await world.says("NodeNotJoined", "aws-auth", "KarpenterNodeRole-demo", within=300.0)
-        assert world.count("list_access_entries") >= 1
+        assert world.count("describe_access_entry") >= 1
 
     aws_world.tell(account, story)
