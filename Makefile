@@ -6,30 +6,49 @@ STAMP  := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 WORKERS ?= 2
 
-.PHONY: up install test test-slow check bench kubernetes test-kubernetes clean
+.PHONY: up install test test-slow check bench kubernetes test-kubernetes image lock clean
 
 up: $(STAMP)
 	@$(BIN)/dovetail up $(ARGS)
 
 install: $(STAMP)
 
-# uv where present, else pip: the same packages either way.
+# uv where present, else pip: the same locked packages either way, checked by their hashes.
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "dovetail needs Python 3.11 or later; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-$(STAMP): $(VENV)/bin/python pyproject.toml
+$(STAMP): $(VENV)/bin/python requirements/lab.lock
 	@echo "installing into $(VENV) …"
-	@if command -v uv >/dev/null 2>&1; then uv pip install -q --python $(BIN)/python -e '.[lab]'; \
-	 else $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lab]'; fi
+	@$(call locked,lab)
 	@touch $@
 
-$(TEST_STAMP): $(STAMP) pyproject.toml
+$(TEST_STAMP): $(STAMP) requirements/test.lock
 	@echo "installing the tests' tools …"
-	@if command -v uv >/dev/null 2>&1; then uv pip install -q --python $(BIN)/python -e '.[lab,test]'; \
-	 else $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lab,test]'; fi
+	@$(call locked,test)
 	@touch $@
+
+define locked
+if command -v uv >/dev/null 2>&1; then \
+	  uv pip install -q --python $(BIN)/python --require-hashes -r requirements/$(1).lock && \
+	  uv pip install -q --python $(BIN)/python --no-deps -e .; \
+	else \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/$(1).lock && \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .; \
+	fi
+endef
+
+# After a change to the dependencies in pyproject.toml.
+lock:
+	@uv lock -q
+	@uv export -q --frozen --no-emit-project --no-header --no-annotate -o requirements/run.lock >/dev/null
+	@uv export -q --frozen --no-emit-project --no-header --no-annotate --extra lab -o requirements/lab.lock >/dev/null
+	@uv export -q --frozen --no-emit-project --no-header --no-annotate --extra lab --extra test -o requirements/test.lock >/dev/null
+
+# An OCI image archive and its SBOM in dist/, without a container daemon; ARGS="--arch arm64" for another platform.
+image: $(STAMP)
+	@$(BIN)/python scripts/build_image.py $(ARGS)
 
 test: $(TEST_STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not kubernetes and not slow' $(ARGS)
