@@ -75,6 +75,8 @@ IMPLIED = {
     "create_instance_profile": ("iam:TagInstanceProfile",),
     "add_role_to_instance_profile": ("iam:PassRole",),
 }
+#: What of the AWS provider Cluster Autoscaler uses.
+NODE_GROUP_MODULES = ("auto_scaling_groups.py", "group_templates.py", "managed_node_groups.py")
 #: Operations by another name in IAM.
 RENAMED = {"delete_message_batch": "sqs:DeleteMessage"}
 
@@ -327,6 +329,17 @@ def test_terraform_has_every_resource_and_whole_documents() -> None:
     for document in documents:
         json.loads(document)
     assert "${data.aws_partition.current.partition}" in text
+
+
+def test_cluster_autoscalers_policy_has_what_its_provider_calls_and_nothing_more() -> None:
+    folder = ROOT / "src" / "dovetail" / "cloud" / "aws"
+    text = "".join((folder / name).read_text() for name in NODE_GROUP_MODULES)
+    made = re.findall(r'_calls(?:\.all|\.pages)?\(\s*"(autoscaling|ec2|eks)",\s*"([a-z_]+)"', text)
+    assert len(made) > 8
+    called = {actions({"service": service, "operation": operation})[0] for service, operation in made}
+    policy = iam.cluster_autoscaler_policy(SITE)
+    granted = {action for row in policy["Statement"] for action in row["Action"]}
+    assert called == granted
 
 
 def test_the_command_prints_each_part_and_format() -> None:

@@ -355,7 +355,6 @@ def cluster_autoscaler_policy(site: Site) -> Json:
     """Groups are found by their tags, and changed only where the tags name this cluster."""
     reads = [
         "autoscaling:DescribeAutoScalingGroups",
-        "autoscaling:DescribeAutoScalingInstances",
         "autoscaling:DescribeLaunchConfigurations",
         "autoscaling:DescribeScalingActivities",
         "ec2:DescribeImages",
