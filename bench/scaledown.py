@@ -103,9 +103,9 @@ class Yard:
         self.lab, self.scaler = lab, scaler
         self.evictions = 0
         self.wanted = 0
-        lab.server.doors.append(self._door)  # type: ignore[union-attr]
+        lab.server.middleware.append(self._intercept)  # type: ignore[union-attr]
 
-    async def _door(self, request: Any) -> None:
+    async def _intercept(self, request: Any) -> None:
         if request.path.endswith("/eviction"):
             self.evictions += 1
 

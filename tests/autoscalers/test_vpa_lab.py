@@ -235,13 +235,13 @@ def test_metrics_that_fail_or_stand_still_change_nothing() -> None:
         target, evicted = await world.target(), await world.events("EvictedByVPA")
         broken = True
 
-        async def door(request: Request) -> Response | None:
+        async def intercept(request: Request) -> Response | None:
             if broken and request.path.startswith("/apis/metrics.k8s.io"):
                 return status(503, "ServiceUnavailable", "metrics are down")
             return None
 
         assert world.lab.server is not None
-        world.lab.server.doors.insert(0, door)
+        world.lab.server.middleware.insert(0, intercept)
         await asyncio.sleep(1200)
         assert await world.target() == target
         broken = False

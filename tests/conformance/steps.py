@@ -109,15 +109,15 @@ def hear(name: str) -> Step:
 NS = "/api/v1/namespaces/{ns}"
 
 
-def core(plural: str, name: str = "", door: str = "") -> str:
-    return "/".join(part for part in (NS, plural, name, door) if part)
+def core(plural: str, name: str = "", subresource: str = "") -> str:
+    return "/".join(part for part in (NS, plural, name, subresource) if part)
 
 
-def named(group: str, plural: str, name: str = "", door: str = "") -> str:
+def named(group: str, plural: str, name: str = "", subresource: str = "") -> str:
     """A namespaced path: `named("apps/v1", "deployments", "d", "scale")`."""
-    return "/".join(part for part in (f"/apis/{group}/namespaces/{{ns}}", plural, name, door) if part)
+    return "/".join(part for part in (f"/apis/{group}/namespaces/{{ns}}", plural, name, subresource) if part)
 
 
-def cluster(group: str, plural: str, name: str = "", door: str = "") -> str:
+def cluster(group: str, plural: str, name: str = "", subresource: str = "") -> str:
     base = f"/apis/{group}" if "/" in group else f"/api/{group}"
-    return "/".join(part for part in (base, plural, name, door) if part)
+    return "/".join(part for part in (base, plural, name, subresource) if part)

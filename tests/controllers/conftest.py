@@ -49,7 +49,7 @@ class Killed(BaseException):
 
 class _Plain(KindStrategy):
     generation = True
-    status_door = True
+    has_status_subresource = True
 
 
 @cache

@@ -134,14 +134,14 @@ async def fleet(replicas: int, market: Market = MARKET) -> AsyncIterator[tuple[L
     scaler = Autoscaled(Asked(types=tuple(map(kind, (2, 4, 8))), market=market))
     evicted: list[str] = []
 
-    async def door(request: Any) -> None:
+    async def intercept(request: Any) -> None:
         if request.path.endswith("/eviction"):
             evicted.append(request.path)
 
     async with Lab.embedded(7, parts, clock=Clock(asyncio.get_running_loop(), EPOCH)) as lab:
         lab.add(scaler.run)
         await asyncio.sleep(3.0)
-        lab.server.doors.append(door)  # type: ignore[union-attr]
+        lab.server.middleware.append(intercept)  # type: ignore[union-attr]
         await lab.kube.create(kinds.NODEPOOLS, POOL)
         for name, cpu, memory in SIZES:
             await lab.kube.create(kinds.DEPLOYMENTS, deployment(name, cpu, memory, replicas), "default")

@@ -61,7 +61,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 class Bare:
-    """The server, its certificate, its token, its folder and its door on the loopback."""
+    """The server, its certificate, its token, its data directory and its listener on the loopback."""
 
     def __init__(
         self,

@@ -25,9 +25,9 @@ from dovetail.kube.resources import CSIDRIVERS, SERVICES, STORAGECLASSES, Resour
 from dovetail.kube.transport import Transport
 from dovetail.lab.apiserver.garbage_collector import Collector
 from dovetail.lab.checks.invariants import Invariants
-from dovetail.lab.checks.replicasets import PATIENCE, Staffing
+from dovetail.lab.checks.replicasets import SHORTFALL_GRACE_S, ReplicaSetCheck
 from dovetail.lab.controllers.manager import ControllerManager
-from dovetail.lab.event_recorder import Recorder, Tell
+from dovetail.lab.event_recorder import EventSink, Recorder
 from dovetail.lab.event_ttl import Forgetting
 from dovetail.lab.fast_transport import FastLane
 from dovetail.lab.faults.injection import Faults
@@ -71,7 +71,7 @@ Extra = Callable[["Lab"], Coroutine[Any, Any, None]]
 
 JOIN_TOGETHER = 32
 #: Seconds that a scheduler of a large cluster needs to find that a pod fits nowhere.
-EFFORT = 0.002
+FAILED_ATTEMPT_S = 0.002
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     pace: Pace = Pace()
     quiet: bool = False
     #: Hears the events of the lab's own parts instead of the API server: a simulation's log, where nobody else reads.
-    tell: Tell | None = None
+    event_sink: EventSink | None = None
     faults: bool = True
     check: bool = True
     #: Storage as on EKS: a default class and its driver. A plain cluster has none.
@@ -109,9 +109,9 @@ class Lab:
         self.server = server
         self.kube = self.client("dovetail-lab")
         #: What becomes of the events of its parts.
-        self._voice: dict[str, Any] = {"quiet": self.parts.quiet, "tell": self.parts.tell}
+        self._recording: dict[str, Any] = {"quiet": self.parts.quiet, "event_sink": self.parts.event_sink}
         kubelet = self.client("kubelet")
-        self._kubelet_events = Recorder(kubelet, clock, "kubelet", **self._voice)
+        self._kubelet_events = Recorder(kubelet, clock, "kubelet", **self._recording)
         self.fleet = Fleet(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
         self.controllers: ControllerManager | None = None
         self.metrics = Metrics(self.fleet, clock, self._services)
@@ -145,7 +145,7 @@ class Lab:
 
     async def __aenter__(self) -> Self:
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
-        self._open_doors()
+        self._install_middleware()
         self._start("kubelet events", self._kubelet_events.run())
         self._start("kubelets", self.fleet.run())
         self._start("memory pressure", Pressure(self.fleet, self.clock).run())
@@ -153,7 +153,7 @@ class Lab:
             kube = self.client("kube-controller-manager")
             chance = self.chance.child("controllers")
             self.controllers = ControllerManager(
-                kube, self.clock, chance, liveness=self.fleet, lean=self.parts.pace.lean, **self._voice
+                kube, self.clock, chance, liveness=self.fleet, lean=self.parts.pace.lean, **self._recording
             )
             self._start("controllers", self.controllers.run())
             if self.parts.storage:
@@ -164,8 +164,10 @@ class Lab:
             from dovetail.lab.scheduler.run import Scheduler
 
             kube = self.client("kube-scheduler")
-            effort = EFFORT if self.parts.pace.lean else 0.0
-            self._start("scheduler", Scheduler(kube, self.clock, effort=effort, **self._voice).run())
+            failed_attempt_s = FAILED_ATTEMPT_S if self.parts.pace.lean else 0.0
+            self._start(
+                "scheduler", Scheduler(kube, self.clock, failed_attempt_s=failed_attempt_s, **self._recording).run()
+            )
         for extra in self._extras:
             self.add(extra)
         await self.fleet.synced.wait()
@@ -188,28 +190,28 @@ class Lab:
         """Run another part until the lab ends."""
         self._start(getattr(extra, "__name__", "extra"), extra(self))
 
-    def _open_doors(self) -> None:
+    def _install_middleware(self) -> None:
         """What stands before the API server: metrics, logs, faults; and the eye on its invariants."""
         if self.server is None:
             return
-        self.server.doors.append(self.metrics.door)
+        self.server.middleware.append(self.metrics.intercept)
         self.server.logs = Logs(self.fleet, self.clock).read
         if self.faults is not None:
-            self.server.doors.insert(0, self.faults.door)
+            self.server.middleware.insert(0, self.faults.intercept)
             self.server.stream = self.faults.stream
         if self.parts.check:
-            self.invariants = Invariants(self.server, self._staffing(self.server))
+            self.invariants = Invariants(self.server, self._replica_check(self.server))
         self._start("event expiry", Forgetting(self.server, self.clock).run())
 
-    def _staffing(self, server: LabServer) -> Staffing | None:
+    def _replica_check(self, server: LabServer) -> ReplicaSetCheck | None:
         """Whether pods go only for a cause: asked where our controllers run, and how soon only in virtual time."""
         if not self.parts.controllers:
             return None
         faults = self.faults
-        patience = PATIENCE if virtual() else math.inf
-        staffing = Staffing(self.clock, lambda: faults is not None and faults.restless, patience)
-        server.doors.append(staffing.door)
-        return staffing
+        grace_s = SHORTFALL_GRACE_S if virtual() else math.inf
+        replica_check = ReplicaSetCheck(self.clock, lambda: faults is not None and faults.restless, grace_s)
+        server.middleware.append(replica_check.intercept)
+        return replica_check
 
     def _services(self) -> dict[tuple[str, str], dict[str, str]]:
         """Services and their selectors, for requests between pods."""

@@ -33,7 +33,7 @@ LONGEST = 1024
 
 #: Hears of an event where nobody would read it from the API server: its type, what it is about (kind, namespace,
 #: name), its reason and its message.
-Tell = Callable[[str, str, str, str, str, str], None]
+EventSink = Callable[[str, str, str, str, str, str], None]
 
 
 class Involved(msgspec.Struct, frozen=True):
@@ -79,16 +79,16 @@ class _Similar(msgspec.Struct):
 
 
 class Recorder:
-    """Records events of one component. `quiet` leaves the Normal ones out; `tell` hears them instead of the server."""
+    """Records events of one component. `quiet` leaves out Normal ones; `event_sink` receives them instead."""
 
     def __init__(
-        self, kube: Kube, clock: Clock, component: str, *, quiet: bool = False, tell: Tell | None = None
+        self, kube: Kube, clock: Clock, component: str, *, quiet: bool = False, event_sink: EventSink | None = None
     ) -> None:
         self._kube = kube
         self._clock = clock
         self._component = component
         self.quiet = quiet
-        self._tell = tell
+        self._event_sink = event_sink
         self._queue: deque[tuple[Involved, str, str, str, str, str]] = deque()
         self._wake = asyncio.Event()
         self._known: OrderedDict[tuple[str, ...], _Known] = OrderedDict()
@@ -107,10 +107,10 @@ class Recorder:
     def _record(self, about: Involved, type_: str, reason: str, message: str, host: str) -> None:
         if self._spam(about, host):
             return
-        if self._tell is not None:
+        if self._event_sink is not None:
             if self._combines(_subject(about, type_, reason, host), message):
                 message = f"{COMBINED}{message}"
-            self._tell(type_, about.kind, about.namespace, about.name, reason, message[:LONGEST])
+            self._event_sink(type_, about.kind, about.namespace, about.name, reason, message[:LONGEST])
             return
         self._queue.append((about, type_, reason, message, stamp(self._clock.now()), host))
         self._wake.set()

@@ -15,7 +15,7 @@ from dovetail.lab.apiserver.patches.merge import merge
 from dovetail.lab.apiserver.store import Record, Store
 
 #: Where machines are, the table they are kept in, and what of them beside their metadata may be patched.
-_DOORS: tuple[tuple[str, str, frozenset[str]], ...] = (
+_PATHS: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("/api/v1/nodes/", "/nodes", frozenset({"spec"})),
     ("/apis/karpenter.sh/v1/nodeclaims/", "karpenter.sh/nodeclaims", frozenset()),
 )
@@ -34,7 +34,7 @@ def merged(store: Store, request: Request) -> Record | None:
     """The machine after the patch; None for a request that this is no way for."""
     if not merges(request):
         return None
-    for path, table, parts in _DOORS:
+    for path, table, parts in _PATHS:
         if request.path.startswith(path):
             name, _, subresource = request.path.removeprefix(path).partition("/")
             record = store.get(table, name)

@@ -124,8 +124,8 @@ class FastLane:
                 strategic = "strategic" in request.headers.get("content-type", "")
                 return _DONE if strategic and self.report(namespace, name, _decode(request.body)) else None
             case "DELETE", [namespace, "pods", name] if not any_configured(self._store):
-                for door in self._server.doors:
-                    await door(request)
+                for intercept in self._server.middleware:
+                    await intercept(request)
                 return self._delete(f"{namespace}/{name}", _decode(request.body) if request.body else {})
             case "POST", [namespace, "events"]:
                 return self._tell(_decode(request.body), namespace)

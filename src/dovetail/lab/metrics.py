@@ -1,6 +1,6 @@
 """metrics.k8s.io: what metrics-server would say of the lab's load, as of its last scrape.
 
-A door before the API server: nothing is stored, and nothing is computed unless somebody asks.
+A middleware before the API server: nothing is stored, and usage is computed only for a request.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Metrics:
         seat = self._fleet.seats.get(node)
         return seat is not None and seat.registered and seat.silent_since is None
 
-    async def door(self, request: Request) -> Response | None:
+    async def intercept(self, request: Request) -> Response | None:
         if not request.path.startswith(f"{BASE}/") or request.method != "GET":
             return None
         parts = request.path.removeprefix(f"{BASE}/").split("/")

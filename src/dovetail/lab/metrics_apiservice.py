@@ -46,7 +46,7 @@ class Endpoint:
     async def handle(self, request: Request) -> Response:
         if request.path == BASE:
             return Response(status=200, headers=JSON_HEADERS, body=msgspec.json.encode(_SERVED))
-        answer = await self._metrics.door(request)
+        answer = await self._metrics.intercept(request)
         return answer or Response(status=404, headers={"content-type": "text/plain"}, body=b"404 page not found\n")
 
 

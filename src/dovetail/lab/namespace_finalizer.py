@@ -14,7 +14,7 @@ from dovetail.kube.inprocess import InProcess
 from dovetail.kube.resources import NAMESPACES
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event
-from dovetail.lab.controllers.namespaces import FINALIZER, PATIENCE, conditions, empty
+from dovetail.lab.controllers.namespaces import FINALIZER, NAMESPACE_QUIET_S, conditions, empty
 
 Json = dict[str, Any]
 #: Seconds between two looks at a namespace.
@@ -48,7 +48,7 @@ class NamespaceFinalizer:
             self._tasks[name] = asyncio.get_running_loop().create_task(self._end(name))
 
     async def _end(self, name: str) -> None:
-        pause = PATIENCE
+        pause = NAMESPACE_QUIET_S
         try:
             while pause:
                 await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""The lab's API server: the plain one, with doors before it for what is computed (metrics) or broken (faults)."""
+"""The lab's API server: the plain one, with middleware before it for what is computed (metrics) or broken (faults)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.status_errors import StatusError
 
 #: Answers a request, or lets it pass with None.
-Door = Callable[[Request], Awaitable[Response | None]]
+Middleware = Callable[[Request], Awaitable[Response | None]]
 
 
 class LabServer(ApiServer):
-    """`doors` are asked in order before the server itself; `stream` is put around every watch."""
+    """`middleware` is tried in order before the server itself; `stream` is put around every watch."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         registry = options.setdefault("registry", builtin(metrics=True))
         for name in ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"):
             registry.converters[name] = _converted
         super().__init__(*args, **options)
-        self.doors: list[Door] = []
+        self.middleware: list[Middleware] = []
         self.stream: Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]] | None = None
 
     async def handle(self, request: Request) -> Response:
-        if self.doors and self._known(request):
-            for door in self.doors:
-                response = await door(request)
+        if self.middleware and self._known(request):
+            for intercept in self.middleware:
+                response = await intercept(request)
                 if response is not None:
                     return response
         response = await super().handle(request)
@@ -38,7 +38,7 @@ class LabServer(ApiServer):
         return response
 
     def _known(self, request: Request) -> bool:
-        """Doors open to those whom the server knows; strangers get its own answer."""
+        """Only authenticated users reach the middleware; others get the server's own answer."""
         try:
             user = auth.authenticate(request, self.tokens)
         except StatusError:
@@ -47,7 +47,7 @@ class LabServer(ApiServer):
 
 
 def _converted(obj: dict[str, Any], version: str) -> dict[str, Any]:
-    """An object of ours in another generation: what a conversion webhook does on a real cluster."""
+    """An object of ours in another API version: what a conversion webhook does on a real cluster."""
     from dovetail.model.kinds.convert import from_v1, to_v1  # a lab without our kinds need not know them
 
     found = to_v1(obj)

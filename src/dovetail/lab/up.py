@@ -1,4 +1,4 @@
-"""`dovetail up`: a lab in real time behind a door for kubectl, until it is told to stop.
+"""`dovetail up`: a lab in real time with an endpoint for kubectl, until it receives a signal.
 
 The API server is the embedded one or a real Kubernetes control plane; machines, and with the embedded one the
 controllers and the scheduler, are ours. `extras` is where an autoscaler and a cloud are added.

@@ -1,4 +1,4 @@
-"""Random small clusters with one pod to place: the questions put to the real kube-scheduler and to ours."""
+"""Random small clusters with one pod to place: decided by the real kube-scheduler and by ours."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ async def post(kube: Kube, case: Json, at: int) -> None:
     await kube.create(PODS, manifest(case["pending"], str(at)), case["pending"]["metadata"]["namespace"])
 
 
-async def theirs(kube: Kube, case: Json, at: int) -> tuple[str | None, str | None]:
+async def kube_scheduler_answer(kube: Kube, case: Json, at: int) -> tuple[str | None, str | None]:
     name, namespace = f"pending-{at}", case["pending"]["metadata"]["namespace"]
     for _ in range(100):
         for event in (await kube.list(CORE_EVENTS, namespace)).items:
@@ -118,7 +118,7 @@ async def clear(kube: Kube) -> None:
 
 
 async def disagreements(kube: Kube, count: int) -> list[Any]:
-    """Post cases and compare what comes of them with what we say should."""
+    """Post cases and compare the outcome with our decision."""
     await prepare(kube)
     cases, differing = Cases(77), []
     for at in range(count):
@@ -126,7 +126,7 @@ async def disagreements(kube: Kube, count: int) -> list[Any]:
         if case["claims"] or case["pending"]["spec"].get("volumes"):
             continue
         await post(kube, case, at)
-        node, words = await theirs(kube, case, at)
+        node, words = await kube_scheduler_answer(kube, case, at)
         mine = answer(case | {"budgets": []})
         scores = mine.get("scores", {})
         best = [each for each, score in scores.items() if score == max(scores.values())]
@@ -140,7 +140,7 @@ async def disagreements(kube: Kube, count: int) -> list[Any]:
 
 @pytest.mark.kubernetes
 @pytest.mark.timeout(600)
-def test_the_running_scheduler_says_and_does_the_same() -> None:
+def test_kube_scheduler_gives_the_same_node_and_message() -> None:
     async def main() -> list[Any]:
         clock = Clock(asyncio.get_running_loop())
         async with RealControlPlane(scheduler=True) as plane:
@@ -153,8 +153,8 @@ def test_the_running_scheduler_says_and_does_the_same() -> None:
     assert asyncio.run(main()) == []
 
 
-def test_the_lab_says_and_does_the_same() -> None:
-    """The whole way: posted to the lab's API server, watched, decided, bound, told."""
+def test_the_lab_gives_the_same_node_and_message() -> None:
+    """End to end: posted to the lab's API server, watched, decided, bound, events recorded."""
 
     async def main() -> list[Any]:
         async with Lab.embedded(seed=1, parts=Parts(controllers=False)) as lab:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.lab.scheduler.node_matrix import Board
+from dovetail.lab.scheduler.node_matrix import NodeMatrix
 from dovetail.lab.scheduler.schedule_one import schedule
 from dovetail.lab.scheduler.vectorised.schedule import Fast
 from dovetail.model.fit import pod_info
@@ -59,7 +59,7 @@ def test_the_recordings_cover_every_kind_of_answer() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_board_decides_as_node_by_node(seed: int) -> None:
+def test_the_node_matrix_decides_as_node_by_node(seed: int) -> None:
     """The fast way and the plain way are one scheduler."""
     cases, answered = Cases(seed), 0
     for _ in range(300):
@@ -67,7 +67,7 @@ def test_the_board_decides_as_node_by_node(seed: int) -> None:
         for node in case["nodes"]:
             node["status"].pop("images", None)
         cluster, pod = cluster_of(case), pending_of(case)
-        quick = Fast(Board(cluster)).decide(pod, {})
+        quick = Fast(NodeMatrix(cluster)).decide(pod, {})
         if quick is not None:
             answered += 1
             plain = schedule(pod, cluster)
@@ -75,15 +75,15 @@ def test_the_board_decides_as_node_by_node(seed: int) -> None:
     assert answered > 30
 
 
-def test_the_board_follows_nodes_and_pods_that_come_and_go() -> None:
-    """A board kept up to date answers as one made anew."""
+def test_the_node_matrix_follows_added_and_removed_nodes_and_pods() -> None:
+    """A matrix kept up to date decides as one made anew."""
     cases = Cases(11)
     case = cases.case()
     case["nodes"] = [cases.node(f"m{at}") for at in range(30)]
     for node in case["nodes"]:
         node["status"].pop("images", None)
     cluster = cluster_of(case | {"pods": []})
-    kept = Fast(Board(cluster))
+    kept = Fast(NodeMatrix(cluster))
     spread = {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
     placed = []
     for at in range(200):
@@ -95,7 +95,7 @@ def test_the_board_follows_nodes_and_pods_that_come_and_go() -> None:
             },
         }
         pod = pod_info(view(manifest, Pod))
-        mine, fresh = kept.decide(pod, {}), Fast(Board(cluster)).decide(pod, {})
+        mine, fresh = kept.decide(pod, {}), Fast(NodeMatrix(cluster)).decide(pod, {})
         assert mine == fresh
         cluster.touched.update(dict.fromkeys(cluster.nodes))
         if mine is not None and mine.node is not None:

@@ -25,6 +25,6 @@ def cluster(*names: str) -> Cluster:
 def test_answers_of_nodes_that_are_gone_are_forgotten() -> None:
     memory, pod = Memory(), pod_info(view(POD, Pod))
     for day in range(20):
-        decision = schedule(pod, cluster("stays", f"machine-of-day-{day}"), memory=memory)
+        decision = schedule(pod, cluster("stays", f"node-of-day-{day}"), memory=memory)
         assert decision.feasible == 2
     assert len(memory._answers) <= 6

@@ -13,10 +13,10 @@ from dovetail.lab.cluster import Lab, Parts
 Json = dict[str, Any]
 
 
-def in_lab(story: Callable[[Lab], Awaitable[None]]) -> None:
+def in_lab(scenario: Callable[[Lab], Awaitable[None]]) -> None:
     async def main() -> None:
         async with Lab.embedded(seed=1, parts=Parts(controllers=False)) as lab:
-            await story(lab)
+            await scenario(lab)
 
     run_virtual(main())
 
@@ -47,16 +47,16 @@ async def pod(lab: Lab, name: str, cpu: str = "1", **spec: Any) -> None:
 
 async def state(lab: Lab, name: str) -> tuple[str | None, str | None]:
     found = await lab.kube.get(PODS, name, "default")
-    told = next((each for each in found["status"].get("conditions", ()) if each["type"] == "PodScheduled"), {})
-    return found["spec"].get("nodeName"), told.get("message")
+    condition = next((each for each in found["status"].get("conditions", ()) if each["type"] == "PodScheduled"), {})
+    return found["spec"].get("nodeName"), condition.get("message")
 
 
 async def events(lab: Lab, reason: str) -> list[Json]:
     return [each for each in (await lab.kube.list(CORE_EVENTS)).items if each["reason"] == reason]
 
 
-def test_a_pod_is_bound_and_told_of_it() -> None:
-    async def story(lab: Lab) -> None:
+def test_binding_a_pod_records_a_scheduled_event() -> None:
+    async def scenario(lab: Lab) -> None:
         await node(lab, "n1")
         await pod(lab, "a")
         await asyncio.sleep(1)
@@ -65,20 +65,20 @@ def test_a_pod_is_bound_and_told_of_it() -> None:
         assert event["message"] == "Successfully assigned default/a to n1"
         assert event["reportingComponent"] == "default-scheduler"
 
-    in_lab(story)
+    in_lab(scenario)
 
 
-def test_without_nodes_the_scheduler_says_so() -> None:
-    async def story(lab: Lab) -> None:
+def test_without_nodes_the_condition_names_the_reason() -> None:
+    async def scenario(lab: Lab) -> None:
         await pod(lab, "a")
         await asyncio.sleep(1)
         assert await state(lab, "a") == (None, "no nodes available to schedule pods")
 
-    in_lab(story)
+    in_lab(scenario)
 
 
 def test_a_pod_that_does_not_fit_waits_for_a_node_that_helps() -> None:
-    async def story(lab: Lab) -> None:
+    async def scenario(lab: Lab) -> None:
         await node(lab, "small", cpu="1")
         await pod(lab, "a", cpu="3")
         await asyncio.sleep(1)
@@ -91,11 +91,11 @@ def test_a_pod_that_does_not_fit_waits_for_a_node_that_helps() -> None:
         await asyncio.sleep(15)
         assert (await state(lab, "a"))[0] == "large"
 
-    in_lab(story)
+    in_lab(scenario)
 
 
 def test_a_pod_is_tried_again_when_the_taint_in_its_way_goes_though_another_thing_is() -> None:
-    async def story(lab: Lab) -> None:
+    async def scenario(lab: Lab) -> None:
         await node(lab, "n1")
         taint = [{"key": "a", "effect": "NoSchedule"}]
         await lab.kube.patch(NODES, "n1", {"spec": {"taints": taint}})
@@ -106,11 +106,11 @@ def test_a_pod_is_tried_again_when_the_taint_in_its_way_goes_though_another_thin
         await asyncio.sleep(5)
         assert "didn't match Pod's node affinity/selector" in str(await state(lab, "a"))
 
-    in_lab(story)
+    in_lab(scenario)
 
 
-def test_a_pod_waits_for_room_and_takes_it() -> None:
-    async def story(lab: Lab) -> None:
+def test_a_pending_pod_is_bound_when_capacity_is_freed() -> None:
+    async def scenario(lab: Lab) -> None:
         await node(lab, "n1", cpu="1")
         await pod(lab, "a")
         await asyncio.sleep(1)
@@ -121,11 +121,11 @@ def test_a_pod_waits_for_room_and_takes_it() -> None:
         await asyncio.sleep(15)
         assert (await state(lab, "b"))[0] == "n1"
 
-    in_lab(story)
+    in_lab(scenario)
 
 
 def test_a_gated_pod_is_left_alone_until_its_gates_go() -> None:
-    async def story(lab: Lab) -> None:
+    async def scenario(lab: Lab) -> None:
         await node(lab, "n1")
         await pod(lab, "a", schedulingGates=[{"name": "example.com/wait"}])
         await asyncio.sleep(5)
@@ -135,11 +135,11 @@ def test_a_gated_pod_is_left_alone_until_its_gates_go() -> None:
         await asyncio.sleep(1)
         assert (await state(lab, "a"))[0] == "n1"
 
-    in_lab(story)
+    in_lab(scenario)
 
 
-def test_a_more_important_pod_makes_room_for_itself() -> None:
-    async def story(lab: Lab) -> None:
+def test_a_pod_of_higher_priority_preempts() -> None:
+    async def scenario(lab: Lab) -> None:
         await lab.kube.create(PRIORITYCLASSES, {"metadata": {"name": "high"}, "value": 1000})
         await node(lab, "n1", cpu="1")
         await pod(lab, "low", terminationGracePeriodSeconds=0)
@@ -153,13 +153,13 @@ def test_a_more_important_pod_makes_room_for_itself() -> None:
         await asyncio.sleep(60)
         assert (await state(lab, "high"))[0] == "n1"
 
-    in_lab(story)
+    in_lab(scenario)
 
 
 def test_a_pod_that_waits_for_a_port_is_not_tried_when_a_pod_without_it_goes() -> None:
     """A look that cannot help would only repeat the same words."""
 
-    async def story(lab: Lab) -> None:
+    async def scenario(lab: Lab) -> None:
         await node(lab, "n1")
         port = {"ports": [{"containerPort": 80, "hostPort": 80}]}
         for name in ("holder", "waiter"):
@@ -176,11 +176,11 @@ def test_a_pod_that_waits_for_a_port_is_not_tried_when_a_pod_without_it_goes() -
         await asyncio.sleep(15)
         assert (await state(lab, "waiter"))[0] == "n1"
 
-    in_lab(story)
+    in_lab(scenario)
 
 
 def test_the_least_used_node_is_chosen() -> None:
-    async def story(lab: Lab) -> None:
+    async def scenario(lab: Lab) -> None:
         await node(lab, "n1", cpu="4")
         await node(lab, "n2", cpu="4")
         for name in ("a", "b", "c", "d"):
@@ -189,13 +189,13 @@ def test_the_least_used_node_is_chosen() -> None:
         used = [(await state(lab, name))[0] for name in ("a", "b", "c", "d")]
         assert sorted(used, key=str) == ["n1", "n1", "n2", "n2"]
 
-    in_lab(story)
+    in_lab(scenario)
 
 
-def test_somebody_else_may_place_a_pod() -> None:
+def test_a_pod_bound_by_another_client_leaves_the_queue() -> None:
     """A pod that was bound from outside while we decided stays where it is, and its place with us is free again."""
 
-    async def story(lab: Lab) -> None:
+    async def scenario(lab: Lab) -> None:
         await node(lab, "n1", cpu="4")
         await node(lab, "n2", cpu="4")
         await pod(lab, "a")
@@ -206,14 +206,14 @@ def test_somebody_else_may_place_a_pod() -> None:
         await asyncio.sleep(30)
         assert (await state(lab, "b"))[0] == "n1"
 
-    in_lab(story)
+    in_lab(scenario)
 
 
 def test_pods_of_other_schedulers_are_left_alone() -> None:
-    async def story(lab: Lab) -> None:
+    async def scenario(lab: Lab) -> None:
         await node(lab, "n1")
         await pod(lab, "a", schedulerName="mine")
         await asyncio.sleep(30)
         assert (await state(lab, "a"))[0] is None
 
-    in_lab(story)
+    in_lab(scenario)

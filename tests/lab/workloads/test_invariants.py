@@ -15,7 +15,7 @@ from dovetail.kube.transport import Request
 from dovetail.lab.apiserver.store import Event, Store
 from dovetail.lab.checks.invariants import Broken
 from dovetail.lab.checks.pdb import BUDGETS, PdbCheck
-from dovetail.lab.checks.replicasets import CONTROLLERS, Staffing
+from dovetail.lab.checks.replicasets import CONTROLLERS, ReplicaSetCheck
 from tests.lab.workloads.manifests import deployment
 
 Json = dict[str, Any]
@@ -47,13 +47,13 @@ class Scene:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         self.store = Store(clock)
         self.restless = False
-        self.staffing = Staffing(clock, lambda: self.restless)
+        self.replica_check = ReplicaSetCheck(clock, lambda: self.restless)
         self.guards = PdbCheck(self.store)
         self.said: list[str] = []
         self.store.observers.append(self._written)
 
     def _written(self, event: Event) -> None:
-        self.said += [*self.staffing.written(event), *self.guards.written(event)]
+        self.said += [*self.replica_check.written(event), *self.guards.written(event)]
 
     def pods(self, *names: str) -> None:
         for name in names:
@@ -62,7 +62,7 @@ class Scene:
     async def delete(self, name: str, agent: str) -> None:
         headers = {"user-agent": agent}
         path = f"/api/v1/namespaces/default/pods/{name}"
-        await self.staffing.door(Request(method="DELETE", path=path, headers=headers))
+        await self.replica_check.intercept(Request(method="DELETE", path=path, headers=headers))
         self.store.delete("/pods", f"default/{name}")
 
 

@@ -10,7 +10,7 @@ import msgspec
 from dovetail.lab.controllers.interning import share_pod
 from dovetail.lab.controllers.pods import victims
 from dovetail.lab.controllers.replicaset import status_of
-from dovetail.lab.controllers.replicaset_index import Roster
+from dovetail.lab.controllers.replicaset_index import ReplicaSetIndex
 from dovetail.lab.controllers.tainteviction import patience
 from dovetail.lab.controllers.views import PodView, Taint, Toleration
 
@@ -74,7 +74,7 @@ def test_a_set_counts_its_living_ready_available_and_going_pods() -> None:
     fresh = pod("fresh", ready="2026-01-01T11:59:50Z")
     pods = [pod("a"), pod("b"), fresh, pod("unready", ready=None), pod("done", phase="Succeeded"), going]
     rs = {"metadata": {"generation": 3}, "spec": {"minReadySeconds": 30, "template": {"metadata": {"labels": {}}}}}
-    status, wait = status_of(rs, Roster(pods), None, NOW)
+    status, wait = status_of(rs, ReplicaSetIndex(pods), None, NOW)
     assert status == {
         "replicas": 4,
         "fullyLabeledReplicas": 4,

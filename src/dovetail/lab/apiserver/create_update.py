@@ -65,7 +65,7 @@ def create(call: Call) -> Response:
     responses.check_form(call)
     options = write_options(call.request, "CreateOptions")
     obj = decode(call.request.body, call.content_type, call.expected(), options.validation, call.warn)
-    if call.door is not None and call.door.act is not None:
+    if call.subresource_type is not None and call.subresource_type.act is not None:
         return act(call, obj, options)
     check_namespace(call, obj)
     if call.name:
@@ -86,7 +86,7 @@ def create(call: Call) -> Response:
 
 
 def _bind(call: Call, binding: Json, options: WriteOptions) -> Response:
-    """The old door for bindings, which names the pod in the body."""
+    """The old resource for bindings, which names the pod in the body."""
     pods = call.server.registry.lookup("", "v1", "pods")
     assert pods is not None
     name = binding["metadata"].get("name", "")
@@ -239,13 +239,13 @@ def dry_record(key: str, obj: Json, rv: int) -> Record:
 
 def act(call: Call, body: Json, options: WriteOptions) -> Response:
     """A subresource that is a verb: eviction, binding, token."""
-    door = call.door
-    assert door is not None and door.act is not None
+    subresource = call.subresource_type
+    assert subresource is not None and subresource.act is not None
     record = call.server.store.get(call.table, call.key)
     ctx = call.context("CREATE", dry_run=options.dry_run, manager=call.manager(options.manager))
     admission.validate(call, body, None, ctx)
     try:
-        reply = door.act(None if record is None else record.obj, body, ctx)
+        reply = subresource.act(None if record is None else record.obj, body, ctx)
     except Refusal as refusal:
         raise refused(refusal) from refusal
     if reply.text is not None:
@@ -312,8 +312,8 @@ def update_object(
     strategy.default(obj)
     shown = responses.show(record, resource)
     if track is None:
-        door, registry = call.subresource, call.server.registry
-        managedfields.track_update(resource, shown, obj, ctx.manager, door, ctx.now, registry)
+        subresource, registry = call.subresource, call.server.registry
+        managedfields.track_update(resource, shown, obj, ctx.manager, subresource, ctx.now, registry)
     else:
         track(obj)
     settle_lists(call, obj)
@@ -358,7 +358,7 @@ def check_version(call: Call, obj: Json, record: Record, unconditional: bool) ->
     metadata = obj["metadata"]
     text = metadata.get("resourceVersion", "")
     resource = call.resource
-    through_view = call.door is not None and call.door.merge is not None
+    through_view = call.subresource_type is not None and call.subresource_type.merge is not None
     if unconditional and not text and through_view:
         return
     if text and not (text.isascii() and text.isdigit()):

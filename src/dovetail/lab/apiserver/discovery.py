@@ -134,7 +134,7 @@ class Discovery:
         rows: list[Json] = []
         for resource in self.of(group, version):
             rows.append(_row(resource))
-            rows += _doors(resource)
+            rows += _subresources(resource)
         head: Json = {"kind": "APIResourceList"}
         if group:
             head["apiVersion"] = "v1"
@@ -201,19 +201,19 @@ def _verbs(resource: ResourceType) -> list[str]:
 
 
 def _ordered(resource: ResourceType) -> list[tuple[str, Subresource]]:
-    """Built-in doors by name; custom ones as the definition brings them: status before scale."""
-    doors = list(resource.subresources.items())
-    return doors if resource.custom else sorted(doors)
+    """Built-in subresources by name; custom ones as the definition brings them: status before scale."""
+    subresources = list(resource.subresources.items())
+    return subresources if resource.custom else sorted(subresources)
 
 
-def _doors(resource: ResourceType) -> list[Json]:
+def _subresources(resource: ResourceType) -> list[Json]:
     rows: list[Json] = []
-    for name, door in _ordered(resource):
+    for name, subresource in _ordered(resource):
         row: Json = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
-        if (door.group, door.version) != (resource.group, resource.version) and door.version:
-            row["group"], row["version"] = door.group, door.version
-        row["kind"] = door.kind
-        row["verbs"] = list(door.verbs)
+        if (subresource.group, subresource.version) != (resource.group, resource.version) and subresource.version:
+            row["group"], row["version"] = subresource.group, subresource.version
+        row["kind"] = subresource.kind
+        row["verbs"] = list(subresource.verbs)
         rows.append(row)
     return rows
 
@@ -233,13 +233,13 @@ def _discovered(resource: ResourceType) -> Json:
         entry["shortNames"] = list(resource.short_names)
     if resource.categories:
         entry["categories"] = list(resource.categories)
-    doors: list[Json] = []
-    for name, door in _ordered(resource):
+    subresources: list[Json] = []
+    for name, subresource in _ordered(resource):
         group, version = ("", "") if not resource.custom else (resource.group, resource.version)
-        if (door.group, door.version) != (resource.group, resource.version) and door.version:
-            group, version = door.group, door.version
-        kind = {"group": group, "version": version, "kind": door.kind}
-        doors.append({"subresource": name, "responseKind": kind, "verbs": list(door.verbs)})
-    if doors:
-        entry["subresources"] = doors
+        if (subresource.group, subresource.version) != (resource.group, resource.version) and subresource.version:
+            group, version = subresource.group, subresource.version
+        kind = {"group": group, "version": version, "kind": subresource.kind}
+        subresources.append({"subresource": name, "responseKind": kind, "verbs": list(subresource.verbs)})
+    if subresources:
+        entry["subresources"] = subresources
     return entry

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 #: How long after a change the collector looks.
 DELAY = 0.05
 #: How long it gives an owner to appear before it believes that there is none.
-PATIENCE = 2.0
+OWNER_RECHECK_S = 2.0
 #: How long after a write that the disk refused it tries again.
 RETRY_S = 5.0
 Place = tuple[str, str]  # table and key
@@ -62,7 +62,7 @@ class Collector:
             self._index(place, metadata["uid"], owners)
         for uid in owners if event.previous is None else ():
             if uid not in self.alive:
-                self._soon(uid, PATIENCE)
+                self._soon(uid, OWNER_RECHECK_S)
         if "deletionTimestamp" in metadata and {FOREGROUND, ORPHAN} & set(metadata.get("finalizers") or []):
             self._soon(metadata["uid"])
 

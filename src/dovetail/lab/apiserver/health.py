@@ -1,4 +1,4 @@
-"""Health and version: the doors that everybody may knock at."""
+"""Health and version: the paths that need no authentication."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class HttpMount:
         self.host = host
         self.port = port
         self.context = context
-        #: Asked first: other handlers beside the API (the dashboard, fault doors).
+        #: Handlers beside the API, tried first (the dashboard, fault injection).
         self.before: Callable[[web.BaseRequest], Awaitable[web.StreamResponse | None]] | None = None
         self._runner: web.ServerRunner | None = None
 

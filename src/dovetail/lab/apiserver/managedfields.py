@@ -125,7 +125,7 @@ def is_reset(entries: Any) -> bool:
 
 
 def ignored(resource: ResourceType, subresource: str) -> tuple[Path, ...]:
-    """The fields a door throws away, which nobody can come to own through it."""
+    """The fields a subresource discards; no manager can come to own them through it."""
     if subresource == "status":
         if resource.custom:
             return (("f:metadata",), ("f:spec",))

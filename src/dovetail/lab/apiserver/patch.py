@@ -52,7 +52,7 @@ def patch(call: Call) -> Response:
     if record is None:
         raise status_errors.not_found(call.resource.group, call.resource.plural, call.name)
     obj = changed(call, media, _shown(call, record), options)
-    if call.door is not None and call.door.merge is not None:
+    if call.subresource_type is not None and call.subresource_type.merge is not None:
         return _through_view(call, record, obj, options)
     check_identity(call, obj)
     return create_update.updated(call, create_update.update_object(call, record, obj, options, unconditional=True))
@@ -60,16 +60,16 @@ def patch(call: Call) -> Response:
 
 def _shown(call: Call, record: Record) -> Json:
     obj = responses.in_version(record.fresh(), call.resource)
-    door = call.door
-    if door is None or door.view is None:
+    subresource = call.subresource_type
+    if subresource is None or subresource.view is None:
         return obj
     try:
-        return door.view(obj, call.resource)
+        return subresource.view(obj, call.resource)
     except Refusal:
         if not call.resource.custom:
             raise
     filled = merge(obj, subresource_views.at_path(subresource_views.replicas_path(call.resource), 0))
-    return door.view(filled, call.resource)
+    return subresource.view(filled, call.resource)
 
 
 def changed(call: Call, media: str, current: Json, options: WriteOptions) -> Json:
@@ -184,8 +184,8 @@ def check_identity(call: Call, obj: Json) -> None:
 
 
 def _through_view(call: Call, record: Record, view: Json, options: WriteOptions) -> Response:
-    door = call.door
-    assert door is not None and door.view is not None
+    subresource = call.subresource_type
+    assert subresource is not None and subresource.view is not None
     stored = subresource_views.update(call, record, view, options, unconditional=True)
     shown = responses.in_version(stored.fresh(), call.resource)
-    return responses.one(call, door.view(shown, call.resource), 200)
+    return responses.one(call, subresource.view(shown, call.resource), 200)

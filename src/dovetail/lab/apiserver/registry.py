@@ -171,7 +171,7 @@ class Reply(msgspec.Struct, kw_only=True):
 
 
 class Subresource(msgspec.Struct, frozen=True, kw_only=True):
-    """`status` and its like are another door to the same object (no `view`, no `act`): updates arrive at the strategy
+    """`status` and its like are another path to the same object (no `view`, no `act`): updates arrive at the strategy
     with the subresource's name. `view`/`merge` show the object as another kind (scale). `act` is a verb of its own
     (eviction, binding, token): POST calls it with the object and the body."""
 
@@ -193,8 +193,8 @@ class Strategy:
     create_on_update = False  # PUT creates a missing one
     returns_deleted = False  # DELETE answers with the object
     generation = False  # the server counts spec changes in metadata.generation
-    status_door = False  # `status` is written through its own door only
-    status_keeps: Sequence[str] = ()  # what of its metadata a write through that door leaves as it was
+    has_status_subresource = False  # `status` is written through its own subresource only
+    status_keeps: Sequence[str] = ()  # what of its metadata such a write leaves as it was
     renamed_only = False  # versions differ in what their schemas keep; converting changes the version's name alone
 
     def default(self, obj: Object) -> None:
@@ -213,7 +213,7 @@ class Strategy:
         """Reset what a client may not set at creation; start `generation`."""
 
     def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
-        """Put back what this door (`ctx.subresource`) may not change; count `generation`."""
+        """Put back what this subresource (`ctx.subresource`) may not change; count `generation`."""
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         return []

@@ -22,7 +22,6 @@ class Call:
 
     __slots__ = (
         "answers",
-        "door",
         "drawn",
         "groups",
         "request",
@@ -30,6 +29,7 @@ class Call:
         "route",
         "server",
         "subresource",
+        "subresource_type",
         "user",
         "verb",
         "warnings",
@@ -53,7 +53,9 @@ class Call:
         self.user = user
         self.groups = groups
         self.subresource = route.subresource
-        self.door: Subresource | None = resource.subresources.get(route.subresource) if route.subresource else None
+        self.subresource_type: Subresource | None = (
+            resource.subresources.get(route.subresource) if route.subresource else None
+        )
         self.warnings: list[str] = []
         #: What was drawn at random for this request: a write that runs again after a webhook's answer draws the same.
         self.drawn: dict[str, str] = {}
@@ -110,9 +112,9 @@ class Call:
 
     def expected(self) -> Expected:
         """The kind that the body should be."""
-        resource, door = self.resource, self.door
-        if door is not None and door.schema is not None:
-            return Expected(door.group, door.version, door.kind, door.schema)
+        resource, subresource = self.resource, self.subresource_type
+        if subresource is not None and subresource.schema is not None:
+            return Expected(subresource.group, subresource.version, subresource.kind, subresource.schema)
         group, version, kind, schema = resource.group, resource.version, resource.kind, resource.schema
         if resource.custom:
             return Expected(group, version, kind, schema, custom=True, other=self._schema_in)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 #: Second segments that make `namespaces/x/...` a subresource of the namespace instead of a scope.
-_NAMESPACE_DOORS = frozenset(("status", "finalize"))
+_NAMESPACE_SUBRESOURCES = frozenset(("status", "finalize"))
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -52,7 +52,7 @@ def _resource(group: str, version: str, parts: list[str]) -> Route | None:
         if not parts:
             return None
     namespace = ""
-    if parts[0] == "namespaces" and len(parts) >= 3 and parts[2] not in _NAMESPACE_DOORS:
+    if parts[0] == "namespaces" and len(parts) >= 3 and parts[2] not in _NAMESPACE_SUBRESOURCES:
         namespace = parts[1]
         parts = parts[2:]
     elif parts[0] == "namespaces" and len(parts) >= 2:

@@ -26,20 +26,20 @@ Json = dict[str, Any]
 
 
 def apply(call: Call, record: Record | None, config: Json, options: WriteOptions) -> Response:
-    door, resource = call.door, call.resource
-    assert door is not None and door.view is not None and door.schema is not None
+    subresource, resource = call.subresource_type, call.resource
+    assert subresource is not None and subresource.view is not None and subresource.schema is not None
     if record is None:
         raise status_errors.not_found(resource.group, resource.plural, call.name)
-    found = typed_validation.problems(door.schema, config)
+    found = typed_validation.problems(subresource.schema, config)
     if found:
         metadata = config.get("metadata")
         where = f"{applying.text_at(metadata, 'namespace')}/{applying.text_at(metadata, 'name')}"
-        where += f"; {door.group}/{door.version}, Kind={door.kind}"
+        where += f"; {subresource.group}/{subresource.version}, Kind={subresource.kind}"
         raise status_errors.internal(
             f"failed to create typed patch object ({where}): {typed_validation.message(found)}"
         )
     live = responses.in_version(record.fresh(), resource)
-    view = door.view(live, resource)
+    view = subresource.view(live, resource)
     wanted = (config.get("spec") or {}).get("replicas")
     path = subresource_views.replicas_path(resource)
     if wanted is not None and wanted != (view.get("spec") or {}).get("replicas", 0) and not options.force:
@@ -56,7 +56,7 @@ def apply(call: Call, record: Record | None, config: Json, options: WriteOptions
         track(resource, live, made, options.manager, path, "Apply")
 
     stored = create_update.update_object(call, record, obj, options, track_apply, unconditional=True)
-    return responses.one(call, door.view(responses.in_version(stored.fresh(), resource), resource), 200)
+    return responses.one(call, subresource.view(responses.in_version(stored.fresh(), resource), resource), 200)
 
 
 def _refuse_conflicts(call: Call, live: Json, manager: str, path: fieldpath.Path) -> None:

@@ -192,7 +192,7 @@ class ApiServer:
     async def _dispatch(self, call: Call) -> Response:
         route, resource, verb = call.route, call.resource, call.verb
         if route.subresource:
-            return await self._dispatch_door(call)
+            return await self._dispatch_subresource(call)
         method = call.request.method
         if method not in ("GET", "POST", "PUT", "PATCH", "DELETE"):
             raise status_errors.method_not_allowed()
@@ -235,45 +235,49 @@ class ApiServer:
             self.audit.append((call.request.method, call.request.path, dict(call.answers.audit)))
         return response
 
-    async def _dispatch_door(self, call: Call) -> Response:
-        door = call.door
-        if door is None:
+    async def _dispatch_subresource(self, call: Call) -> Response:
+        subresource = call.subresource_type
+        if subresource is None:
             if call.resource.custom:
                 raise status_errors.not_found(call.resource.group, call.resource.plural, call.name)
             raise status_errors.no_resource()
         verb = call.verb
-        if verb not in door.verbs and not (verb == "get" and call.request.method == "GET" and "get" in door.verbs):
+        if verb not in subresource.verbs and not (
+            verb == "get" and call.request.method == "GET" and "get" in subresource.verbs
+        ):
             raise status_errors.method_not_allowed()
-        if door.name in STREAMS and not call.resource.custom:
+        if subresource.name in STREAMS and not call.resource.custom:
             raise refuse(call)
         if call.route.tail:
             raise status_errors.no_resource()
         if verb == "create":
             return await self._admitted(call, create_update.create)
         if verb == "get":
-            return self._get_door(call)
+            return self._get_subresource(call)
         if verb == "update":
-            return await self._admitted(call, create_update.update if door.merge is None else subresource_views.put)
+            return await self._admitted(
+                call, create_update.update if subresource.merge is None else subresource_views.put
+            )
         if verb == "patch":
             return await self._admitted(call, patch.patch)
         raise status_errors.method_not_allowed()
 
-    def _get_door(self, call: Call) -> Response:
-        door = call.door
-        assert door is not None
+    def _get_subresource(self, call: Call) -> Response:
+        subresource = call.subresource_type
+        assert subresource is not None
         record = self.store.get(call.table, call.key)
         if record is None:
             raise status_errors.not_found(call.resource.group, call.resource.plural, call.name)
-        if door.act is not None and door.view is None:
-            reply = door.act(record.obj, {}, call.context("CONNECT", options=dict(call.request.query)))
+        if subresource.act is not None and subresource.view is None:
+            reply = subresource.act(record.obj, {}, call.context("CONNECT", options=dict(call.request.query)))
             if reply.text is not None:
                 return Response(status=reply.code, headers={"content-type": "text/plain"}, body=reply.text)
             if reply.body is None:
                 return Response(status=reply.code, headers={"cache-control": "no-cache, private"})
             return responses.value(reply.body, reply.code, call.wanted())
         shown = responses.in_version(record.fresh(), call.resource)
-        if door.view is not None:
-            shown = door.view(shown, call.resource)
+        if subresource.view is not None:
+            shown = subresource.view(shown, call.resource)
         return responses.one(call, shown)
 
     def _elsewhere(self, request: Request, user: auth.User) -> Response:

@@ -52,7 +52,7 @@ class Conflicts(Exception):
 def apply(call: Call, options: WriteOptions) -> Response:
     config = read_config(call)
     record = call.server.store.get(call.table, call.key)
-    if call.door is not None and call.door.merge is not None:
+    if call.subresource_type is not None and call.subresource_type.merge is not None:
         from dovetail.lab.apiserver import scale
 
         return scale.apply(call, record, config, options)
@@ -95,9 +95,9 @@ def read_config(call: Call) -> Json:
 def _check_identity(call: Call, config: Json) -> None:
     resource = call.resource
     group, version, kind = resource.group, resource.version, resource.kind
-    door = call.door
-    if door is not None and door.view is not None:
-        group, version, kind = door.group, door.version, door.kind
+    subresource = call.subresource_type
+    if subresource is not None and subresource.view is not None:
+        group, version, kind = subresource.group, subresource.version, subresource.kind
     expected = f"{group}/{version}" if group else version
     if config.get("kind") != kind or config.get("apiVersion") != expected:
         shown_group, _, shown_version = text_at(config, "apiVersion").rpartition("/")

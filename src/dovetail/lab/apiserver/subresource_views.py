@@ -1,4 +1,4 @@
-"""Views: an object seen as another kind through one of its doors. Scale is the one there is.
+"""Views: an object seen as another kind through one of its subresources. Scale is the only one.
 
 A changed view is put back into the object; of the object's fields only the replicas change hands.
 """
@@ -21,14 +21,16 @@ Json = dict[str, Any]
 
 def put(call: Call) -> Response:
     """PUT on a view."""
-    door = call.door
-    assert door is not None and door.view is not None
+    subresource = call.subresource_type
+    assert subresource is not None and subresource.view is not None
     view, options = create_update.incoming(call)
     record = call.server.store.get(call.table, call.key)
     if record is None:
         raise status_errors.not_found(call.resource.group, call.resource.plural, call.name)
     stored = update(call, record, view, options, unconditional=True)
-    return responses.one(call, door.view(responses.in_version(stored.fresh(), call.resource), call.resource), 200)
+    return responses.one(
+        call, subresource.view(responses.in_version(stored.fresh(), call.resource), call.resource), 200
+    )
 
 
 def update(call: Call, record: Record, view: Json, options: WriteOptions, unconditional: bool = False) -> Record:
@@ -50,11 +52,11 @@ def update(call: Call, record: Record, view: Json, options: WriteOptions, uncond
 
 def in_view(call: Call, error: StatusError) -> StatusError:
     """An invalid scale is called a scale."""
-    door, resource = call.door, call.resource
-    if error.code != 422 or door is None or error.details is None or resource.custom:
+    subresource, resource = call.subresource_type, call.resource
+    if error.code != 422 or subresource is None or error.details is None or resource.custom:
         return error
-    message = error.message.replace(resource.qualified_kind, f"{door.kind}.{door.group}", 1)
-    details = {**error.details, "group": door.group, "kind": door.kind}
+    message = error.message.replace(resource.qualified_kind, f"{subresource.kind}.{subresource.group}", 1)
+    details = {**error.details, "group": subresource.group, "kind": subresource.kind}
     return StatusError(error.code, error.reason, message, details, error.headers)
 
 
@@ -78,12 +80,12 @@ def replicas_path(resource: ResourceType) -> fieldpath.Path:
 
 
 def merge_view(call: Call, record: Record, view: Json) -> Json:
-    door = call.door
-    assert door is not None and door.merge is not None
+    subresource = call.subresource_type
+    assert subresource is not None and subresource.merge is not None
     given = view["metadata"].get("resourceVersion")
     uid = view["metadata"].get("uid")
     try:
-        obj = door.merge(responses.in_version(record.fresh(), call.resource), view, call.resource)
+        obj = subresource.merge(responses.in_version(record.fresh(), call.resource), view, call.resource)
     except Refusal as refusal:
         raise create_update.refused(refusal) from refusal
     if given:

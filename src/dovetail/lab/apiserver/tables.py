@@ -148,7 +148,7 @@ Cells = Callable[[Json, datetime], list[Any]]
 
 
 def layout(resource: ResourceType, call: Call) -> tuple[tuple[Header, ...], Cells]:
-    if call.door is not None and call.door.view is not None:
+    if call.subresource_type is not None and call.subresource_type.view is not None:
         found = printers.of("autoscaling", "scales")
     elif resource.custom:
         return _custom(resource)

@@ -75,7 +75,7 @@ class Eks:
         """Until cancelled."""
         settings = self.settings
         if isinstance(lab.server, LabServer):
-            lab.server.doors.insert(0, self.log_door)
+            lab.server.middleware.insert(0, self.intercept_logs)
         await _install(lab)
         await metrics.install(lab.kube)
         loop = asyncio.get_running_loop()
@@ -115,7 +115,7 @@ class Eks:
     def environment(self) -> dict[str, str]:
         return self.endpoint.environment() if self.endpoint is not None else {}
 
-    async def log_door(self, request: Request) -> Response | None:
+    async def intercept_logs(self, request: Request) -> Response | None:
         """The autoscaler's own lines as the log of its pod."""
         if request.method != "GET" or not _LOG.match(request.path):
             return None

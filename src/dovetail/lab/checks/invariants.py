@@ -10,7 +10,7 @@ from collections import deque
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event, Store
 from dovetail.lab.checks.pdb import PdbCheck
-from dovetail.lab.checks.replicasets import Staffing
+from dovetail.lab.checks.replicasets import ReplicaSetCheck
 
 STORY = 8
 
@@ -22,10 +22,10 @@ class Broken(AssertionError):
 class Invariants:
     """Watches the store of an API server."""
 
-    def __init__(self, server: ApiServer, staffing: Staffing | None = None) -> None:
+    def __init__(self, server: ApiServer, replica_check: ReplicaSetCheck | None = None) -> None:
         self.violations: list[str] = []
         self._guards = PdbCheck(server.store)
-        self._staffing = staffing
+        self._replica_check = replica_check
         self._nodes: dict[str, str] = {}
         self._story: dict[str, deque[str]] = {}
         self._latest = 0
@@ -40,8 +40,8 @@ class Invariants:
 
     def check(self) -> None:
         """Raise if anything was ever wrong."""
-        if self._staffing is not None:
-            self.violations += self._staffing.overdue()
+        if self._replica_check is not None:
+            self.violations += self._replica_check.overdue()
         if self.violations:
             raise Broken("\n".join(self.violations[:10]))
 
@@ -53,8 +53,8 @@ class Invariants:
         if event.table == "/pods":
             self._pod(event)
         self.violations += self._guards.written(event)
-        if self._staffing is not None:
-            self.violations += self._staffing.written(event)
+        if self._replica_check is not None:
+            self.violations += self._replica_check.written(event)
 
     def _order(self, event: Event) -> None:
         """No acknowledged write is lost: versions only grow, for the cluster and for each object."""

@@ -1,7 +1,7 @@
-"""No pod of a Deployment goes missing without a cause, and who went is replaced.
+"""Check: no pod of a ReplicaSet is deleted without a cause, and missing ones are replaced.
 
 People, evictions, preemption and lost nodes take pods away; the ReplicaSet controller only those that are too many.
-Watched on every write: who asked for a deletion, how many are asked for, and since when there are too few.
+Checked on every write: the client that deleted, the desired replicas, and since when there are too few.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Json = dict[str, Any]
 
 CONTROLLERS = "kube-controller-manager"
 #: Seconds after a change of the wanted number in which the controller may still act on the one before.
-SETTLED = 10.0
+SCALE_SETTLE_S = 10.0
 #: Seconds in which a missing pod must have been made again.
-PATIENCE = 60.0
+SHORTFALL_GRACE_S = 60.0
 
 
-class _Crew(msgspec.Struct):
-    """A ReplicaSet: how many it wants, and since when; who is there; since when somebody is missing."""
+class _ReplicaSetState(msgspec.Struct):
+    """A ReplicaSet: desired replicas, and since when; its active pods; since when one is missing."""
 
     name: str
     wanted: int
@@ -36,24 +36,24 @@ class _Crew(msgspec.Struct):
     excused: bool = False
 
 
-class Staffing:
-    """`restless` says whether something is broken on purpose: then nobody is blamed for being late."""
+class ReplicaSetCheck:
+    """`restless` is true while a fault is injected: then a late replacement is no violation."""
 
-    def __init__(self, clock: Clock, restless: Callable[[], bool], patience: float = PATIENCE) -> None:
+    def __init__(self, clock: Clock, restless: Callable[[], bool], grace_s: float = SHORTFALL_GRACE_S) -> None:
         self._clock = clock
         self._restless = restless
-        self._patience = patience
-        self._crews: dict[str, _Crew] = {}
+        self._grace_s = grace_s
+        self._replica_sets: dict[str, _ReplicaSetState] = {}
         self._owners: dict[str, str] = {}
-        self._asked: dict[str, str] = {}
+        self._delete_clients: dict[str, str] = {}
         self._short: dict[str, None] = {}
         self._ending: set[str] = set()
 
-    async def door(self, request: Request) -> None:
-        """Before every request: remember who asks for which pod to go."""
+    async def intercept(self, request: Request) -> None:
+        """Before every request: remember the client that deletes a pod."""
         parts = request.path.split("/")
         if request.method == "DELETE" and len(parts) == 7 and parts[5] == "pods":
-            self._asked[f"{parts[4]}/{parts[6]}"] = request.headers.get("user-agent", "")
+            self._delete_clients[f"{parts[4]}/{parts[6]}"] = request.headers.get("user-agent", "")
 
     def written(self, event: Event) -> Iterator[str]:
         if event.table == "/pods":
@@ -66,17 +66,18 @@ class Staffing:
         yield from self.overdue()
 
     def overdue(self) -> Iterator[str]:
-        """Who has been short of pods for too long; each is told once."""
+        """ReplicaSets short of pods for too long; each is reported once."""
         now = self._clock.monotonic()
         for uid in list(self._short):
-            crew = self._crews[uid]
-            if now - crew.short_since <= self._patience:
+            replica_set = self._replica_sets[uid]
+            if now - replica_set.short_since <= self._grace_s:
                 return  # the others have been short for less
             del self._short[uid]
-            namespace = crew.name.partition("/")[0]
-            if not crew.excused and namespace not in self._ending and not self._restless():
-                missing = crew.wanted - len(crew.alive)
-                yield f"replica set {crew.name} is {missing} pod(s) short since {crew.short_since:.3f}, now {now:.3f}"
+            namespace = replica_set.name.partition("/")[0]
+            if not replica_set.excused and namespace not in self._ending and not self._restless():
+                missing = replica_set.wanted - len(replica_set.alive)
+                since = f"since {replica_set.short_since:.3f}, now {now:.3f}"
+                yield f"replica set {replica_set.name} is {missing} pod(s) short {since}"
 
     def _set(self, event: Event) -> None:
         record = event.record or event.previous
@@ -84,58 +85,61 @@ class Staffing:
         metadata = record.obj["metadata"]
         uid = metadata["uid"]
         if event.record is None:
-            self._crews.pop(uid, None)
+            self._replica_sets.pop(uid, None)
             self._short.pop(uid, None)
             return
         wanted = record.obj["spec"].get("replicas", 1)
-        crew = self._crews.get(uid)
-        if crew is None:
-            crew = self._crews[uid] = _Crew(event.key, wanted, self._clock.monotonic(), {})
-        elif crew.wanted != wanted:
-            crew.wanted, crew.since = wanted, self._clock.monotonic()
+        replica_set = self._replica_sets.get(uid)
+        if replica_set is None:
+            replica_set = self._replica_sets[uid] = _ReplicaSetState(event.key, wanted, self._clock.monotonic(), {})
+        elif replica_set.wanted != wanted:
+            replica_set.wanted, replica_set.since = wanted, self._clock.monotonic()
         conditions = record.obj.get("status", {}).get("conditions", ())
         failing = any(each["type"] == "ReplicaFailure" for each in conditions)
-        crew.excused = failing or "deletionTimestamp" in metadata
-        self._count(uid, crew)
+        replica_set.excused = failing or "deletionTimestamp" in metadata
+        self._count(uid, replica_set)
 
     def _pod(self, event: Event) -> Iterator[str]:
         pod = event.record.obj if event.record is not None else None
         uid = _owner(pod) if pod is not None else None
         before = self._owners.get(event.key)
-        living = pod is not None and uid is not None and _active(pod)
-        if before is not None and (not living or before != uid):
+        active = pod is not None and uid is not None and _active(pod)
+        if before is not None and (not active or before != uid):
             del self._owners[event.key]
             yield from self._left(before, event)
-        if living and uid is not None and before != uid:
+        if active and uid is not None and before != uid:
             self._owners[event.key] = uid
-            crew = self._crews.get(uid)
-            if crew is not None:
-                crew.alive[event.key] = None
-                self._count(uid, crew)
+            replica_set = self._replica_sets.get(uid)
+            if replica_set is not None:
+                replica_set.alive[event.key] = None
+                self._count(uid, replica_set)
 
     def _left(self, uid: str, event: Event) -> Iterator[str]:
-        asked = self._asked.pop(event.key, "")
-        crew = self._crews.get(uid)
-        if crew is None:
+        client = self._delete_clients.pop(event.key, "")
+        replica_set = self._replica_sets.get(uid)
+        if replica_set is None:
             return
-        crew.alive.pop(event.key, None)
-        self._count(uid, crew)
+        replica_set.alive.pop(event.key, None)
+        self._count(uid, replica_set)
         record = event.record or event.previous
         assert record is not None
-        needless = len(crew.alive) < crew.wanted and self._clock.monotonic() - crew.since >= SETTLED
-        if asked != CONTROLLERS or not needless or crew.excused or self._restless():
+        needless = (
+            len(replica_set.alive) < replica_set.wanted
+            and self._clock.monotonic() - replica_set.since >= SCALE_SETTLE_S
+        )
+        if client != CONTROLLERS or not needless or replica_set.excused or self._restless():
             return
         if event.key.partition("/")[0] not in self._ending and not _disrupted(record.obj):
-            left = f"{len(crew.alive)} of {crew.wanted} are left"
-            yield f"pod {event.key} was deleted by the controllers though nobody was too many: {left}"
+            left = f"{len(replica_set.alive)} of {replica_set.wanted} are left"
+            yield f"pod {event.key} was deleted by the controllers though the ReplicaSet had no surplus: {left}"
 
-    def _count(self, uid: str, crew: _Crew) -> None:
-        """Since when somebody is missing."""
-        if len(crew.alive) >= crew.wanted:
-            crew.short_since = math.inf
+    def _count(self, uid: str, replica_set: _ReplicaSetState) -> None:
+        """Since when a pod is missing."""
+        if len(replica_set.alive) >= replica_set.wanted:
+            replica_set.short_since = math.inf
             self._short.pop(uid, None)
-        elif crew.short_since == math.inf:
-            crew.short_since = self._clock.monotonic()
+        elif replica_set.short_since == math.inf:
+            replica_set.short_since = self._clock.monotonic()
             self._short[uid] = None
 
 
@@ -153,7 +157,7 @@ def _active(pod: Json) -> bool:
 
 
 def _disrupted(pod: Json) -> bool:
-    """Whether the pod carries a cause: eviction, preemption, a taint, garbage collection, a finished life."""
+    """Whether the pod carries a cause: eviction, preemption, a taint, garbage collection, completion."""
     status = pod.get("status", {})
     if status.get("phase") in ("Succeeded", "Failed"):
         return True

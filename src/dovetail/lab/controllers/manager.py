@@ -31,7 +31,7 @@ from dovetail.lab.controllers.statefulset.controller import StatefulSets
 from dovetail.lab.controllers.tainteviction import TaintEviction
 from dovetail.lab.controllers.volume.controller import Volumes
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.event_recorder import Recorder, Tell
+from dovetail.lab.event_recorder import EventSink, Recorder
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 
@@ -47,14 +47,14 @@ class ControllerManager:
         *,
         liveness: Liveness | None = None,
         quiet: bool = False,
-        tell: Tell | None = None,
+        event_sink: EventSink | None = None,
         lean: bool = False,
         certificate: str = "",
     ) -> None:
         self._recorders: dict[str, Recorder] = {}
 
         def recorder(component: str) -> Recorder:
-            made = Recorder(kube, clock, component, quiet=quiet, tell=tell)
+            made = Recorder(kube, clock, component, quiet=quiet, event_sink=event_sink)
             return self._recorders.setdefault(component, made)
 
         def context(component: str) -> ControllerContext:

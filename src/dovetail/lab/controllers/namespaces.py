@@ -19,7 +19,7 @@ from dovetail.lab.controllers.worker import Worker
 
 FINALIZER = "kubernetes"
 #: How long a namespace is left alone after it was deleted, or changed since.
-PATIENCE = 5.0
+NAMESPACE_QUIET_S = 5.0
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class Namespaces:
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None and "deletionTimestamp" in new["metadata"]:
-            self.worker.add_after(new["metadata"]["name"], PATIENCE)
+            self.worker.add_after(new["metadata"]["name"], NAMESPACE_QUIET_S)
 
     async def _reconcile(self, name: str) -> float | None:
         namespace = self._namespaces.get(name)
@@ -108,7 +108,7 @@ class Namespaces:
                 return 0.1
             await self._namespaces.seen(namespace["metadata"]["resourceVersion"])
         if left.resources:
-            return PATIENCE if "pods." in left.resources else 1.0
+            return NAMESPACE_QUIET_S if "pods." in left.resources else 1.0
         return await self._finalize(namespace)
 
     async def _finalize(self, namespace: Json) -> float | None:

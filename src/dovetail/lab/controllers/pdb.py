@@ -1,6 +1,6 @@
 """PodDisruptionBudget status: how many of its pods may be evicted now.
 
-The eviction door spends `disruptionsAllowed`; this controller counts it anew whenever pods change.
+The eviction subresource spends `disruptionsAllowed`; this controller counts it anew whenever pods change.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class DisruptionBudgets:
             self.worker.add(key)
 
     def _warn(self, pod: PodView, key: str) -> None:
-        """The eviction door refuses a pod with several budgets: say so before it does."""
+        """The eviction subresource refuses a pod with several budgets: record a warning before it does."""
         chosen = key.partition("/")[2]
         text = f'Pod "{pod.metadata.namespace}"/"{pod.metadata.name}" matches multiple PodDisruptionBudgets.'
         text += f'  Chose "{chosen}" arbitrarily.'

@@ -19,7 +19,7 @@ from dovetail.lab.controllers.context import ControllerContext
 from dovetail.lab.controllers.deployment.rollout import replicas
 from dovetail.lab.controllers.deployment.status import find, without
 from dovetail.lab.controllers.pods import pod_of, remove, victims
-from dovetail.lab.controllers.replicaset_index import Roster
+from dovetail.lab.controllers.replicaset_index import ReplicaSetIndex
 from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
@@ -29,19 +29,21 @@ from dovetail.model.selector import LabelSelector
 BURST = 500
 
 
-def status_of(rs: Json, roster: Roster, failure: tuple[str, str] | None, now: datetime) -> tuple[Json, float | None]:
+def status_of(
+    rs: Json, replicaset_index: ReplicaSetIndex, failure: tuple[str, str] | None, now: datetime
+) -> tuple[Json, float | None]:
     """The status, and the seconds until the next pod turns available by merely staying ready."""
-    available, wait = roster.availability(int(rs["spec"].get("minReadySeconds", 0)), now)
+    available, wait = replicaset_index.availability(int(rs["spec"].get("minReadySeconds", 0)), now)
     labels = rs["spec"].get("template", {}).get("metadata", {}).get("labels", {})
     old = rs.get("status", {})
-    status: Json = {"replicas": len(roster.living)}
+    status: Json = {"replicas": len(replicaset_index.living)}
     counts = {
-        "fullyLabeledReplicas": roster.labelled(labels),
-        "readyReplicas": roster.ready.total(),
+        "fullyLabeledReplicas": replicaset_index.labelled(labels),
+        "readyReplicas": replicaset_index.ready.total(),
         "availableReplicas": available,
     }
     status |= {field: count for field, count in counts.items() if count}
-    status["terminatingReplicas"] = roster.going
+    status["terminatingReplicas"] = replicaset_index.going
     status["observedGeneration"] = rs["metadata"].get("generation", 0)
     conditions = old.get("conditions", [])
     if failure is None:
@@ -66,7 +68,7 @@ class ReplicaSets:
         self._sets = context.store(resource)
         self.worker = Worker(resource.kind.lower(), self._reconcile, gather=0.02)
         self._keys: dict[str, str] = {}
-        self._rosters: dict[str, Roster] = {}
+        self._rosters: dict[str, ReplicaSetIndex] = {}
         self._sets.listen(self._set_changed)
         context.listen_to_pods_of(resource.kind, self._pod_changed)
         context.listen_to_pods_of("", self._orphan_changed)
@@ -78,7 +80,7 @@ class ReplicaSets:
         self._keys[item["metadata"]["uid"]] = key
         if new is None:
             del self._keys[item["metadata"]["uid"]]
-            if not len(self._roster(item)):
+            if not len(self._replicaset_index(item)):
                 self._rosters.pop(item["metadata"]["uid"], None)
         elif old is None or old["metadata"].get("generation") != new["metadata"].get("generation"):
             self.worker.add(key)
@@ -103,14 +105,14 @@ class ReplicaSets:
     def _member(self, uid: str, pod: PodView | None, now: PodView | None) -> None:
         """A pod of a set changed, or (`now` is None) is its pod no longer."""
         assert pod is not None
-        roster = self._rosters.get(uid)
-        if roster is None:
-            roster = self._rosters[uid] = Roster()
-        roster.change(pod.metadata.key, now)
+        replicaset_index = self._rosters.get(uid)
+        if replicaset_index is None:
+            replicaset_index = self._rosters[uid] = ReplicaSetIndex()
+        replicaset_index.change(pod.metadata.key, now)
         key = self._keys.get(uid)
         if key is not None:
             self.worker.add(key)
-        elif not len(roster):
+        elif not len(replicaset_index):
             del self._rosters[uid]
 
     def _orphan_changed(self, old: PodView | None, new: PodView | None) -> None:
@@ -134,9 +136,9 @@ class ReplicaSets:
                 await self._scale(rs)
             except ApiError as problem:
                 error = problem
-                short = len(self._roster(rs).living) < replicas(rs)
+                short = len(self._replicaset_index(rs).living) < replicas(rs)
                 failure = ("FailedCreate" if short else "FailedDelete", problem.message)
-        status, wait = status_of(rs, self._roster(rs), failure, self._context.now())
+        status, wait = status_of(rs, self._replicaset_index(rs), failure, self._context.now())
         if self._plain:
             del status["terminatingReplicas"]
         if status != rs.get("status"):
@@ -145,16 +147,18 @@ class ReplicaSets:
             raise error
         return wait
 
-    def _roster(self, rs: Json) -> Roster:
-        return self._rosters.get(rs["metadata"]["uid"]) or Roster()
+    def _replicaset_index(self, rs: Json) -> ReplicaSetIndex:
+        return self._rosters.get(rs["metadata"]["uid"]) or ReplicaSetIndex()
 
     async def _claim(self, rs: Json) -> None:
         selector = self._selector(rs)
-        await claim_pods(self._context, self._kind, rs["metadata"], selector, self._roster(rs).strays(selector))
+        await claim_pods(
+            self._context, self._kind, rs["metadata"], selector, self._replicaset_index(rs).strays(selector)
+        )
 
     async def _scale(self, rs: Json) -> None:
         while True:
-            living = self._roster(rs).living
+            living = self._replicaset_index(rs).living
             excess = len(living) - replicas(rs)
             if excess < 0:
                 await self._create(rs, min(-excess, BURST))
@@ -171,7 +175,7 @@ class ReplicaSets:
         """How many pods of every ReplicaSet of the same Deployment each node holds."""
         owners = [ref["uid"] for ref in rs["metadata"].get("ownerReferences", ()) if ref.get("controller")]
         sets = self._sets.by("owner", owners[0]) if owners else [rs]
-        return sum((self._roster(each).nodes for each in sets), Counter())
+        return sum((self._replicaset_index(each).nodes for each in sets), Counter())
 
     async def _create(self, rs: Json, count: int) -> None:
         about = Involved.of(*self._kind, rs["metadata"])

@@ -26,7 +26,7 @@ class _Worn(msgspec.Struct):
     living: int = 0
 
 
-class Roster:
+class ReplicaSetIndex:
     """Everybody a ReplicaSet controls. `living` are the pods that count toward its number, the first come first."""
 
     def __init__(self, pods: Iterable[PodView] = ()) -> None:

@@ -1,6 +1,6 @@
 """Faults: what goes wrong in clusters, on request. Each has a name, ends by itself, and is told in one line.
 
-Kubelets and machines are broken through the fleet; the API server through a door before it and a wrapper around
+Kubelets and machines are broken through the fleet; the API server through a middleware before it and a wrapper around
 its watches. A fault never reaches into a part's insides.
 """
 
@@ -191,7 +191,7 @@ class Faults:
 
     # At the API server
 
-    async def door(self, request: Request) -> Response | None:
+    async def intercept(self, request: Request) -> Response | None:
         if request.path == PATH:
             return self.knock(request)
         slow = self.now.get("api-slow")

@@ -19,7 +19,7 @@ KEPT_LINES = 200
 
 
 class Logs:
-    """Answers the log door of the API server. `also` is asked first: a part of the lab with a real log."""
+    """Serves the API server's log subresource. `also` comes first: a part of the lab with a real log."""
 
     def __init__(
         self, fleet: Fleet, clock: Clock, also: Callable[[dict[str, Any], str], list[str] | None] | None = None

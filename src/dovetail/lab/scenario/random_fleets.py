@@ -24,7 +24,7 @@ GATES = (
     "CapacityBuffer",
 )
 #: Seconds more until rest: machines that never join are given up after a quarter of an hour, and then mistrusted.
-PATIENCE = 1200
+SETTLE_TIME_S = 1200
 CALM: Json = {"boot": [15, 20], "ready": [2, 8], "latency": [0.05, 0.1]}
 
 
@@ -46,7 +46,7 @@ def widen(document: Json, chance: Chance, begin: float, quiet: float) -> Json:
     autoscaler = document["autoscaler"]
     gates = [each for each in GATES if chance.random() < 0.25] + ["StaticCapacity"]
     return document | {
-        "duration": document["duration"] + PATIENCE,
+        "duration": document["duration"] + SETTLE_TIME_S,
         "autoscaler": autoscaler
         | {
             "gates": gates,

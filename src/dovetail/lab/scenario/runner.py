@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dovetail.lab.scenario.autoscaler import Autoscaled
 
 #: How long, in seconds, a step is tried again while the server is out of order.
-PATIENCE = 300.0
+STEP_RETRY_S = 300.0
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ class Player:
         return Parts(
             pace=Pace(lean=low, heartbeat_seconds=None, grid_seconds=0.5 if low else 0.0),
             quiet=scenario.cluster.events == "warnings",
-            tell=None if faulty else self._hear,
+            event_sink=None if faulty else self._hear,
             faults=faulty,
             check=not low or scenario.autoscaler is not None,
         )
@@ -303,7 +303,7 @@ class Player:
 
     async def _insist(self, step: Step) -> None:
         """A person whose command meets a server that is down or busy tries again."""
-        end = self._clock.monotonic() + PATIENCE
+        end = self._clock.monotonic() + STEP_RETRY_S
         while True:
             try:
                 return await self._acts.do(step)

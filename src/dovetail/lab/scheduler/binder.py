@@ -1,4 +1,4 @@
-"""What the scheduler writes: bindings, the condition of who has no node, and the end of who must make room."""
+"""What the scheduler writes: bindings, the PodScheduled condition, and the deletion of preemption victims."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dovetail.model.pods import Pod
 from dovetail.model.volumes import PersistentVolumeClaim
 
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
-_BIND_TIMEOUT = 600.0
-_POLL = 0.5
+_VOLUME_BIND_TIMEOUT_S = 600.0
+_VOLUME_POLL_S = 0.5
 
 
 class BindFailed(RuntimeError):
@@ -27,9 +27,9 @@ class BindFailed(RuntimeError):
 
 
 def unscheduled(clock: Clock, pod: Pod, reason: str, message: str, node: str | None) -> dict[str, Any]:
-    """What to write on a pod without a node, and of the node it was promised (an empty one takes a promise back).
+    """The status patch of a pod without a node, with its nominated node (an empty name withdraws the nomination).
 
-    Nothing where the pod says so already.
+    Empty where the status has it already.
     """
     status: dict[str, Any] = {}
     known = condition(pod.status.conditions, "PodScheduled")
@@ -52,7 +52,7 @@ def unscheduled(clock: Clock, pod: Pod, reason: str, message: str, node: str | N
 
 
 async def evict_for(kube: Kube, clock: Clock, victim: Pod) -> None:
-    """End a pod that makes room for a more important one."""
+    """Delete a preemption victim."""
     target = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -83,16 +83,16 @@ async def bind_volumes(kube: Kube, clock: Clock, cluster: Cluster, pod: Pod, nod
     taken: set[str] = set()
     for claim in claims:
         await _choose(kube, cluster, claim, node, taken)
-    deadline = clock.monotonic() + _BIND_TIMEOUT
+    deadline = clock.monotonic() + _VOLUME_BIND_TIMEOUT_S
     while claims:
         if clock.monotonic() >= deadline:
             raise BindFailed("binding volumes: timed out waiting for the condition")
-        await asyncio.sleep(_POLL)
+        await asyncio.sleep(_VOLUME_POLL_S)
         claims = [each for each in claims if not _bound(cluster, each)]
 
 
 async def _choose(kube: Kube, cluster: Cluster, claim: PersistentVolumeClaim, node: str, taken: set[str]) -> None:
-    """Give a claim the volume found for it, or say where its new volume must be."""
+    """Bind a claim to the volume found for it, or name the node for which one must be provisioned."""
     info = cluster.nodes.get(node)
     volume = find_volume(claim, cluster.storage, info.labels if info else {}, taken)
     meta = claim.metadata

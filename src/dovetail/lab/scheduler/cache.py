@@ -1,4 +1,4 @@
-"""What the scheduler knows: watches turned into a `Cluster`, and every change into a hint for the queue."""
+"""The scheduler's cache: watches turned into a `Cluster`, and every change into a hint for the queue."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from dovetail.model.workloads import (
 NAME = "default-scheduler"
 
 
-class Mirror:
+class Cache:
     """Keeps cluster and queue up to date. `assumed` are pods that were placed and whose binding is not seen yet.
 
-    `curious` looks again at pods that a change cannot help, as kube-scheduler does: nothing but their story differs.
+    `retry_unhelpful` retries pods that a change cannot help, as kube-scheduler does: only their events differ.
     """
 
-    def __init__(self, kube: Kube, queue: Queue, *, curious: bool = True) -> None:
+    def __init__(self, kube: Kube, queue: Queue, *, retry_unhelpful: bool = True) -> None:
         self.cluster = Cluster()
         self.queue = queue
-        self._curious = curious
+        self._retry_unhelpful = retry_unhelpful
         self.assumed: set[str] = set()
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         self.budgets: dict[str, PodDisruptionBudget] = {}
@@ -97,7 +97,7 @@ class Mirror:
 
     def _gone(self, key: str, pod: Pod) -> None:
         self.queue.drop(key)
-        self.promise(key, None, "")
+        self.set_nomination(key, None, "")
         self.assumed.discard(key)
         info = self.cluster.remove(key)
         if info is not None or pod.status.nominated_node_name:
@@ -106,11 +106,11 @@ class Mirror:
     def _placed(self, key: str, old: Pod | None, pod: Pod) -> None:
         name = pod.spec.node_name
         self.queue.drop(key)
-        self.promise(key, None, "")
+        self.set_nomination(key, None, "")
         assumed = key in self.assumed
         self.assumed.discard(key)
-        known = self.cluster.nodes.get(name)
-        held = known.pods.get(key) if known is not None else None
+        node_info = self.cluster.nodes.get(name)
+        held = node_info.pods.get(key) if node_info is not None else None
         if held is not None and old is not None and _same_to_us(old, pod):
             self.cluster.refresh(key, pod)
             return
@@ -133,15 +133,15 @@ class Mirror:
                 self.queue.drop(key)
             return
         info = pod_info(pod)
-        self.promise(key, info, pod.status.nominated_node_name)
+        self.set_nomination(key, info, pod.status.nominated_node_name)
         self.queue.put(info)
 
     def _wake(self, hint: queueing_hints.Hint) -> None:
         self.queue.wake(hint.plugins, hint.helps, hint.alike)
 
-    def promise(self, key: str, info: PodInfo | None, node: str) -> None:
-        """Remember which node a waiting pod was promised; none if empty."""
-        for name in [name for name, promised in self.nominated.items() if key in promised and name != node]:
+    def set_nomination(self, key: str, info: PodInfo | None, node: str) -> None:
+        """Record the node a pending pod is nominated for; an empty name withdraws the nomination."""
+        for name in [name for name, pods in self.nominated.items() if key in pods and name != node]:
             del self.nominated[name][key]
             if not self.nominated[name]:
                 del self.nominated[name]
@@ -155,9 +155,9 @@ class Mirror:
         if change.new is None:
             self.cluster.remove_node(node.metadata.name)
             self._wake(queueing_hints.NODE_GONE)
-        elif queueing_hints.worth_telling(change.old, node) or node.status.images != _images(change.old):
+        elif queueing_hints.is_newsworthy(change.old, node) or node.status.images != _images(change.old):
             self.cluster.set_node(node)
-            moved = queueing_hints.gate_moved(change.old, node) if self._curious else None
+            moved = queueing_hints.gate_moved(change.old, node) if self._retry_unhelpful else None
             if moved is not None:
                 self._wake(moved)
             self._wake(queueing_hints.node_appeared(node))

@@ -13,13 +13,13 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import CORE_EVENTS
 from dovetail.lab.controllers.timestamps import micro
-from dovetail.lab.event_recorder import Tell
+from dovetail.lab.event_recorder import EventSink
 from dovetail.lab.scheduler.messages import shortened
 from dovetail.model.pods import Pod
 
-_REMEMBERED = 4096
+_MAX_REMEMBERED_EVENTS = 4096
 #: A series is written when it begins and then at most this often, in seconds; it counts on in between.
-_REFRESH = 360.0
+_SERIES_REFRESH_S = 360.0
 _NAME = "default-scheduler"
 
 
@@ -33,28 +33,28 @@ class _Event(msgspec.Struct, frozen=True):
     related: Pod | None
 
 
-class _Said(msgspec.Struct):
+class _RecordedEvent(msgspec.Struct):
     name: str
     count: int
     written: float
 
 
 class Events:
-    """Written in order by one task, behind the back of whoever records. `quiet` leaves the Normal ones out; `tell`
-    hears them instead of the server.
+    """Written in order by one task, asynchronously to the caller. `quiet` leaves the Normal ones out; `event_sink`
+    receives them instead of the server.
 
     An event is named by its pod and its instant, so that names sort as things happened.
     """
 
-    def __init__(self, kube: Kube, clock: Clock, *, quiet: bool = False, tell: Tell | None = None) -> None:
+    def __init__(self, kube: Kube, clock: Clock, *, quiet: bool = False, event_sink: EventSink | None = None) -> None:
         self._kube = kube
-        self._tell = tell
+        self._event_sink = event_sink
         self._clock = clock
         self._instant = 0
         self._quiet = quiet
         self._queue: deque[_Event] = deque()
         self._wake = asyncio.Event()
-        self._said: OrderedDict[tuple[str, ...], _Said] = OrderedDict()
+        self._recorded: OrderedDict[tuple[str, ...], _RecordedEvent] = OrderedDict()
         self.dropped = 0
 
     def normal(self, pod: Pod, reason: str, action: str, message: str, related: Pod | None = None) -> None:
@@ -77,36 +77,36 @@ class Events:
                 try:
                     await self._write(self._queue.popleft())
                 except KubeError:
-                    # An event that cannot be written (its namespace went, the server is down) is told to nobody.
+                    # An event that cannot be written (its namespace went, the server is down) is dropped and counted.
                     self.dropped += 1
 
     async def _write(self, event: _Event) -> None:
         meta = event.pod.metadata
         key = (meta.uid, meta.resource_version, event.reason, event.message)
-        said, now = self._said.get(key), self._clock.monotonic()
-        if said is not None:
-            said.count += 1
-            if said.count == 2 or now - said.written >= _REFRESH:
-                said.written = now
-                await self._say(said, event)
+        recorded, now = self._recorded.get(key), self._clock.monotonic()
+        if recorded is not None:
+            recorded.count += 1
+            if recorded.count == 2 or now - recorded.written >= _SERIES_REFRESH_S:
+                recorded.written = now
+                await self._publish(recorded, event)
             return
         self._instant = max(self._instant + 1, int(self._clock.now().timestamp() * 1e6) * 1000)
         name = f"{meta.name}.{self._instant:016x}"
-        while len(self._said) >= _REMEMBERED:
-            self._said.popitem(last=False)
-        said = self._said[key] = _Said(name, 1, now)
-        await self._say(said, event)
+        while len(self._recorded) >= _MAX_REMEMBERED_EVENTS:
+            self._recorded.popitem(last=False)
+        recorded = self._recorded[key] = _RecordedEvent(name, 1, now)
+        await self._publish(recorded, event)
 
-    async def _say(self, said: _Said, event: _Event) -> None:
+    async def _publish(self, recorded: _RecordedEvent, event: _Event) -> None:
         """The event for the first time, or the series that it has become."""
         meta = event.pod.metadata
-        if self._tell is not None:
-            self._tell(event.kind, "Pod", meta.namespace, meta.name, event.reason, event.message)
-        elif said.count > 1:
-            series = {"count": said.count, "lastObservedTime": event.at}
-            await self._kube.patch(CORE_EVENTS, said.name, {"series": series}, meta.namespace)
+        if self._event_sink is not None:
+            self._event_sink(event.kind, "Pod", meta.namespace, meta.name, event.reason, event.message)
+        elif recorded.count > 1:
+            series = {"count": recorded.count, "lastObservedTime": event.at}
+            await self._kube.patch(CORE_EVENTS, recorded.name, {"series": series}, meta.namespace)
         else:
-            await self._kube.create(CORE_EVENTS, _body(said.name, event), meta.namespace)
+            await self._kube.create(CORE_EVENTS, _body(recorded.name, event), meta.namespace)
 
 
 def _body(name: str, event: _Event) -> dict[str, Any]:

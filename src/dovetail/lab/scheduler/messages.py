@@ -1,4 +1,4 @@
-"""What the scheduler says: the text of `FailedScheduling` and of the `PodScheduled` condition."""
+"""Messages of the scheduler: the text of `FailedScheduling` and of the `PodScheduled` condition."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ NO_NODES = "no nodes available to schedule pods"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 _UNNAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
-_LONGEST = 1024
+_MAX_MESSAGE_LENGTH = 1024
 _REASONS: Callable[[Rejection], tuple[str, ...]] = attrgetter("reasons")
 
 
 def histogram(total: int, rejections: Iterable[Rejection], absent: int, absent_reason: str) -> str:
     """`0/3 nodes are available: 1 Insufficient cpu, 2 …`: reasons with how often, in order of the text."""
     counts: Counter[str] = Counter()
-    for reasons, times in Counter(map(_REASONS, rejections)).items():  # many nodes say the same
+    for reasons, times in Counter(map(_REASONS, rejections)).items():  # many nodes have the same reasons
         for reason in reasons:
             counts[reason] += times
     if absent:
         counts[absent_reason] += absent
-    told = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
-    return f"0/{total} nodes are available:" + (f" {told}." if told else "")
+    reasons_text = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+    return f"0/{total} nodes are available:" + (f" {reasons_text}." if reasons_text else "")
 
 
 def failure(decision: Decision, preemption: str | None) -> str:
-    """Why a pod has no node. `preemption` is what came of trying to make room; None if room is being made."""
+    """Why a pod has no node. `preemption` is the failed preemption's message; None while victims are being deleted."""
     if decision.total == 0:
         return NO_NODES
     if decision.refused is not None:
-        # The real scheduler's next plugin looks for what was never worked out, and says so.
+        # The real scheduler's next plugin looks for state that was never computed, and reports it.
         return f"0/{decision.total} nodes are available: {', '.join(decision.refused.reasons)}. not found"
     head = histogram(decision.total, decision.rejections.values(), decision.unnamed, _UNNAMED)
     return head if preemption is None else f"{head} no new claims to deallocate, preemption: {preemption}"
 
 
 def unhelpful(total: int, rejections: Mapping[str, Rejection]) -> str:
-    """Why nothing is gained by evicting anybody; nodes that were not tried could not be helped."""
+    """Why preemption does not help; nodes that were not tried are unresolvable."""
     return histogram(total, rejections.values(), total - len(rejections), NOT_HELPFUL)
 
 
 def shortened(message: str) -> str:
     """As much as an event can hold."""
-    return message if len(message) <= _LONGEST else f"{message[: _LONGEST - 4]} ..."
+    return message if len(message) <= _MAX_MESSAGE_LENGTH else f"{message[: _MAX_MESSAGE_LENGTH - 4]} ..."

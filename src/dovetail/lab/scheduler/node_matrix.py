@@ -1,6 +1,6 @@
-"""The cluster in columns: one row a node, so that a thousand nodes are looked at in one stroke.
+"""The cluster as arrays with one row a node, so that one numpy operation covers all nodes.
 
-A board follows a `Cluster` by the nodes that were touched. What is worked out for all pods of one shape, or for
+A matrix follows a `Cluster` by the nodes that were touched. What is worked out for all pods of one shape, or for
 one selector, is kept and brought up to date row by row, from a log of the rows that changed since.
 """
 
@@ -19,8 +19,8 @@ from dovetail.model.fit.terms import Spread
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_LONGEST_LOG = 50_000
-_MOST_TALLIES = 5_000
+_MAX_LOG_ROWS = 50_000
+_MAX_TALLIES = 5_000
 
 
 class _Tally:
@@ -32,7 +32,7 @@ class _Tally:
         self.seen = -1
 
 
-class Board:
+class NodeMatrix:
     """Rows are reused when nodes go. `infos[row]` is None where no node is."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -72,11 +72,11 @@ class Board:
                     self._drop(name, row)
                 continue
             if row is None or self.infos[row] is not info:
-                row = self._seat(name, info) if row is None else self._reseat(row, info)
+                row = self._add_row(name, info) if row is None else self._fill_row(row, info)
             self._fill(row, info)
         self.cluster.touched.clear()
 
-    def _seat(self, name: str, info: NodeInfo) -> int:
+    def _add_row(self, name: str, info: NodeInfo) -> int:
         row = self._free.pop() if self._free else len(self.infos)
         if row == len(self.infos):
             self.infos.append(None)
@@ -86,9 +86,9 @@ class Board:
             self._grow()
         self.rows[name] = row
         self._ranks = None
-        return self._reseat(row, info)
+        return self._fill_row(row, info)
 
-    def _reseat(self, row: int, info: NodeInfo) -> int:
+    def _fill_row(self, row: int, info: NodeInfo) -> int:
         self.infos[row] = info
         self._static[row] = -1
         self.alive[row] = True
@@ -116,7 +116,7 @@ class Board:
         self.infos[row] = None
         self.alive[row] = False
         self._free.append(row)
-        self._speak(row, ())
+        self._count_affinity_shapes(row, ())
         self.with_images -= self._images[row]
         self._images[row] = False
         self._note(row, static=True)
@@ -125,7 +125,7 @@ class Board:
         self.log.append(row)
         if static:
             self.static_log.append(row)
-        if len(self.log) > _LONGEST_LOG or len(self.static_log) > _LONGEST_LOG:
+        if len(self.log) > _MAX_LOG_ROWS or len(self.static_log) > _MAX_LOG_ROWS:
             self.log, self.static_log = [], []
             self._domains.clear()
             for tally in self._tallies.values():
@@ -149,7 +149,7 @@ class Board:
             self.with_images += bool(info.images) - self._images[row]
             self._images[row] = bool(info.images)
         if info.vocal or self._shapes[row]:
-            self._speak(row, tuple(each.shape for each in info.vocal.values()))
+            self._count_affinity_shapes(row, tuple(each.shape for each in info.vocal.values()))
         self._note(row, static=changed)
 
     def _column(self, columns: dict[str, Ints], name: str) -> Ints:
@@ -158,7 +158,7 @@ class Board:
             column = columns[name] = np.zeros(len(self.alive), dtype=np.int64)
         return column
 
-    def _speak(self, row: int, shapes: tuple[Shape, ...]) -> None:
+    def _count_affinity_shapes(self, row: int, shapes: tuple[Shape, ...]) -> None:
         for shape in self._shapes[row]:
             self.vocal[shape] -= 1
             if not self.vocal[shape]:
@@ -191,10 +191,10 @@ class Board:
         return column, numbers
 
     def tally(self, name: Hashable, of: Callable[[NodeInfo], int]) -> Ints:
-        """For every row what `of` says of its node; the same name must mean the same function."""
+        """For every row the value of `of` for its node; the same name must mean the same function."""
         held = self._tallies.get(name)
         if held is None:
-            if len(self._tallies) > _MOST_TALLIES:
+            if len(self._tallies) > _MAX_TALLIES:
                 self._tallies.clear()
             held = self._tallies[name] = _Tally(of)
         held.rows = self.longer(held.rows)
@@ -231,7 +231,7 @@ class Board:
         """What the tally of a constraint is called: the same for all that count the same pods."""
         held = self._names.get(id(constraint))
         if held is None:
-            if len(self._names) > _MOST_TALLIES:
+            if len(self._names) > _MAX_TALLIES:
                 self._names.clear()
             text = constraint.selector.text() if constraint.selector is not None else "-"
             held = self._names[id(constraint)] = (constraint, ("spread", namespace, text))

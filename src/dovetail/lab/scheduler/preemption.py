@@ -1,6 +1,6 @@
-"""Preemption: who must go so that a more important pod can stay. Pure.
+"""Preemption: which pods of lower priority to evict for a pending pod. Pure.
 
-On every node where evictions could help, the fewest and least important pods are chosen that make room,
+On every node where evictions could help, the fewest pods of lowest priority are chosen that free enough capacity,
 those whose disruption budget would be broken last. Then the node that hurts least is picked.
 """
 
@@ -19,7 +19,7 @@ from dovetail.model.workloads import PodDisruptionBudget
 
 _FAR = datetime(9999, 1, 1, tzinfo=UTC)
 _BY_SCHEDULER = "PreemptionByScheduler"
-_NOBODY_LOWER = Rejection("DefaultPreemption", (NO_VICTIMS,))
+_NO_LOWER_PRIORITY = Rejection("DefaultPreemption", (NO_VICTIMS,))
 
 
 class Victims(msgspec.Struct, frozen=True):
@@ -44,13 +44,13 @@ def preempt(
     budgets: Sequence[PodDisruptionBudget],
     nominated: Nominated,
 ) -> Outcome:
-    """Find room for a pod that fits nowhere as things are."""
+    """Victims for a pod that fits on no node now."""
     refusal = _ineligible(pod, cluster, decision)
     if refusal:
         return Outcome(None, refusal)
     resolvable = [name for name, rejection in decision.rejections.items() if rejection.resolvable]
     if cluster.lowest >= pod.priority:
-        return Outcome(None, unhelpful(decision.total, dict.fromkeys(resolvable, _NOBODY_LOWER)))
+        return Outcome(None, unhelpful(decision.total, dict.fromkeys(resolvable, _NO_LOWER_PRIORITY)))
     fit = Fit(pod, cluster)
     found: list[Victims] = []
     failed: dict[str, Rejection] = {}
@@ -68,9 +68,9 @@ def preempt(
 def _ineligible(pod: PodInfo, cluster: Cluster, decision: Decision) -> str | None:
     if pod.pod.spec.preemption_policy == "Never":
         return "not eligible due to preemptionPolicy=Never."
-    promised = pod.pod.status.nominated_node_name
-    node = cluster.nodes.get(promised)
-    rejection = decision.rejections.get(promised)
+    nominated_node = pod.pod.status.nominated_node_name
+    node = cluster.nodes.get(nominated_node)
+    rejection = decision.rejections.get(nominated_node)
     if node is None or (rejection is not None and not rejection.resolvable):
         return None
     if any(other.priority < pod.priority and _being_preempted(other) for other in node.pods.values()):
@@ -90,7 +90,7 @@ def _victims_on(
 ) -> Victims | Rejection:
     lower = [other for other in info.pods.values() if other.priority < fit.pod.priority]
     if not lower:
-        return _NOBODY_LOWER
+        return _NO_LOWER_PRIORITY
     node, question = info.copy(), fit.copy()
     for other in lower:
         node.remove(other.key)

@@ -1,8 +1,8 @@
-"""The queue of pods without a node: who is next, who waits a while, who waits for something to change.
+"""The scheduling queue: active pods, pods in back-off, unschedulable pods that wait for an event, gated pods.
 
-More important pods first, then older requests. After a failed attempt a pod waits for an event that could help
-it, and then for its back-off (1 s, doubling to 10 s), unless nobody else is in the way. After five minutes of
-silence it is tried anyway.
+Pods of higher priority first, then older requests. After a failed attempt a pod waits for an event that could help
+it, and then for its back-off (1 s, doubling to 10 s), unless no other pod is active. After five minutes
+without such an event it is tried anyway.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dovetail.clock import Clock
 from dovetail.model.fit import PodInfo
 from dovetail.model.fit.podinfo import Shape
 
-_FIRST_BACKOFF = 1.0
-_LAST_BACKOFF = 10.0
-_LONGEST_WAIT = 300.0
+_INITIAL_BACKOFF_S = 1.0
+_MAX_BACKOFF_S = 10.0
+_MAX_UNSCHEDULABLE_S = 300.0
 
 
 _Group = tuple[Shape, frozenset[str]]
@@ -35,7 +35,7 @@ class Entry(msgspec.Struct, eq=False):
     plugins: frozenset[str] = frozenset()
     failed_at: float = 0.0
     error: bool = False
-    place: str = ""
+    section: str = ""
     #: Those it waits with: alike, and turned away by the same plugins.
     group: _Group | None = None
 
@@ -48,7 +48,7 @@ class Entry(msgspec.Struct, eq=False):
         """When its back-off ends."""
         if not self.attempts:
             return 0.0
-        return self.failed_at + min(_FIRST_BACKOFF * 2.0 ** min(self.attempts - 1, 10), _LAST_BACKOFF)
+        return self.failed_at + min(_INITIAL_BACKOFF_S * 2.0 ** min(self.attempts - 1, 10), _MAX_BACKOFF_S)
 
 
 class Queue:
@@ -79,22 +79,22 @@ class Queue:
             self._file(entry)
             return
         old, entry.info = entry.info, info
-        if entry.place == "gated" or (entry.place == "waiting" and _may_fit_now(old, info)):
+        if entry.section == "gated" or (entry.section == "waiting" and _may_fit_now(old, info)):
             self._file(entry)
 
     def _file(self, entry: Entry) -> None:
         self._wait_no_more(entry)
         if entry.info.pod.spec.scheduling_gates:
-            entry.place = "gated"
+            entry.section = "gated"
         elif entry.ready_at > self._clock.monotonic():
-            entry.place = "backoff"
+            entry.section = "backoff"
             heapq.heappush(self._backoff, (entry.ready_at, entry.order, entry))
         else:
             self._activate(entry)
         self._changed.set()
 
     def _activate(self, entry: Entry) -> None:
-        entry.place = "active"
+        entry.section = "active"
         heapq.heappush(self._active, (-entry.info.priority, entry.since, entry.order, entry))
         self._changed.set()
 
@@ -102,7 +102,7 @@ class Queue:
         """A pod needs no node any more."""
         entry = self._entries.pop(key, None)
         if entry is not None:
-            entry.place = ""
+            entry.section = ""
             self._wait_no_more(entry)
 
     def _wait_no_more(self, entry: Entry) -> None:
@@ -114,34 +114,34 @@ class Queue:
             entry.group = None
 
     def pop(self) -> Entry | None:
-        """The next pod to try. One that is backing off goes when nobody else is there to be delayed by it."""
+        """The next pod to try. One in back-off is popped when no active pod would be delayed by it."""
         now = self._clock.monotonic()
         self._refresh(now)
         while self._active:
             entry = heapq.heappop(self._active)[3]
-            if entry.place == "active":
+            if entry.section == "active":
                 return self._taken(entry)
         while self._backoff:
             if self._backoff[0][2].error:
                 break
             entry = heapq.heappop(self._backoff)[2]
-            if entry.place == "backoff":
+            if entry.section == "backoff":
                 return self._taken(entry)
         return None
 
     def _taken(self, entry: Entry) -> Entry:
-        entry.place = "taken"
+        entry.section = "taken"
         entry.attempts += 1
         return entry
 
     def _refresh(self, now: float) -> None:
         while self._backoff and self._backoff[0][0] <= now:
             entry = heapq.heappop(self._backoff)[2]
-            if entry.place == "backoff":
+            if entry.section == "backoff":
                 self._activate(entry)
         while self._waiting:
             oldest = next(iter(self._waiting.values()))
-            if now < oldest.failed_at + _LONGEST_WAIT:  # the very sum that `wait` waits for
+            if now < oldest.failed_at + _MAX_UNSCHEDULABLE_S:  # the very sum that `wait` waits for
                 return
             self._file(oldest)
 
@@ -150,7 +150,7 @@ class Queue:
         if entry.key not in self._entries:
             return
         entry.plugins, entry.failed_at, entry.error = plugins, self._clock.monotonic(), False
-        entry.place = "waiting"
+        entry.section = "waiting"
         self._waiting[entry.key] = entry
         entry.group = (entry.info.shape, plugins)
         self._groups.setdefault(entry.group, {})[entry.key] = entry
@@ -168,15 +168,15 @@ class Queue:
 
         `alike`: it helps all of a shape that the same plugins turned away, or none of them.
         """
-        found: list[Entry] = []
-        for (_, blamed), group in self._groups.items():
-            if plugins is not None and plugins.isdisjoint(blamed or ("",)):
+        woken: list[Entry] = []
+        for (_, rejecting_plugins), group in self._groups.items():
+            if plugins is not None and plugins.isdisjoint(rejecting_plugins or ("",)):
                 continue
             if not alike:
-                found += filter(helps, group.values())
+                woken += filter(helps, group.values())
             elif helps(next(iter(group.values()))):
-                found += group.values()
-        for entry in sorted(found, key=lambda each: each.order):
+                woken += group.values()
+        for entry in sorted(woken, key=lambda each: each.order):
             self._file(entry)
 
     async def wait(self) -> None:
@@ -186,7 +186,7 @@ class Queue:
             return
         due = [self._backoff[0][0]] if self._backoff else []
         if self._waiting:
-            due.append(next(iter(self._waiting.values())).failed_at + _LONGEST_WAIT)
+            due.append(next(iter(self._waiting.values())).failed_at + _MAX_UNSCHEDULABLE_S)
         if not due:
             await self._changed.wait()
             return

@@ -1,4 +1,4 @@
-"""Which happening could help which pod: after it failed, a pod is tried again only when that makes sense."""
+"""Which event could make which pod schedulable: a pod that failed is retried only when that makes sense."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dovetail.model.fit.terms import AffinityTerm
 from dovetail.model.fit.volumes import same_disk
 from dovetail.model.nodes import Node
 
-#: Who was turned away because a claim is not there: a pod that goes makes no claim.
+#: Rejected because a claim does not exist: deleting a pod creates no claim.
 _NO_CLAIM = "VolumeRestrictions: no claim"
 _VOLUMES = frozenset({"VolumeRestrictions", _NO_CLAIM, "NodeVolumeLimits", "VolumeBinding", "VolumeZone"})
-#: Who asks about new nodes but not about taints is told of changed taints all the same, as by kube-scheduler.
+#: Plugins registered for Node add, not for taints: they see changed taints all the same, as in kube-scheduler.
 _OF_NODES = frozenset(
     {
         "InterPodAffinity",
@@ -36,7 +36,7 @@ _OF_PLACED_PODS = frozenset({"PodTopologySpread", "InterPodAffinity"})
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """Whom a happening could help: who was turned away by one of `plugins` (None: by anything) and `helps`.
+    """The pods an event could help: rejected by one of `plugins` (None: by any), and `helps` is true.
 
     The empty name stands for pods that no plugin turned away: there was no node at all. `alike`: pods of one shape
     that the same plugins turned away are all helped, or none of them.
@@ -48,83 +48,83 @@ class Hint(msgspec.Struct, frozen=True):
 
 
 def rejector(everywhere: Rejection) -> str:
-    """Who turned a pod away before any node was looked at."""
+    """The plugin that rejected a pod before any node was checked."""
     return _NO_CLAIM if everywhere.plugin == "VolumeRestrictions" else everywhere.plugin
 
 
 def node_appeared(node: Node) -> Hint:
-    """A node came, or changed in a way that placing pods can notice: it helps who could be on it when empty."""
+    """A node came, or changed in a way that placing pods can notice: it helps pods that would fit on it when empty."""
     empty = NodeInfo(node)
-    answers: dict[Shape, bool] = {}
+    feasible_shapes: dict[Shape, bool] = {}
 
     def helps(entry: Entry) -> bool:
         if entry.plugins & _OF_PLACED_PODS or (entry.plugins and entry.plugins <= _VOLUMES):
             return True
         shape = entry.info.shape
-        known = answers.get(shape)
-        if known is None:
-            known = check_static(shape, node) is None and check_resources(shape, empty) is None
-            answers[shape] = known
-        return known
+        feasible = feasible_shapes.get(shape)
+        if feasible is None:
+            feasible = check_static(shape, node) is None and check_resources(shape, empty) is None
+            feasible_shapes[shape] = feasible
+        return feasible
 
     return Hint(None, helps)
 
 
 def gate_moved(old: Node | None, new: Node) -> Hint | None:
-    """A node was closed, opened, tainted or freed of a taint: a look again, if only for other words."""
+    """A node was cordoned, uncordoned, tainted or untainted: pods are retried, if only for another message."""
     if old is None or (old.spec.taints == new.spec.taints and old.spec.unschedulable == new.spec.unschedulable):
         return None
     opened = old.spec.unschedulable and not new.spec.unschedulable
-    anyhow = _OF_NODES | {"NodeUnschedulable"} if opened else _OF_NODES
+    node_plugins = _OF_NODES | {"NodeUnschedulable"} if opened else _OF_NODES
 
     def helps(entry: Entry) -> bool:
         shape = entry.info.shape
-        return bool(entry.plugins & anyhow) or (tolerates_node(shape, new) and not tolerates_node(shape, old))
+        return bool(entry.plugins & node_plugins) or (tolerates_node(shape, new) and not tolerates_node(shape, old))
 
-    return Hint(anyhow | {"TaintToleration"}, helps)
+    return Hint(node_plugins | {"TaintToleration"}, helps)
 
 
 def pod_placed(info: PodInfo) -> Hint:
-    """A pod found its place: only who looks for company cares."""
+    """A pod was bound: it can only help pods with affinity or spread constraints."""
     other = info.shape
 
     def helps(entry: Entry) -> bool:
-        mine = entry.info.shape
-        if "PodTopologySpread" in entry.plugins and _spread_by(mine, other):
+        shape = entry.info.shape
+        if "PodTopologySpread" in entry.plugins and _spread_by(shape, other):
             return True
-        return "InterPodAffinity" in entry.plugins and _all_mean(mine.affinity, other)
+        return "InterPodAffinity" in entry.plugins and _all_mean(shape.affinity, other)
 
     return Hint(_OF_PLACED_PODS, helps)
 
 
 def pod_gone(info: PodInfo) -> Hint:
-    """A pod left its place: there is more room, less company, a port or a volume is free."""
+    """A pod was removed: it frees resources, ports and volumes, and changes affinity and spread."""
     other = info.shape
 
     def helps(entry: Entry) -> bool:
-        mine = entry.info.shape
-        return any(_FREED[each](mine, other) for each in (entry.plugins or ("",)) if each in _FREED)
+        shape = entry.info.shape
+        return any(_FREED[each](shape, other) for each in (entry.plugins or ("",)) if each in _FREED)
 
     return Hint(frozenset(_FREED), helps)
 
 
-def _spread_by(mine: Shape, other: Shape) -> bool:
-    return mine.namespace == other.namespace and any(each.selects(other.labels) for each in mine.spread)
+def _spread_by(shape: Shape, other: Shape) -> bool:
+    return shape.namespace == other.namespace and any(each.selects(other.labels) for each in shape.spread)
 
 
 def _all_mean(terms: Sequence[AffinityTerm], other: Shape) -> bool:
     return bool(terms) and all(each.selects(other.namespace, other.labels, {}) for each in terms)
 
 
-def _shared(mine: Shape, other: Shape) -> bool:
+def _shared(shape: Shape, other: Shape) -> bool:
     """Whether both use one claim or one disk."""
-    if mine.namespace != other.namespace:
+    if shape.namespace != other.namespace:
         return False
-    claims = {each.persistent_volume_claim for each in mine.volumes if each.persistent_volume_claim is not None}
+    claims = {each.persistent_volume_claim for each in shape.volumes if each.persistent_volume_claim is not None}
     wanted = {each.claim_name for each in claims}
     return any(
         (its.persistent_volume_claim is not None and its.persistent_volume_claim.claim_name in wanted)
-        or any(same_disk(each, its) for each in mine.volumes)
+        or any(same_disk(each, its) for each in shape.volumes)
         for its in other.volumes
     )
 
@@ -133,14 +133,14 @@ def _attached(_: Shape, other: Shape) -> bool:
     return any(each.persistent_volume_claim or each.ephemeral or each.aws_elastic_block_store for each in other.volumes)
 
 
-#: Whom a pod that is gone could have stood in the way of, by the plugin that turned them away.
+#: Whether a removed pod could have been the obstacle, by the plugin that rejected the pending pod.
 _FREED: dict[str, Callable[[Shape, Shape], bool]] = {
     "": lambda _, __: True,
     "NodeResourcesFit": lambda _, __: True,
-    "NodePorts": lambda mine, other: any(one.scheduled_apart(two) for one in mine.ports for two in other.ports),
+    "NodePorts": lambda shape, other: any(one.scheduled_apart(two) for one in shape.ports for two in other.ports),
     "PodTopologySpread": _spread_by,
-    "InterPodAffinity": lambda mine, other: (
-        _all_mean(mine.anti_affinity, other) or _all_mean(other.anti_affinity, mine)
+    "InterPodAffinity": lambda shape, other: (
+        _all_mean(shape.anti_affinity, other) or _all_mean(other.anti_affinity, shape)
     ),
     "VolumeRestrictions": _shared,
     "NodeVolumeLimits": _attached,
@@ -150,7 +150,7 @@ POD_SHRUNK = Hint(frozenset({"NodeResourcesFit"}))
 
 
 def claim_changed(namespace: str, name: str) -> Hint:
-    """A claim came or changed: it helps who waits for that very claim."""
+    """A claim came or changed: it helps pods that wait for this claim."""
 
     def helps(entry: Entry) -> bool:
         pod = entry.info.pod
@@ -174,7 +174,7 @@ NODE_GONE = Hint(frozenset({"PodTopologySpread"}))
 NAMESPACE_CHANGED = Hint(frozenset({"InterPodAffinity"}))
 
 
-def worth_telling(old: Node | None, new: Node) -> bool:
+def is_newsworthy(old: Node | None, new: Node) -> bool:
     """Whether a node changed in anything that placing pods looks at."""
     if old is None:
         return True

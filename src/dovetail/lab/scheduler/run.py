@@ -1,4 +1,4 @@
-"""The scheduler at work: pop a pod, decide, place it in memory, bind it behind its back, go on.
+"""The scheduler at work: pop a pod, decide, assume it in the cache, bind it asynchronously, go on.
 
 It keeps nothing that the API server does not know, except bindings under way; killed at any line, the next one
 starts from what it finds.
@@ -13,9 +13,9 @@ from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, KubeError, NotFound
 from dovetail.kube.log import Log
-from dovetail.lab.event_recorder import Tell
+from dovetail.lab.event_recorder import EventSink
 from dovetail.lab.scheduler import binder, messages, queueing_hints
-from dovetail.lab.scheduler.cache import Mirror
+from dovetail.lab.scheduler.cache import Cache
 from dovetail.lab.scheduler.events import Events
 from dovetail.lab.scheduler.preemption import Outcome, Victims
 from dovetail.lab.scheduler.queue import Entry, Queue
@@ -25,35 +25,41 @@ from dovetail.model.fit import PodInfo
 
 log = Log(__name__)
 
-_BINDING_AT_ONCE = 32
-#: What a failure says, and the plugins that turned the pod away.
+_MAX_CONCURRENT_BINDINGS = 32
+#: A failure's message, and the plugins that rejected the pod.
 _Why = tuple[str, frozenset[str]]
 
 
 class Scheduler:
     """One scheduler of one API server.
 
-    `effort` is the time in seconds that an attempt in vain takes. One that takes none tries everybody anew at every
-    change, which no real scheduler has the time for. `quiet` and `tell` are what becomes of its events.
+    `failed_attempt_s` is the time in seconds that a failed attempt takes. At zero every pod is retried at every
+    change, which no real scheduler has the time for. `quiet` and `event_sink` are those of its events.
     """
 
     def __init__(
-        self, kube: Kube, clock: Clock, *, quiet: bool = False, tell: Tell | None = None, effort: float = 0.0
+        self,
+        kube: Kube,
+        clock: Clock,
+        *,
+        quiet: bool = False,
+        event_sink: EventSink | None = None,
+        failed_attempt_s: float = 0.0,
     ) -> None:
         self._kube = kube
         self._clock = clock
-        self._effort = effort
+        self._failed_attempt_s = failed_attempt_s
         self._last: tuple[Decision, str | None, _Why] | None = None
         self.queue = Queue(clock)
-        self.mirror = Mirror(kube, self.queue, curious=not (quiet or effort))
-        self.events = Events(kube, clock, quiet=quiet, tell=tell)
-        self._decider = Decider(self.mirror.cluster)
-        self._slots = asyncio.Semaphore(_BINDING_AT_ONCE)
+        self.cache = Cache(kube, self.queue, retry_unhelpful=not (quiet or failed_attempt_s))
+        self.events = Events(kube, clock, quiet=quiet, event_sink=event_sink)
+        self._decider = Decider(self.cache.cluster)
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT_BINDINGS)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.events.run(), name="scheduler events")
-            await self.mirror.run(tasks)
+            await self.cache.run(tasks)
             while True:
                 entry = self.queue.pop()
                 if entry is None:
@@ -64,14 +70,14 @@ class Scheduler:
                     await asyncio.sleep(pause)
 
     def _attempt(self, entry: Entry, tasks: asyncio.TaskGroup) -> float | None:
-        """One try; for how long others may go on before the next one (None: nobody waits for that)."""
+        """One attempt; the seconds to yield to other tasks before the next one (None: do not yield)."""
         info = entry.info
-        nominated = {node: tuple(promised.values()) for node, promised in self.mirror.nominated.items()}
-        decision, outcome = self._decider.decide(info, nominated, self.mirror.budgets)
+        nominated = {node: tuple(pods.values()) for node, pods in self.cache.nominated.items()}
+        decision, outcome = self._decider.decide(info, nominated, self.cache.budgets)
         if decision.node is not None:
-            self.mirror.cluster.place(info, decision.node)
-            self.mirror.assumed.add(info.key)
-            self.mirror.promise(info.key, None, "")
+            self.cache.cluster.place(info, decision.node)
+            self.cache.assumed.add(info.key)
+            self.cache.set_nomination(info.key, None, "")
             meta = info.pod.metadata
             if not info.shape.volumes and self._kube.bind_at_once(meta.name, meta.namespace, decision.node, meta.uid):
                 self._bound(entry, decision.node)
@@ -79,26 +85,28 @@ class Scheduler:
             tasks.create_task(self._bind(entry, decision.node), name=f"bind {meta.key}")
             return 0.0
         self._failed(entry, decision, outcome, tasks)
-        return self._effort
+        return self._failed_attempt_s
 
     def _failed(self, entry: Entry, decision: Decision, outcome: Outcome, tasks: asyncio.TaskGroup) -> None:
         info, victims = entry.info, outcome.victims
-        promised: str | None = None
+        nominated_node: str | None = None
         if victims is not None:
-            promised = victims.node
+            nominated_node = victims.node
         elif outcome.words.startswith("0/"):
-            promised = ""
-        if promised is not None:
-            self.mirror.promise(info.key, info, promised)
+            nominated_node = ""
+        if nominated_node is not None:
+            self.cache.set_nomination(info.key, info, nominated_node)
         message, plugins = self._why(decision, None if victims is not None else outcome.words)
         self.queue.failed(entry, plugins)
         self.events.warning(info.pod, "FailedScheduling", "Scheduling", message)
-        status = binder.unscheduled(self._clock, info.pod, "Unschedulable", message, promised)
+        status = binder.unscheduled(self._clock, info.pod, "Unschedulable", message, nominated_node)
         if status or victims is not None:
-            tasks.create_task(self._tell(info, status, victims), name=f"tell {info.pod.metadata.key}")
+            tasks.create_task(
+                self._report_failure(info, status, victims), name=f"report failure of {info.pod.metadata.key}"
+            )
 
     def _why(self, decision: Decision, preemption: str | None) -> _Why:
-        """The words for a failure and the plugins behind it; pods that are alike fail by one and the same decision."""
+        """The message of a failure and the plugins behind it; pods that are alike fail by one and the same decision."""
         last = self._last
         if last is not None and last[0] is decision and last[1] == preemption:
             return last[2]
@@ -111,7 +119,7 @@ class Scheduler:
         self._last = decision, preemption, why
         return why
 
-    async def _tell(self, info: PodInfo, status: dict[str, Any], victims: Victims | None) -> None:
+    async def _report_failure(self, info: PodInfo, status: dict[str, Any], victims: Victims | None) -> None:
         pod = info.pod
         try:
             async with self._slots:
@@ -138,7 +146,7 @@ class Scheduler:
         meta = info.pod.metadata
         try:
             if info.shape.volumes:
-                await binder.bind_volumes(self._kube, self._clock, self.mirror.cluster, info.pod, node)
+                await binder.bind_volumes(self._kube, self._clock, self.cache.cluster, info.pod, node)
             async with self._slots:
                 await self._kube.bind(meta.name, meta.namespace, node, meta.uid or None)
         except (KubeError, binder.BindFailed) as problem:
@@ -152,18 +160,20 @@ class Scheduler:
         self.events.normal(pod, "Scheduled", "Binding", text)
 
     async def _unbind(self, entry: Entry, problem: Exception) -> None:
-        """The place is free again; the pod is tried again after a while if it still needs a node."""
+        """The node's resources are free again; the pod is tried again after a while if it still needs a node."""
         key, pod = entry.key, entry.info.pod
-        if key not in self.mirror.assumed:
+        if key not in self.cache.assumed:
             return
-        self.mirror.assumed.discard(key)
-        self.mirror.cluster.remove(key)
+        self.cache.assumed.discard(key)
+        self.cache.cluster.remove(key)
         self.queue.again(entry)
         if isinstance(problem, NotFound):
             return
-        said = problem.message if isinstance(problem, ApiError) else str(problem)
+        detail = problem.message if isinstance(problem, ApiError) else str(problem)
         volumes = isinstance(problem, binder.BindFailed)
         part = 'PreBind plugin "VolumeBinding"' if volumes else 'Bind plugin "DefaultBinder"'
-        message = f"running {part}: {said}"
+        message = f"running {part}: {detail}"
         self.events.warning(pod, "FailedScheduling", "Scheduling", message)
-        await self._tell(entry.info, binder.unscheduled(self._clock, pod, "SchedulerError", message, None), None)
+        await self._report_failure(
+            entry.info, binder.unscheduled(self._clock, pod, "SchedulerError", message, None), None
+        )

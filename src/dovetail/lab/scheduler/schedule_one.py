@@ -1,7 +1,7 @@
 """One decision: which node a pod gets, or why it gets none. Pure.
 
-The filters live in `dovetail.model.fit`; here they are asked about every node, together with pods that were
-promised a place (nominated) and are not there yet.
+The filters live in `dovetail.model.fit`; here they check every node, together with pods that are
+nominated for it and not bound yet.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dovetail.lab.scheduler.scoring.scores import scores
 from dovetail.model.fit import Cluster, Fit, NodeInfo, PodInfo, Rejection
 
 Nominated = Mapping[str, Sequence[PodInfo]]
-NOBODY: Nominated = {}
+NO_NOMINATIONS: Nominated = {}
 
 #: Below this many nodes all of them are looked at.
 _ALWAYS_ALL = 100
@@ -35,16 +35,16 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Memory:
-    """What nodes answered to pods of one shape, for as long as they do not change.
+    """Rejections by node for pods of one shape, for as long as they do not change.
 
-    Only for pods that look at nothing but the node itself: no promises, volumes, spreads or company.
+    Only for pods that look at nothing but the node itself: no nominations, volumes, spread or affinity.
     """
 
     def __init__(self) -> None:
         self._answers: dict[str, tuple[NodeInfo, int, Rejection | None]] = {}
 
     def ask(self, fit: Fit, nodes: Iterable[NodeInfo]) -> Iterator[tuple[NodeInfo, Rejection | None]]:
-        """One node after the other, and what it says."""
+        """One node after the other, and its rejection."""
         answers = self._answers
         for info in nodes:
             known = answers.get(info.name)
@@ -59,16 +59,16 @@ class Memory:
 
 
 def schedule(
-    pod: PodInfo, cluster: Cluster, nominated: Nominated = NOBODY, start: int = 0, memory: Memory | None = None
+    pod: PodInfo, cluster: Cluster, nominated: Nominated = NO_NOMINATIONS, start: int = 0, memory: Memory | None = None
 ) -> Decision:
     """Decide for one pod. `start` is where the search begins when there are more nodes than need be looked at."""
     fit = Fit(pod, cluster)
     total = len(cluster.nodes)
     if fit.rejection is not None:
         return Decision(None, total, refused=fit.rejection)
-    promised = cluster.nodes.get(pod.pod.status.nominated_node_name)
-    if promised is not None and passes(fit, promised, nominated) is None:
-        return Decision(promised.name, total, feasible=1)
+    nominated_node = cluster.nodes.get(pod.pod.status.nominated_node_name)
+    if nominated_node is not None and passes(fit, nominated_node, nominated) is None:
+        return Decision(nominated_node.name, total, feasible=1)
     nodes = _candidates(fit, cluster, start)
     enough = nodes_to_find(len(nodes))
     feasible: list[NodeInfo] = []
@@ -97,8 +97,8 @@ def _candidates(fit: Fit, cluster: Cluster, start: int) -> list[NodeInfo]:
     nodes = list(cluster.nodes.values())
     if fit.only is not None:
         return [info for info in nodes if info.name in fit.only]
-    at = start % len(nodes) if nodes else 0
-    return nodes[at:] + nodes[:at] if at else nodes
+    first = start % len(nodes) if nodes else 0
+    return nodes[first:] + nodes[:first] if first else nodes
 
 
 def nodes_to_find(total: int) -> int:
@@ -111,28 +111,28 @@ def nodes_to_find(total: int) -> int:
 
 def best(pod: PodInfo, cluster: Cluster, feasible: Sequence[NodeInfo]) -> str:
     """The node with the highest score; of equals the first by name."""
-    found = scores(pod, cluster, feasible)
-    top = max(found)
-    return min(info.name for info, score in zip(feasible, found, strict=True) if score == top)
+    node_scores = scores(pod, cluster, feasible)
+    top = max(node_scores)
+    return min(info.name for info, score in zip(feasible, node_scores, strict=True) if score == top)
 
 
 def passes(fit: Fit, info: NodeInfo, nominated: Nominated) -> Rejection | None:
-    """Check a node twice where others of no lower priority were promised it: with them and without."""
-    promised = [
+    """Check a node twice where pods of no lower priority are nominated for it: with them and without."""
+    nominated_pods = [
         other
         for other in nominated.get(info.name, ())
         if other.priority >= fit.pod.priority and other.key != fit.pod.key and other.key not in info.pods
     ]
-    if promised:
-        rejection = _with(fit, info, promised)
+    if nominated_pods:
+        rejection = _with(fit, info, nominated_pods)
         if rejection is not None:
             return rejection
     return fit.check(info)
 
 
-def _with(fit: Fit, info: NodeInfo, promised: Iterable[PodInfo]) -> Rejection | None:
+def _with(fit: Fit, info: NodeInfo, nominated_pods: Iterable[PodInfo]) -> Rejection | None:
     crowded, question = info.copy(), fit.copy()
-    for other in promised:
+    for other in nominated_pods:
         crowded.add(other)
         question.move(other, crowded, 1)
     return question.check(crowded)

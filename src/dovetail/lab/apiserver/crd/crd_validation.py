@@ -164,13 +164,13 @@ def _contents(versions: list[Json], alone: bool) -> list[FieldError]:
             place = "spec.validation" if alone else f"{at}.schema"
             found += check_schema(schema, f"{place}.openAPIV3Schema")
             found += _selectable(version.get("selectableFields") or (), Structural(schema), at)
-        found += _doors(version.get("subresources") or {}, at)
+        found += _subresources(version.get("subresources") or {}, at)
         found += _columns(version.get("additionalPrinterColumns") or (), at)
     return found
 
 
-def _doors(doors: Json, at: str) -> list[FieldError]:
-    scale = doors.get("scale")
+def _subresources(subresources: Json, at: str) -> list[FieldError]:
+    scale = subresources.get("scale")
     if scale is None:
         return []
     found: list[FieldError] = []

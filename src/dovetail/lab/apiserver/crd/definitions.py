@@ -22,7 +22,7 @@ from dovetail.lab.apiserver.registry import Context, Object, Registry
 
 class DefinitionStrategy(KindStrategy):
     generation = True
-    status_door = True
+    has_status_subresource = True
     owned_finalizers = False
 
     def default(self, obj: Object) -> None:

@@ -15,7 +15,7 @@ from dovetail.lab.apiserver.kinds import types
 from dovetail.lab.apiserver.registry import Column, Object, Registry, ResourceType, Subresource
 
 _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-_DOOR = ("get", "patch", "update")
+_SUBRESOURCE_VERBS = ("get", "patch", "update")
 _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
@@ -58,7 +58,7 @@ def _type(
         strategy=strategy,
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
-        subresources=_doors(version, as_schema(node), spec),
+        subresources=_subresources(version, as_schema(node), spec),
         storage=(spec["group"], storage),
         storage_plural=spec["names"]["plural"],
         custom=True,
@@ -149,15 +149,17 @@ def _cell_value(value: Any, kind: str) -> Any:
     return go_json(value)
 
 
-def _doors(version: Mapping[str, Any], schema: Any, spec: Mapping[str, Any]) -> dict[str, Subresource]:
-    doors: dict[str, Subresource] = {}
+def _subresources(version: Mapping[str, Any], schema: Any, spec: Mapping[str, Any]) -> dict[str, Subresource]:
+    subresources: dict[str, Subresource] = {}
     declared = version.get("subresources") or {}
     group, name, kind = spec["group"], version["name"], spec["names"]["kind"]
     if "status" in declared:
-        doors["status"] = Subresource(name="status", verbs=_DOOR, group=group, version=name, kind=kind)
+        subresources["status"] = Subresource(
+            name="status", verbs=_SUBRESOURCE_VERBS, group=group, version=name, kind=kind
+        )
     if "scale" in declared:
-        doors["scale"] = _scale(declared["scale"])
-    return doors
+        subresources["scale"] = _scale(declared["scale"])
+    return subresources
 
 
 def _scale(paths: Mapping[str, Any]) -> Subresource:
@@ -186,7 +188,7 @@ def _scale(paths: Mapping[str, Any]) -> Subresource:
     schema = types.schema_of("autoscaling", "v1", "Scale")
     return Subresource(
         name="scale",
-        verbs=_DOOR,
+        verbs=_SUBRESOURCE_VERBS,
         group="autoscaling",
         version="v1",
         kind="Scale",

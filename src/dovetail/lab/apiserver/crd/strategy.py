@@ -58,9 +58,9 @@ class CustomStrategy(Strategy):
         self.namespaced = namespaced
         self.converter = converter
         self.renamed_only = converter is None
-        doors = version.get("subresources") or {}
-        self.status_door = "status" in doors
-        self.scale: Mapping[str, Any] | None = doors.get("scale")
+        subresources = version.get("subresources") or {}
+        self.has_status_subresource = "status" in subresources
+        self.scale: Mapping[str, Any] | None = subresources.get("scale")
         self.fields = {
             entry["jsonPath"].removeprefix("."): compile_path(entry["jsonPath"])
             for entry in version.get("selectableFields") or ()
@@ -98,7 +98,7 @@ class CustomStrategy(Strategy):
 
     def prepare_create(self, obj: Object, ctx: Context) -> None:
         for each in (obj, ctx.seen[0]) if ctx.seen else (obj,):
-            if self.status_door:
+            if self.has_status_subresource:
                 each.pop("status", None)
         obj["metadata"]["generation"] = 1
 
@@ -106,7 +106,7 @@ class CustomStrategy(Strategy):
         for new, before in ((obj, old), ctx.seen) if ctx.seen else ((obj, old),):
             if ctx.subresource == "status":
                 self._only_status(new, before)
-            elif self.status_door:
+            elif self.has_status_subresource:
                 restore(new, before, "status")
         if ctx.subresource == "status":
             return
@@ -114,7 +114,7 @@ class CustomStrategy(Strategy):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def _only_status(self, obj: Object, old: Object) -> None:
-        """The status door: everything else is as it was."""
+        """A write to the status subresource: everything else stays as it was."""
         fixed = ("managedFields", "resourceVersion", "uid", "name", "namespace")
         meta, before = obj["metadata"], old["metadata"]
         for key in {*meta, *before} - set(fixed):

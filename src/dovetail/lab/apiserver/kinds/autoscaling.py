@@ -28,7 +28,7 @@ _DOWN = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "
 
 
 class AutoscalerStrategy(CountedStrategy):
-    status_door = True
+    has_status_subresource = True
 
     def __init__(self, version: str) -> None:
         self.version = version

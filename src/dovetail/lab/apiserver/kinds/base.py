@@ -1,4 +1,4 @@
-"""The common strategy of built-in kinds: metadata rules, the status door, generation.
+"""The common strategy of built-in kinds: metadata rules, the status subresource, generation.
 
 A kind derives from it and writes only what it means: `defaults`, `check` (a new object), `check_change` (an update).
 """
@@ -19,13 +19,13 @@ def immutable(new: object, old: object, path: str) -> list[FieldError]:
 
 
 class KindStrategy(Strategy):
-    """A built-in kind. `generation` counts spec changes; `status_door` keeps status behind its own subresource."""
+    """A built-in kind. `generation` counts spec changes. With `has_status_subresource`, only that one writes status."""
 
     name_rule: metadata.NameRule = staticmethod(formats.subdomain)
     generation_fields: Sequence[str] = ("spec",)
     owned_finalizers = True
     #: The checks of metadata that a kind repeats, which shows as repeated causes: of all on updates, of what may change
-    #: on updates, and through the status door.
+    #: on updates, and through the status subresource.
     rechecks_all = False
     rechecks_change = True
     rechecks_status = True
@@ -39,14 +39,14 @@ class KindStrategy(Strategy):
         return self.check(obj, ctx)
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        """Complaints about a write through the status door, besides metadata."""
+        """Complaints about a write through the status subresource, besides metadata."""
         return []
 
     def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         lifecycle.admit(obj, ctx)
 
     def prepare_create(self, obj: Object, ctx: Context) -> None:
-        if self.status_door:
+        if self.has_status_subresource:
             self.clear_status(obj)
         if self.generation:
             obj["metadata"]["generation"] = 1
@@ -58,13 +58,13 @@ class KindStrategy(Strategy):
         if ctx.subresource == "status":
             self.keep_all_but_status(obj, old)
             return
-        if self.status_door:
+        if self.has_status_subresource:
             restore(obj, old, "status")
         if self.generation and any(obj.get(field) != old.get(field) for field in self.generation_fields):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def keep_all_but_status(self, obj: Object, old: Object) -> None:
-        """The status door: the spec stays as it was."""
+        """A write to the status subresource: the spec stays as it was."""
         for field in old:
             if field not in ("metadata", "status"):
                 obj[field] = old[field]

@@ -1,4 +1,4 @@
-"""The catalogue: every built-in resource type, with its schema, its doors and its strategy."""
+"""The catalogue: every built-in resource type, with its schema, subresources and strategy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.kinds import types
 from dovetail.lab.apiserver.kinds.strategies import strategy_of
-from dovetail.lab.apiserver.kinds.subresources import doors
+from dovetail.lab.apiserver.kinds.subresources import subresources_of
 from dovetail.lab.apiserver.registry import ResourceType, Subresource
 
 _STORED_AS = {
@@ -32,7 +32,7 @@ def builtin_types(metrics: bool = False) -> Iterator[ResourceType]:
 
 def _resource(row: dict[str, Any]) -> ResourceType:
     group, version, plural, kind = row["group"], row["version"], row["plural"], row["kind"]
-    acts = doors(group, plural)
+    acts = subresources_of(group, plural)
     return ResourceType(
         group=group,
         version=version,

@@ -89,7 +89,7 @@ def claim_template_defaults(claim: Object) -> None:
 
 
 class ClaimStrategy(KindStrategy):
-    status_door = True
+    has_status_subresource = True
     returns_deleted = True
 
     def default(self, obj: Object) -> None:
@@ -214,7 +214,7 @@ _SOURCES = [
 
 class VolumeStrategy(KindStrategy):
     rechecks_change = False
-    status_door = True
+    has_status_subresource = True
     returns_deleted = True
 
     def default(self, obj: Object) -> None:

@@ -24,7 +24,7 @@ _FROZEN = "field is immutable when `immutable` is set"
 class NamespaceStrategy(KindStrategy):
     rechecks_all = True
     name_rule = staticmethod(formats.label)
-    status_door = True
+    has_status_subresource = True
 
     def default(self, obj: Object) -> None:
         name = obj["metadata"].get("name")

@@ -21,7 +21,7 @@ Spec = Mapping[str, Any]
 class CronJobStrategy(CountedStrategy):
     rechecks_status = False
     generation = True
-    status_door = True
+    has_status_subresource = True
     name_rule = staticmethod(formats.subdomain)
 
     def default(self, obj: Object) -> None:

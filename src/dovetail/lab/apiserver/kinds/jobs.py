@@ -23,7 +23,7 @@ _UID, _NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-nam
 class JobStrategy(CountedStrategy):
     rechecks_all = True
     generation = True
-    status_door = True
+    has_status_subresource = True
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})

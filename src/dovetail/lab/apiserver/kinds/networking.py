@@ -28,7 +28,7 @@ _PROTOCOLS = ("TCP", "UDP", "SCTP")
 class IngressStrategy(CountedStrategy):
     rechecks_all = True
     generation = True
-    status_door = True
+    has_status_subresource = True
 
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {"loadBalancer": {}}

@@ -51,7 +51,7 @@ def _pod_ranges(ranges: list[str]) -> list[FieldError]:
 
 
 class NodeStrategy(KindStrategy):
-    status_door = True
+    has_status_subresource = True
 
     def default(self, obj: Object) -> None:
         obj.setdefault("spec", {})

@@ -21,7 +21,7 @@ _HIGHEST = 1_000_000_000
 
 class BudgetStrategy(CountedStrategy):
     generation = True
-    status_door = True
+    has_status_subresource = True
     name_rule = staticmethod(formats.path_segment)
     owned_finalizers = False
     rechecks_change = False

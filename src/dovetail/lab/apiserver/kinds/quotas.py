@@ -36,7 +36,7 @@ _MUST_EXIST = (
 
 
 class ResourceQuotaStrategy(CountedStrategy):
-    status_door = True
+    has_status_subresource = True
     returns_deleted = True
 
     def default(self, obj: Object) -> None:

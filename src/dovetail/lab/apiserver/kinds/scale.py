@@ -1,4 +1,4 @@
-"""The scale door: a workload as a number of replicas."""
+"""The scale subresource: a workload as a number of replicas."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class PolicyStrategy(KindStrategy):
     """Admission policies."""
 
     generation = True
-    status_door = True
+    has_status_subresource = True
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
@@ -117,7 +117,7 @@ class RuntimeClassStrategy(KindStrategy):
 
 
 class CertificateRequestStrategy(KindStrategy):
-    status_door = True
+    has_status_subresource = True
 
     def prepare_create(self, obj: Object, ctx: Context) -> None:
         super().prepare_create(obj, ctx)
@@ -142,9 +142,9 @@ class CertificateRequestStrategy(KindStrategy):
 
 
 class WithStatusStrategy(KindStrategy):
-    """A kind with a spec and a status door, and no rules of ours."""
+    """A kind with a spec and a status subresource, and no validation of ours."""
 
-    status_door = True
+    has_status_subresource = True
 
     def __init__(self, counts: bool = True) -> None:
         self.generation = counts
@@ -159,7 +159,7 @@ class ApiServiceStrategy(WithStatusStrategy):
 
 class PriorityLevelStrategy(KindStrategy):
     generation = True
-    status_door = True
+    has_status_subresource = True
 
     def default(self, obj: Object) -> None:
         limited = (obj.get("spec") or {}).get("limited")
@@ -170,7 +170,7 @@ class PriorityLevelStrategy(KindStrategy):
 
 class FlowSchemaStrategy(KindStrategy):
     generation = True
-    status_door = True
+    has_status_subresource = True
 
 
 class DeviceStrategy(KindStrategy):

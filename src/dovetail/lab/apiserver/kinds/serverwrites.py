@@ -9,7 +9,7 @@ MANAGER = "kube-apiserver"
 
 
 def write_status(group: str, plural: str, obj: Object, status: Object, ctx: Context) -> Object:
-    """Store an object with a new status, as if written through its status door."""
+    """Store an object with a new status, as if written through its status subresource."""
     fresh = {**obj, "metadata": dict(obj["metadata"]), "status": status}
     resource = ctx.registry.stored(group, plural)
     if resource is None:

@@ -212,7 +212,7 @@ def _traffic(spec: Spec) -> list[FieldError]:
 
 
 def balancer_status(ingresses: Sequence[Spec], spec: Spec) -> list[FieldError]:
-    """What a load balancer's controller may write through the status door of a service."""
+    """What a load balancer's controller may write through the status subresource of a Service."""
     at = "status.loadBalancer.ingress"
     if ingresses and spec["type"] != "LoadBalancer":
         return [forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'")]

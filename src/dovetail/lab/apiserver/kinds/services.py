@@ -32,7 +32,7 @@ _SELECTABLE = frozenset(("spec.clusterIP", "spec.type"))
 
 class ServiceStrategy(KindStrategy):
     name_rule = staticmethod(formats.label)
-    status_door = True
+    has_status_subresource = True
     returns_deleted = True
 
     def default(self, obj: Object) -> None:

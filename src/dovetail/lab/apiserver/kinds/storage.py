@@ -149,7 +149,7 @@ class VolumeAttachmentStrategy(KindStrategy):
     rechecks_change = False
     status_keeps = ("labels", "annotations", "finalizers", "ownerReferences")
     returns_deleted = True
-    status_door = True
+    has_status_subresource = True
 
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {"attached": False}

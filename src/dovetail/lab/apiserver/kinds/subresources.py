@@ -1,4 +1,4 @@
-"""The doors of built-in kinds that do more than show the object: scale, eviction, binding, token, log."""
+"""Subresources of built-in kinds that do more than show the object: scale, eviction, binding, token, log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dovetail.lab.apiserver.kinds import scale, tokens
 from dovetail.lab.apiserver.kinds.pod import binding, eviction, logs
 
 _SCALED = ("deployments", "replicasets", "statefulsets")
-_DOORS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
+_SUBRESOURCES: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     ("", "pods"): {
         "eviction": {"act": eviction.evict},
         "binding": {"act": binding.bind},
@@ -20,6 +20,6 @@ _DOORS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
 }
 
 
-def doors(group: str, plural: str) -> dict[str, dict[str, Any]]:
+def subresources_of(group: str, plural: str) -> dict[str, dict[str, Any]]:
     """The handlers of a resource's subresources, as arguments of `Subresource`."""
-    return _DOORS.get((group, plural), {})
+    return _SUBRESOURCES.get((group, plural), {})

@@ -78,7 +78,7 @@ def always_restarts(template: Spec, path: str, kind: str) -> list[FieldError]:
 
 class WorkloadStrategy(CountedStrategy):
     generation = True
-    status_door = True
+    has_status_subresource = True
     names_pods = True  # a name that is no host name earns a warning
 
     def default(self, obj: Object) -> None:

@@ -21,7 +21,7 @@ _IMAGE_CEILING = 1000 * _MEGABYTE
 def scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> list[int]:
     """The weighted sum for every node, in order."""
     total = [0] * len(nodes)
-    for weight, found in (
+    for weight, plugin_scores in (
         (WEIGHTS["taints"], taint_scores(pod, nodes)),
         (WEIGHTS["node affinity"], preference_scores(pod, nodes)),
         (WEIGHTS["fit"], [least_allocated(pod, info) for info in nodes]),
@@ -30,14 +30,14 @@ def scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> list[in
         (WEIGHTS["balance"], balance_scores(pod, nodes)),
         (WEIGHTS["images"], image_scores(pod, cluster, nodes)),
     ):
-        if found is not None:
-            for at, score in enumerate(found):
-                total[at] += weight * score
+        if plugin_scores is not None:
+            for index, score in enumerate(plugin_scores):
+                total[index] += weight * score
     return total
 
 
 def merit(pod: PodInfo, info: NodeInfo) -> int:
-    """What a node is worth for the room on it: the scores that depend on nothing but the node."""
+    """The scores that depend on nothing but the node: least allocated and balance."""
     cpu, memory = pod.shape.requests.get("cpu", 0), pod.shape.requests.get("memory", 0)
     balance = _balance(info, cpu, memory) if cpu or memory else 0
     return WEIGHTS["fit"] * least_allocated(pod, info) + WEIGHTS["balance"] * balance
@@ -45,12 +45,12 @@ def merit(pod: PodInfo, info: NodeInfo) -> int:
 
 def taint_scores(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[int]:
     """Fewest soft taints in the way."""
-    excuses = [each for each in pod.shape.tolerations if each.effect in ("", PREFER_NO_SCHEDULE)]
+    tolerations = [each for each in pod.shape.tolerations if each.effect in ("", PREFER_NO_SCHEDULE)]
     counts = [
         sum(
             1
             for taint in info.node.spec.taints
-            if taint.effect == PREFER_NO_SCHEDULE and not any(tolerates(each, taint) for each in excuses)
+            if taint.effect == PREFER_NO_SCHEDULE and not any(tolerates(each, taint) for each in tolerations)
         )
         for info in nodes
     ]
@@ -69,7 +69,7 @@ def preference_scores(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[int] | No
 
 
 def least_allocated(pod: PodInfo, info: NodeInfo) -> int:
-    """Most room left, with a guess for containers that ask for nothing."""
+    """Highest where least is allocated, with a guess for containers without requests."""
     cpu, memory = info.allocatable.get("cpu", 0), info.allocatable.get("memory", 0)
     total = weights = 0
     if cpu:
@@ -115,11 +115,11 @@ def image_scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> l
     ceiling = _IMAGE_CEILING * len(names)
     names += [image_name(each.image.reference) for each in pod.shape.volumes if each.image is not None]
     worth = {name: _image_worth(name, cluster) for name in names}
-    found = []
+    plugin_scores = []
     for info in nodes:
         here = sum(worth[name] for name in names if name in info.images)
-        found.append(MAX * (min(max(here, _IMAGE_FLOOR), ceiling) - _IMAGE_FLOOR) // (ceiling - _IMAGE_FLOOR))
-    return found
+        plugin_scores.append(MAX * (min(max(here, _IMAGE_FLOOR), ceiling) - _IMAGE_FLOOR) // (ceiling - _IMAGE_FLOOR))
+    return plugin_scores
 
 
 def _image_worth(name: str, cluster: Cluster) -> int:

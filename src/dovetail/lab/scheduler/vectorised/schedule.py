@@ -1,7 +1,7 @@
-"""The same decision on a board: all nodes at once.
+"""The same decision on a node matrix: all nodes at once.
 
 `decide` answers None where it must not answer: pods with volumes or ports, images that are somewhere already, and
-pods that fit nowhere (whoever asks wants the reasons). `decision.schedule` does those.
+pods that fit nowhere (their rejections are needed). `schedule_one.schedule` does those.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from dovetail.lab.scheduler.node_matrix import Board, Bools, Ints
+from dovetail.lab.scheduler.node_matrix import Bools, Ints, NodeMatrix
 from dovetail.lab.scheduler.preemption import Outcome, preempt
 from dovetail.lab.scheduler.schedule_one import Decision, Memory, Nominated, passes, schedule
 from dovetail.lab.scheduler.scoring.scores import merit
 from dovetail.lab.scheduler.scoring.spread import soft_constraints
-from dovetail.lab.scheduler.vectorised.affinity import Company
+from dovetail.lab.scheduler.vectorised.affinity import InterPodAffinity
 from dovetail.lab.scheduler.vectorised.spread import SoftSpread
 from dovetail.model.fit import Cluster, Fit, PodInfo
 from dovetail.model.fit.local import check_resources, check_static, is_scalar, tolerates_node
@@ -29,13 +29,13 @@ from dovetail.model.workloads import PodDisruptionBudget
 
 _MAX = 100
 _COUNTED = ("cpu", "memory", "ephemeral-storage")
-_LARGEST_CACHE = 10_000
+_MAX_NODE_FILTERS = 10_000
 #: So many rows are faster one by one.
 _FEW = 8
 
 
-class _Stance:
-    """What the nodes are to one shape, row by row: in themselves, and with what runs on them."""
+class _NodeFilter:
+    """The nodes as filters and scores see them for one shape, row by row."""
 
     def __init__(self) -> None:
         self.restarts = -1
@@ -47,7 +47,7 @@ class _Stance:
         self.preference: Ints = np.zeros(0, dtype=np.int64)
         #: Whether any node has a soft taint or a preferred label at all.
         self.wary = self.choosy = False
-        #: How much of the board's log of changed rows these have taken in.
+        #: How much of the matrix's log of changed rows these columns include.
         self.followed = 0
         self.room: Bools = np.zeros(0, dtype=np.bool_)
         self.merit: Ints = np.zeros(0, dtype=np.int64)
@@ -60,51 +60,51 @@ _COLUMNS = ("allowed", "matched", "tolerated", "soft_taints", "preference", "roo
 
 
 class Fast:
-    """Decisions on one board."""
+    """Decisions on one node matrix."""
 
-    def __init__(self, board: Board) -> None:
-        self.board = board
-        self._stances: dict[Shape, _Stance] = {}
+    def __init__(self, matrix: NodeMatrix) -> None:
+        self.matrix = matrix
+        self._node_filters: dict[Shape, _NodeFilter] = {}
         self._spreads: dict[tuple[Shape, OwnerReference | None], tuple[Spread, ...]] = {}
         self._owners_seen = -1
 
     def decide(self, pod: PodInfo, nominated: Nominated) -> Decision | None:
         """The node of a pod that needs no closer look."""
-        board, shape = self.board, pod.shape
-        board.sync()
+        matrix, shape = self.matrix, pod.shape
+        matrix.sync()
         if not self._answerable(pod):
             return None
-        stance = self._stance(pod)
-        company = Company(board, shape) if shape.has_affinity or board.vocal else None
-        rows = self._rows(shape, stance, company)
-        total = len(board.rows)
+        node_filter = self._node_filter(pod)
+        inter_pod_affinity = InterPodAffinity(matrix, shape) if shape.has_affinity or matrix.vocal else None
+        rows = self._rows(shape, node_filter, inter_pod_affinity)
+        total = len(matrix.rows)
         if not len(rows):
             return None
-        scores = self._scores(pod, stance, rows)
-        liked = company.scores(rows) if company is not None else None
+        scores = self._scores(pod, node_filter, rows)
+        liked = inter_pod_affinity.scores(rows) if inter_pod_affinity is not None else None
         if liked is not None:
             scores = scores + 2 * liked
         return self._pick(pod, rows, scores, nominated, total)
 
-    def _rows(self, shape: Shape, stance: _Stance, company: Company | None) -> Ints:
+    def _rows(self, shape: Shape, node_filter: _NodeFilter, inter_pod_affinity: InterPodAffinity | None) -> Ints:
         """The rows that the pod fits; the same object while they depend on nothing that changed."""
-        if stance.rows is None:
-            stance.rows = np.flatnonzero(stance.allowed & self.board.alive & stance.room)
-        rows = stance.rows
+        if node_filter.rows is None:
+            node_filter.rows = np.flatnonzero(node_filter.allowed & self.matrix.alive & node_filter.room)
+        rows = node_filter.rows
         if shape.spread:
-            rows = rows[self._even(shape, stance)[rows]]
-        return rows if company is None else rows[company.allowed()[rows]]
+            rows = rows[self._even(shape, node_filter)[rows]]
+        return rows if inter_pod_affinity is None else rows[inter_pod_affinity.allowed()[rows]]
 
     def _pick(self, pod: PodInfo, rows: Ints, scores: Ints, nominated: Nominated, total: int) -> Decision | None:
-        rank = self.board.ranks()
+        rank = self.matrix.ranks()
         while len(rows):
             top = rows[scores == scores.max()]
-            info = self.board.infos[int(top[rank[top].argmin()])]
+            info = self.matrix.infos[int(top[rank[top].argmin()])]
             assert info is not None
             best = info.name
-            if best not in nominated or passes(Fit(pod, self.board.cluster), info, nominated) is None:
+            if best not in nominated or passes(Fit(pod, self.matrix.cluster), info, nominated) is None:
                 return Decision(best, total, feasible=len(rows))
-            keep = rows != self.board.rows[best]
+            keep = rows != self.matrix.rows[best]
             rows, scores = rows[keep], scores[keep]
         return None
 
@@ -112,77 +112,84 @@ class Fast:
         shape = pod.shape
         if shape.volumes or shape.ports or pod.pod.spec.node_name:
             return False
-        if pod.pod.status.nominated_node_name or self.board.with_images:
+        if pod.pod.status.nominated_node_name or self.matrix.with_images:
             return False
         return not (shape.node_terms and any(term.match_fields for term in shape.node_terms))
 
-    def _stance(self, pod: PodInfo) -> _Stance:
-        board, shape = self.board, pod.shape
-        stance = self._stances.get(shape)
-        if stance is None:
-            if len(self._stances) > _LARGEST_CACHE:
-                self._stances.clear()
-            stance = self._stances[shape] = _Stance()
-        if len(stance.allowed) < len(board.alive):
+    def _node_filter(self, pod: PodInfo) -> _NodeFilter:
+        matrix, shape = self.matrix, pod.shape
+        node_filter = self._node_filters.get(shape)
+        if node_filter is None:
+            if len(self._node_filters) > _MAX_NODE_FILTERS:
+                self._node_filters.clear()
+            node_filter = self._node_filters[shape] = _NodeFilter()
+        if len(node_filter.allowed) < len(matrix.alive):
             for name in _COLUMNS:
-                setattr(stance, name, board.longer(getattr(stance, name)))
-        everything = range(len(board.infos))
-        fresh = stance.restarts != board.restarts
-        renewed = everything if fresh else board.static_log[stance.seen :]
+                setattr(node_filter, name, matrix.longer(getattr(node_filter, name)))
+        everything = range(len(matrix.infos))
+        fresh = node_filter.restarts != matrix.restarts
+        renewed = everything if fresh else matrix.static_log[node_filter.seen :]
         for row in renewed:
-            _take_stance(stance, shape, board, row)
+            _evaluate_row(node_filter, shape, matrix, row)
         if renewed:
-            stance.rows = None
-            stance.wary, stance.choosy = bool(stance.soft_taints.any()), bool(stance.preference.any())
-        self._weigh(pod, stance, everything if fresh else board.log[stance.followed :])
-        stance.restarts, stance.seen, stance.followed = board.restarts, len(board.static_log), len(board.log)
-        return stance
+            node_filter.rows = None
+            node_filter.wary, node_filter.choosy = (
+                bool(node_filter.soft_taints.any()),
+                bool(node_filter.preference.any()),
+            )
+        self._weigh(pod, node_filter, everything if fresh else matrix.log[node_filter.followed :])
+        node_filter.restarts, node_filter.seen, node_filter.followed = (
+            matrix.restarts,
+            len(matrix.static_log),
+            len(matrix.log),
+        )
+        return node_filter
 
-    def _weigh(self, pod: PodInfo, stance: _Stance, moved: Sequence[int]) -> None:
-        """Bring room and merit up to date: a few rows one by one, many in one stroke."""
-        board, shape = self.board, pod.shape
+    def _weigh(self, pod: PodInfo, node_filter: _NodeFilter, moved: Sequence[int]) -> None:
+        """Bring room and merit up to date: a few rows one by one, many at once."""
+        matrix, shape = self.matrix, pod.shape
         if len(moved) > _FEW:
             rows = np.array(moved, dtype=np.int64)
-            stance.room[rows], stance.rows = _room(board, shape, rows), None
-            stance.merit[rows] = _least_allocated(board, shape, rows) + _balance(board, shape, rows)
+            node_filter.room[rows], node_filter.rows = _room(matrix, shape, rows), None
+            node_filter.merit[rows] = _least_allocated(matrix, shape, rows) + _balance(matrix, shape, rows)
             return
         for row in set(moved):
-            info = board.infos[row]
+            info = matrix.infos[row]
             room = info is not None and check_resources(shape, info) is None
-            if room != stance.room[row]:
-                stance.room[row], stance.rows = room, None
-            stance.merit[row] = merit(pod, info) if info is not None else 0
+            if room != node_filter.room[row]:
+                node_filter.room[row], node_filter.rows = room, None
+            node_filter.merit[row] = merit(pod, info) if info is not None else 0
 
     def _soft(self, pod: PodInfo) -> tuple[Spread, ...]:
         """The soft constraints of a pod, the same objects for all its likes."""
-        owners = self.board.cluster.owners
-        if self._owners_seen != owners.generation or len(self._spreads) > _LARGEST_CACHE:
+        owners = self.matrix.cluster.owners
+        if self._owners_seen != owners.generation or len(self._spreads) > _MAX_NODE_FILTERS:
             self._spreads.clear()
             self._owners_seen = owners.generation
         key = (pod.shape, pod.pod.metadata.controller)
         found = self._spreads.get(key)
         if found is None:
-            found = self._spreads[key] = soft_constraints(pod, self.board.cluster)
+            found = self._spreads[key] = soft_constraints(pod, self.matrix.cluster)
         return found
 
-    def _included(self, constraint: Spread, stance: _Stance) -> Bools:
-        included = self.board.alive.copy()
+    def _included(self, constraint: Spread, node_filter: _NodeFilter) -> Bools:
+        included = self.matrix.alive.copy()
         if constraint.honor_affinity:
-            included &= stance.matched
+            included &= node_filter.matched
         if constraint.honor_taints:
-            included &= stance.tolerated
+            included &= node_filter.tolerated
         return included
 
-    def _even(self, shape: Shape, stance: _Stance) -> Bools:
+    def _even(self, shape: Shape, node_filter: _NodeFilter) -> Bools:
         """Where every hard constraint holds."""
-        board = self.board
-        columns = [board.domains(each.topology_key) for each in shape.spread]
+        matrix = self.matrix
+        columns = [matrix.domains(each.topology_key) for each in shape.spread]
         has_all = np.logical_and.reduce([column >= 0 for column, _ in columns])
         even: Bools = has_all.copy()
         for constraint, (column, numbers) in zip(shape.spread, columns, strict=True):
-            part = has_all & self._included(constraint, stance)
+            part = has_all & self._included(constraint, node_filter)
             where = column[part]
-            sums = np.bincount(where, weights=board.counts(shape.namespace, constraint)[part], minlength=len(numbers))
+            sums = np.bincount(where, weights=matrix.counts(shape.namespace, constraint)[part], minlength=len(numbers))
             seen = np.bincount(where, minlength=len(numbers)) > 0
             fewest = sums[seen].min() if seen.any() else float((1 << 31) - 1)
             if seen.sum() < constraint.min_domains:
@@ -192,57 +199,59 @@ class Fast:
             even &= ahead <= constraint.max_skew
         return even
 
-    def _scores(self, pod: PodInfo, stance: _Stance, rows: Ints) -> Ints:
-        total: Ints = stance.merit[rows]
-        if stance.wary:
-            taints = stance.soft_taints[rows]
+    def _scores(self, pod: PodInfo, node_filter: _NodeFilter, rows: Ints) -> Ints:
+        total: Ints = node_filter.merit[rows]
+        if node_filter.wary:
+            taints = node_filter.soft_taints[rows]
             total = total + 3 * (_MAX - _MAX * taints // max(int(taints.max()), 1))
-        if stance.choosy:
-            preference = stance.preference[rows]
+        if node_filter.choosy:
+            preference = node_filter.preference[rows]
             total = total + 2 * (_MAX * preference // max(int(preference.max()), 1))
         constraints = self._soft(pod)
         if constraints:
-            total = total + 2 * self._spread(pod.shape, constraints, stance, rows).scores(pod.shape.namespace)
+            total = total + 2 * self._spread(pod.shape, constraints, node_filter, rows).scores(pod.shape.namespace)
         return total
 
-    def _spread(self, shape: Shape, constraints: tuple[Spread, ...], stance: _Stance, rows: Ints) -> SoftSpread:
-        held = stance.spread
+    def _spread(
+        self, shape: Shape, constraints: tuple[Spread, ...], node_filter: _NodeFilter, rows: Ints
+    ) -> SoftSpread:
+        held = node_filter.spread
         if held is None or not held.holds(constraints, rows):
-            of = partial(self._included, stance=stance)
-            held = stance.spread = SoftSpread(self.board, constraints, rows, of, strict=shape.own_spread)
+            of = partial(self._included, node_filter=node_filter)
+            held = node_filter.spread = SoftSpread(self.matrix, constraints, rows, of, strict=shape.own_spread)
         return held
 
 
-def _take_stance(stance: _Stance, shape: Shape, board: Board, row: int) -> None:
-    info = board.infos[row]
+def _evaluate_row(node_filter: _NodeFilter, shape: Shape, matrix: NodeMatrix, row: int) -> None:
+    info = matrix.infos[row]
     if info is None:
-        stance.allowed[row] = False
+        node_filter.allowed[row] = False
         return
     node = info.node
-    stance.allowed[row] = check_static(shape, node) is None
-    stance.matched[row] = node_matches(shape, node)
-    stance.tolerated[row] = tolerates_node(shape, node)
+    node_filter.allowed[row] = check_static(shape, node) is None
+    node_filter.matched[row] = node_matches(shape, node)
+    node_filter.tolerated[row] = tolerates_node(shape, node)
     excuses = [each for each in shape.tolerations if each.effect in ("", PREFER_NO_SCHEDULE)]
-    stance.soft_taints[row] = sum(
+    node_filter.soft_taints[row] = sum(
         1
         for taint in node.spec.taints
         if taint.effect == PREFER_NO_SCHEDULE and not any(tolerates(each, taint) for each in excuses)
     )
-    stance.preference[row] = sum(
+    node_filter.preference[row] = sum(
         each.weight for each in shape.node_preferences if each.weight and term_matches(each.preference, node)
     )
 
 
-def _room(board: Board, shape: Shape, rows: Ints) -> Bools:
+def _room(matrix: NodeMatrix, shape: Shape, rows: Ints) -> Bools:
     """Where what is left is enough."""
-    capacity = board.total.get("pods")
+    capacity = matrix.total.get("pods")
     if capacity is None:
         return np.zeros(len(rows), dtype=np.bool_)
-    room: Bools = board.pods[rows] + 1 <= capacity[rows]
+    room: Bools = matrix.pods[rows] + 1 <= capacity[rows]
     for name, wanted in shape.requests.items():
         if wanted <= 0 or not (name in _COUNTED or is_scalar(name)):
             continue
-        room &= _column(board.total, name, rows) - _column(board.used, name, rows) >= wanted
+        room &= _column(matrix.total, name, rows) - _column(matrix.used, name, rows) >= wanted
     return room
 
 
@@ -251,11 +260,11 @@ def _column(columns: dict[str, Ints], name: str, rows: Ints) -> Ints:
     return column[rows] if column is not None else np.zeros(len(rows), dtype=np.int64)
 
 
-def _least_allocated(board: Board, shape: Shape, rows: Ints) -> Ints:
+def _least_allocated(matrix: NodeMatrix, shape: Shape, rows: Ints) -> Ints:
     score = np.zeros(len(rows), dtype=np.int64)
     weights = np.zeros(len(rows), dtype=np.int64)
-    for name, scored in (("cpu", board.scored_cpu), ("memory", board.scored_memory)):
-        capacity = _column(board.total, name, rows)
+    for name, scored in (("cpu", matrix.scored_cpu), ("memory", matrix.scored_memory)):
+        capacity = _column(matrix.total, name, rows)
         requested = scored[rows] + shape.scored.get(name, 0)
         known = capacity > 0
         room = np.where(known & (requested <= capacity), (capacity - requested) * _MAX, 0)
@@ -264,12 +273,12 @@ def _least_allocated(board: Board, shape: Shape, rows: Ints) -> Ints:
     return score // np.maximum(weights, 1)
 
 
-def _balance(board: Board, shape: Shape, rows: Ints) -> Ints:
+def _balance(matrix: NodeMatrix, shape: Shape, rows: Ints) -> Ints:
     cpu, memory = shape.requests.get("cpu", 0), shape.requests.get("memory", 0)
     if not cpu and not memory:
         return np.zeros(len(rows), dtype=np.int64)
-    all_cpu, all_memory = _column(board.total, "cpu", rows), _column(board.total, "memory", rows)
-    used_cpu, used_memory = _column(board.used, "cpu", rows), _column(board.used, "memory", rows)
+    all_cpu, all_memory = _column(matrix.total, "cpu", rows), _column(matrix.total, "memory", rows)
+    used_cpu, used_memory = _column(matrix.used, "cpu", rows), _column(matrix.used, "memory", rows)
 
     def evenness(of_cpu: Ints, of_memory: Ints) -> Ints:
         fractions = (
@@ -283,14 +292,14 @@ def _balance(board: Board, shape: Shape, rows: Ints) -> Ints:
     return _MAX // 2 + (_MAX // 2 + after - before) // 2
 
 
-# The way to a decision: on the board where that is possible, node by node where it is not.
+# The way to a decision: on the matrix where that is possible, node by node where it is not.
 #
 # Pods that are alike fail alike: as long as nothing changed in the cluster, a failure is worked out once a shape.
 
-#: From this many nodes on the board is faster than looking at one node after another.
-_WORTH_A_BOARD = 24
+#: From this many nodes on the matrix is faster than checking one node after another.
+_MATRIX_MIN_NODES = 24
 _NOTHING = Outcome(None)
-_MOST_MEMORIES = 64
+_MAX_MEMORIES = 64
 
 
 class _Failure(msgspec.Struct):
@@ -304,7 +313,7 @@ class Decider:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._fast = Fast(Board(cluster))
+        self._fast = Fast(NodeMatrix(cluster))
         self._failures: dict[tuple[Shape, int, str | None], _Failure] = {}
         self._memories: dict[Shape, Memory] = {}
         self._start = 0
@@ -319,7 +328,7 @@ class Decider:
         known = self._failures.get(key) if alike else None
         if known is not None and known.generation == moment:
             return known.decision, known.outcome
-        if len(self.cluster.nodes) >= _WORTH_A_BOARD:
+        if len(self.cluster.nodes) >= _MATRIX_MIN_NODES:
             quick = self._fast.decide(pod, nominated)
             if quick is not None:
                 return quick, _NOTHING
@@ -338,7 +347,7 @@ class Decider:
     def _memory(self, shape: Shape) -> Memory:
         found = self._memories.get(shape)
         if found is None:
-            if len(self._memories) >= _MOST_MEMORIES:
+            if len(self._memories) >= _MAX_MEMORIES:
                 self._memories.clear()
             found = self._memories[shape] = Memory()
         return found

@@ -1,4 +1,4 @@
-"""How evenly a pod would lie among its likes, on a board: the soft constraints of one shape on many rows at once.
+"""Topology spread score on a node matrix: the soft constraints of one shape on many rows at once.
 
 Which rows count for which domain, and how much, depends on the nodes alone. It is worked out once and holds while
 neither the nodes nor the rows that are asked about change; only pods are counted anew.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.lab.scheduler.node_matrix import Board, Bools, Ints
+from dovetail.lab.scheduler.node_matrix import Bools, Ints, NodeMatrix
 from dovetail.model.fit.terms import Spread
 from dovetail.model.labels import HOSTNAME
 
@@ -49,15 +49,15 @@ class SoftSpread:
     """Constraints of one shape and the rows they were asked about."""
 
     def __init__(
-        self, board: Board, constraints: tuple[Spread, ...], rows: Ints, included: Included, *, strict: bool
+        self, matrix: NodeMatrix, constraints: tuple[Spread, ...], rows: Ints, included: Included, *, strict: bool
     ) -> None:
         """`strict`: only nodes that have all of the labels count, as for constraints of the pod's own."""
-        self._board = board
+        self._matrix = matrix
         self._constraints = constraints
         self._rows = rows
-        self._moment = _moment(board)
-        columns = [board.domains(each.topology_key)[0] for each in constraints]
-        everywhere: Bools = np.logical_and.reduce([column >= 0 for column in columns]) if strict else board.alive
+        self._moment = _moment(matrix)
+        columns = [matrix.domains(each.topology_key)[0] for each in constraints]
+        everywhere: Bools = np.logical_and.reduce([column >= 0 for column in columns]) if strict else matrix.alive
         self._counts: Bools | None = everywhere[rows] if strict else None
         taking = rows[self._counts] if self._counts is not None else rows
         self._terms: list[_Term] = []
@@ -68,14 +68,14 @@ class SoftSpread:
 
     def holds(self, constraints: tuple[Spread, ...], rows: Ints) -> bool:
         """Whether this is still what there is to know about the very same rows."""
-        return self._rows is rows and self._constraints is constraints and self._moment == _moment(self._board)
+        return self._rows is rows and self._constraints is constraints and self._moment == _moment(self._matrix)
 
     def scores(self, namespace: str) -> Ints:
         """The fewest likes get most."""
         raw = np.zeros(len(self._rows))
         for constraint, again, domains, weight, extra, unlabelled in self._terms:
             if not again:
-                counts = self._board.counts(namespace, constraint)
+                counts = self._matrix.counts(namespace, constraint)
             if domains is None:
                 found = counts[self._rows] * weight + extra
             else:
@@ -87,8 +87,8 @@ class SoftSpread:
         return _normalised((raw + 0.5).astype(np.int64), self._counts)
 
 
-def _moment(board: Board) -> tuple[int, int, int]:
-    return board.restarts, len(board.static_log), len(board.alive)
+def _moment(matrix: NodeMatrix) -> tuple[int, int, int]:
+    return matrix.restarts, len(matrix.static_log), len(matrix.alive)
 
 
 def _term(constraint: Spread, again: bool, column: Ints, rows: Ints, taking: Ints, counted: Ints) -> _Term:

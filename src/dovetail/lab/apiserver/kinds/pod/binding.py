@@ -73,7 +73,7 @@ def _assign(pod: Object, meta: Object, node: str, ctx: Context) -> None:
 
 
 class LegacyBindingStrategy(Strategy):
-    """POST of a Binding to its own resource: the same as to the pod's door."""
+    """POST of a Binding to its own resource: the same as to the pod's subresource."""
 
     def answer(self, obj: Object, ctx: Context) -> Object:
         ctx.name = (obj.get("metadata") or {}).get("name", "")

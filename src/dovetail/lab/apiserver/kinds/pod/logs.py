@@ -1,4 +1,4 @@
-"""The log door: which container of a pod is asked for what. The text comes from whoever has kubelets."""
+"""The log subresource: which container, and which options. The text comes from the kubelets."""
 
 from __future__ import annotations
 

@@ -208,10 +208,10 @@ def _hostname(spec: Spec, path: str) -> list[FieldError]:
 def pod_annotations(annotations: Mapping[str, str], spec: Spec, path: str) -> list[FieldError]:
     """Annotations with a meaning to pods."""
     found: list[FieldError] = []
-    cluster_state = annotations.get("kubernetes.io/config.mirror")
-    if cluster_state is not None and not spec.get("nodeName"):
+    mirror_pod = annotations.get("kubernetes.io/config.mirror")
+    if mirror_pod is not None and not spec.get("nodeName"):
         text = "must set spec.nodeName if mirror pod annotation is set"
-        found.append(invalid(f"{path}[kubernetes.io/config.mirror]", cluster_state, text))
+        found.append(invalid(f"{path}[kubernetes.io/config.mirror]", mirror_pod, text))
     cost = annotations.get("controller.kubernetes.io/pod-deletion-cost")
     if cost is not None and not _is_int32(cost):
         at = f"{path}[controller.kubernetes.io/pod-deletion-cost]"

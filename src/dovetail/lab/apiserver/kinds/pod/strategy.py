@@ -63,7 +63,7 @@ def _without_stop_signals(spec: Object) -> None:
 
 class PodStrategy(KindStrategy):
     generation = True
-    status_door = True
+    has_status_subresource = True
     returns_deleted = True
 
     def default(self, obj: Object) -> None:
@@ -120,9 +120,9 @@ class PodStrategy(KindStrategy):
         if obj["spec"] != old["spec"]:
             meta["generation"] = old["metadata"].get("generation", 0) + 1
 
-    def _narrow(self, obj: Object, old: Object, door: str) -> None:
+    def _narrow(self, obj: Object, old: Object, subresource: str) -> None:
         spec = dict(old["spec"])
-        if door == "ephemeralcontainers":
+        if subresource == "ephemeralcontainers":
             restore(spec, obj["spec"], "ephemeralContainers")
         else:
             for group in ("containers", "initContainers"):

@@ -1,4 +1,4 @@
-"""What may change in a pod that exists, through each of its doors."""
+"""What may change in a pod that exists, through each of its subresources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def update(pod: Pod, old: Pod) -> list[FieldError]:
-    """A write through the main door, besides what is checked of any pod."""
+    """A write to the pod itself, besides what is checked of any pod."""
     spec, before = pod["spec"], old["spec"]
     found: list[FieldError] = []
     for group in ("containers", "initContainers"):
@@ -188,7 +188,7 @@ _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 
 
 def status(pod: Pod, old: Pod) -> list[FieldError]:
-    """A write through the status door."""
+    """A write through the status subresource."""
     new, before = pod.get("status") or {}, old.get("status") or {}
     found = own_annotations(pod, old)
     for index, condition in enumerate(new.get("conditions", ())):
@@ -231,7 +231,7 @@ def _states(new: Mapping[str, Any], before: Mapping[str, Any], spec: Pod) -> lis
 
 
 def resize(pod: Pod, old: Pod) -> list[FieldError]:
-    """A write through the resize door: cpu and memory of containers."""
+    """A write through the resize subresource: cpu and memory of containers."""
     found: list[FieldError] = []
     if old.get("status", {}).get("qosClass", qos_class(old["spec"])) != qos_class(pod["spec"]):
         shown = pod.get("status", {}).get("qosClass", "")
