@@ -56,5 +56,5 @@ def answer(case: Json) -> Json:
     outcome = preempt(pod, cluster, decision, [view(each, PodDisruptionBudget) for each in case["budgets"]], {})
     if outcome.victims is not None:
         return {"message": failure(decision, None), "nominated": outcome.victims.node}
-    answer: Json = {"message": failure(decision, outcome.words)}
-    return answer | ({"nominated": ""} if outcome.words.startswith("0/") else {})
+    failed: Json = {"message": failure(decision, outcome.words)}
+    return failed | ({"nominated": ""} if outcome.words.startswith("0/") else {})

@@ -137,5 +137,5 @@ def test_a_lab_ends_with_an_error_when_its_controllers_take_a_pod_for_nothing(la
         name = (await living.pods("web"))[0]["metadata"]["name"]
         await impostor.delete(PODS, name, "default")
 
-    with pytest.raises(Broken, match="nobody was too many: 2 of 3"):
+    with pytest.raises(Broken, match="the ReplicaSet had no surplus: 2 of 3"):
         lab_run(body)
