@@ -75,9 +75,10 @@ def estimate(usage: Aggregation, settings: EstimatorSettings) -> Estimate:
         ("memory", usage.memory, 1.0, settings.memory),
     ):
         trust = confidence(usage, percentiles.confidence_interval_s)
+        fractions = (percentiles.target, percentiles.lower, percentiles.upper)
         target[name], low, high = (
-            with_margin(bounded_amount(histogram.percentile(fraction) * unit), settings.margin_fraction)
-            for fraction in (percentiles.target, percentiles.lower, percentiles.upper)
+            with_margin(bounded_amount(value * unit), settings.margin_fraction)
+            for value in histogram.percentiles(fractions)
         )
         lower[name] = scaled_by_confidence(low, LOWER_MULTIPLIER, LOWER_EXPONENT, trust)
         upper[name] = scaled_by_confidence(high, UPPER_MULTIPLIER, UPPER_EXPONENT, trust)

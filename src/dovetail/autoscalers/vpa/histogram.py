@@ -11,7 +11,7 @@ VPA 1.8, so checkpoints of either implementation load in the other.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -166,26 +166,37 @@ class Histogram:
 
     def percentile(self, fraction: float) -> float:
         """The end of the bucket below which `fraction` of the weight lies; 0 without samples."""
+        return self.percentiles((fraction,))[0]
+
+    def percentiles(self, fractions: Sequence[float]) -> list[float]:
+        """Several percentiles at the price of sorting the buckets once."""
         if self.is_empty:
-            return 0.0
-        threshold, reached, bucket = fraction * self.total, 0.0, self.highest
-        for number in self._filled():
-            if number >= self.highest:
-                break
-            reached += self.weights[number]
-            if reached >= threshold:
-                bucket = number
-                break
-        return self.buckets.start(min(bucket + 1, self.buckets.count - 1))
+            return [0.0] * len(fractions)
+        filled, weights, last = self._filled(), self.weights, self.buckets.count - 1
+        answers = []
+        for fraction in fractions:
+            threshold, reached, bucket = fraction * self.total, 0.0, self.highest
+            for number in filled:
+                if number >= self.highest:
+                    break
+                reached += weights[number]
+                if reached >= threshold:
+                    bucket = number
+                    break
+            answers.append(self.buckets.start(min(bucket + 1, last)))
+        return answers
 
     def merge(self, other: Histogram) -> None:
         """Add the samples of another histogram with the same buckets."""
         if self.buckets != other.buckets:
             raise ValueError(f"histograms with different buckets do not merge: {self.buckets}, {other.buckets}")
-        weights = self.weights
-        for bucket, weight in other.weights.items():
-            if other.lowest <= bucket <= other.highest:
-                weights[bucket] = weights.get(bucket, 0.0) + weight
+        weights, lowest, highest = self.weights, other.lowest, other.highest
+        if not weights:
+            self.weights = {bucket: weight for bucket, weight in other.weights.items() if lowest <= bucket <= highest}
+        else:
+            for bucket, weight in other.weights.items():
+                if lowest <= bucket <= highest:
+                    weights[bucket] = weights.get(bucket, 0.0) + weight
         self.total += other.total
         self.lowest = min(self.lowest, other.lowest)
         self.highest = max(self.highest, other.highest)
@@ -224,7 +235,8 @@ class Histogram:
         self._trim()  # a rounded weight may be below epsilon, and an empty lowest bucket means an empty histogram
 
     def _filled(self) -> list[int]:
-        return sorted(bucket for bucket in self.weights if self.lowest <= bucket <= self.highest)
+        lowest, highest = self.lowest, self.highest
+        return sorted([bucket for bucket in self.weights if lowest <= bucket <= highest])
 
     def _trim(self) -> None:
         epsilon = self.buckets.epsilon

@@ -1,0 +1,432 @@
+"""What requests cost: for each workload what it requests, uses, and would get from VPA, and what the fleet costs then.
+
+Costs come from planning the whole fleet afresh with the pods as they would be. The saving of one workload is that of
+its change alone, so savings of several workloads need not add up: two of them may free the same node. A workload
+whose usage is not known long enough is left as it is, and said to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.autoscalers.vpa.api import (
+    REQUESTS_AND_LIMITS,
+    VerticalPodAutoscaler,
+    amounts,
+    container_policy,
+    controlled_values,
+    texts,
+)
+from dovetail.autoscalers.vpa.estimators import EstimatorSettings, pod_estimates
+from dovetail.autoscalers.vpa.histogram import Histogram
+from dovetail.autoscalers.vpa.model import PodHistory
+from dovetail.autoscalers.vpa.proportions import proportional_limits
+from dovetail.autoscalers.vpa.recommendation import FormatSettings, pod_recommendation
+from dovetail.autoscalers.vpa.usage import DAY_S, Aggregation, ContainerUsage
+from dovetail.model.pods import Container, Pod
+from dovetail.model.quantity import milli, whole
+from dovetail.planner.snapshot import Snapshot
+
+HOURS_A_MONTH = 730.0
+#: Shorter histories are not acted on: it is the time after which VPA's bounds have confidence 1.
+MIN_HISTORY_S = DAY_S
+#: Fewer CPU samples say nothing, however long they reach back.
+MIN_SAMPLES = 20
+
+
+class WorkloadKey(msgspec.Struct, frozen=True, order=True):
+    namespace: str
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+
+class ContainerAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """One container: amounts as Kubernetes writes them. `above` is how often usage was more than the proposal."""
+
+    name: str
+    requests: dict[str, str]
+    limits: dict[str, str]
+    used: dict[str, str]
+    proposed: dict[str, str]
+    proposed_limits: dict[str, str]
+    above: dict[str, float]
+
+
+class WorkloadAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload. `unknown` says why nothing is proposed; then it stays as it is in every plan."""
+
+    key: WorkloadKey
+    pods: int
+    containers: list[ContainerAdvice]
+    history_s: float
+    samples: int
+    unknown: str = ""
+    saving_per_month: float | None = None
+
+
+class FleetCost(msgspec.Struct, frozen=True, kw_only=True):
+    """Dollars an hour; None where it is not known."""
+
+    nodes_now: float | None
+    planned_now: float | None
+    planned_after: float | None
+    lower_bound_after: float | None
+    unschedulable_now: int = 0
+    unschedulable_after: int = 0
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    workloads: list[WorkloadAdvice]
+    cost: FleetCost
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """What a planner says of a snapshot."""
+
+    per_hour: float
+    lower_bound: float | None
+    unschedulable: int
+
+
+#: Plans a snapshot with care, and quickly: the first for totals, the second once for each workload.
+Plan = Callable[[Snapshot], Planned]
+Quote = Callable[[Snapshot], float | None]
+
+
+def workload_of(pod: Pod) -> WorkloadKey:
+    """The workload that a pod belongs to: a Deployment behind its ReplicaSet; a pod without a controller is its own."""
+    namespace = pod.metadata.namespace or "default"
+    owner = pod.metadata.controller
+    if owner is None:
+        return WorkloadKey(namespace, "Pod", pod.metadata.name)
+    if owner.kind == "ReplicaSet":
+        suffix = pod.metadata.labels.get("pod-template-hash")
+        if suffix and owner.name.endswith(f"-{suffix}"):
+            return WorkloadKey(namespace, "Deployment", owner.name.removesuffix(f"-{suffix}"))
+    return WorkloadKey(namespace, owner.kind, owner.name)
+
+
+class Evidence:
+    """What is known of the usage of workloads' containers, from all sources together."""
+
+    def __init__(self) -> None:
+        self._usages: dict[tuple[WorkloadKey, str], Aggregation] = {}
+        self._containers: dict[tuple[str, str], ContainerUsage] = {}
+
+    def add_samples(self, pod: Pod, container: str, samples: Iterable[tuple[float, int | None, int | None]]) -> None:
+        """Samples of one container in order of time: seconds since 1970, milli-cores, bytes; None if not measured."""
+        usage = self._usage(f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}", workload_of(pod), container)
+        for time_s, millicores, size_bytes in samples:
+            if millicores is not None:
+                usage.add_cpu(millicores, time_s)
+            if size_bytes is not None:
+                usage.add_memory(size_bytes, time_s)
+
+    def add_history(self, key: WorkloadKey, history: PodHistory) -> None:
+        for container, samples in history.samples.items():
+            usage = self._usage(f"{history.namespace}/{history.name}", key, container)
+            for sample in samples:
+                if sample.resource == "cpu":
+                    usage.add_cpu(sample.amount, sample.time_s)
+                else:
+                    usage.add_memory(sample.amount, sample.time_s)
+
+    def add_checkpoint(self, key: WorkloadKey, container: str, usage: Aggregation) -> None:
+        self._whole(key, container).merge(usage)
+
+    def of(self, key: WorkloadKey, container: str) -> Aggregation | None:
+        return self._usages.get((key, container))
+
+    def _usage(self, pod: str, key: WorkloadKey, container: str) -> ContainerUsage:
+        held = self._containers.get((pod, container))
+        if held is None:
+            held = self._containers[pod, container] = ContainerUsage(self._whole(key, container))
+        return held
+
+    def _whole(self, key: WorkloadKey, container: str) -> Aggregation:
+        held = self._usages.get((key, container))
+        if held is None:
+            held = self._usages[key, container] = Aggregation()
+        return held
+
+
+def share_above(histogram: Histogram, amount: float) -> float:
+    """The share of weight in buckets that begin at or above an amount: how often more than that was used."""
+    held = [
+        (bucket, weight)
+        for bucket, weight in histogram.weights.items()
+        if histogram.lowest <= bucket <= histogram.highest
+    ]
+    total = sum(weight for _, weight in held)
+    above = sum(weight for bucket, weight in held if histogram.buckets.start(bucket) >= amount)
+    return above / total if total > 0 else 0.0
+
+
+def advise(
+    pods: Sequence[Pod],
+    evidence: Evidence,
+    vpas: Mapping[WorkloadKey, VerticalPodAutoscaler],
+    *,
+    estimators: EstimatorSettings,
+    min_history_s: float = MIN_HISTORY_S,
+    min_samples: int = MIN_SAMPLES,
+) -> list[WorkloadAdvice]:
+    """What VPA would set for each workload; with a VPA object, under its policies."""
+    members: dict[WorkloadKey, list[Pod]] = {}
+    for pod in pods:
+        members.setdefault(workload_of(pod), []).append(pod)
+    advice = []
+    for key in sorted(members):
+        template, asked = members[key][0], vpas.get(key)
+        policy = asked.spec.resource_policy if asked is not None else None
+        usages = {
+            container.name: usage
+            for container in template.spec.containers
+            if (usage := evidence.of(key, container.name)) is not None
+        }
+        history_s = min((_covered_s(usage) for usage in usages.values()), default=0.0)
+        samples = min((usage.samples for usage in usages.values()), default=0)
+        unknown = _unknown(template, usages, history_s, samples, min_history_s, min_samples)
+        proposals: dict[str, dict[str, str]] = {}
+        if not unknown:
+            considered, controlled = {}, {}
+            for name, usage in usages.items():
+                own = container_policy(name, policy)
+                if own is None or own.mode != "Off":
+                    considered[name] = usage
+                    resources = own.controlled_resources if own is not None else None
+                    controlled[name] = ("cpu", "memory") if resources is None else resources
+            estimates = pod_estimates(considered, estimators, controlled)
+            annotations = asked.metadata.annotations if asked is not None else {}
+            recommended = pod_recommendation(estimates, policy, annotations, FormatSettings())
+            proposals = {
+                item.container_name: {name: str(text) for name, text in (item.target or {}).items()}
+                for item in recommended.container_recommendations
+            }
+        follow = {
+            container.name: controlled_values(container.name, policy) == REQUESTS_AND_LIMITS
+            for container in template.spec.containers
+        }
+        advice.append(
+            WorkloadAdvice(
+                key=key,
+                pods=len(members[key]),
+                containers=[
+                    _container(container, usages.get(container.name), proposals.get(container.name, {}), follow)
+                    for container in template.spec.containers
+                ],
+                history_s=history_s,
+                samples=samples,
+                unknown=unknown,
+            )
+        )
+    return advice
+
+
+def _covered_s(usage: Aggregation) -> float:
+    if usage.first_sample_s is None or usage.last_sample_s is None:
+        return 0.0
+    return usage.last_sample_s - usage.first_sample_s
+
+
+def _unknown(
+    pod: Pod, usages: Mapping[str, Aggregation], history_s: float, samples: int, min_history_s: float, min_samples: int
+) -> str:
+    missing = [container.name for container in pod.spec.containers if container.name not in usages]
+    if missing:
+        return f"no usage is known of container {', '.join(missing)}"
+    if samples < min_samples:
+        return f"{samples} samples of usage, {min_samples} are needed"
+    if history_s < min_history_s:
+        return f"{history_s / 3600:.1f} h of usage, {min_history_s / 3600:g} h are needed"
+    return ""
+
+
+def _container(
+    container: Container, usage: Aggregation | None, proposed: dict[str, str], follow: Mapping[str, bool]
+) -> ContainerAdvice:
+    requests = {name: str(text) for name, text in container.resources.requests.items()}
+    limits = {name: str(text) for name, text in container.resources.limits.items()}
+    used: dict[str, str] = {}
+    above: dict[str, float] = {}
+    if usage is not None and usage.samples:
+        used["cpu"] = f"{round(usage.cpu.percentile(0.9) * 1000)}m"
+        used["memory"] = str(round(usage.memory.percentile(0.9)))
+        if "cpu" in proposed:
+            above["cpu"] = share_above(usage.cpu, milli(proposed["cpu"]) / 1000)
+        if "memory" in proposed:
+            above["memory"] = share_above(usage.memory, float(whole(proposed["memory"])))
+    scaled = None
+    if proposed and follow[container.name]:
+        scaled, _ = proportional_limits(amounts(limits), amounts(requests), amounts(proposed), {})
+    return ContainerAdvice(
+        name=container.name,
+        requests=requests,
+        limits=limits,
+        used=used,
+        proposed=proposed,
+        proposed_limits=texts(scaled) if scaled is not None else {},
+        above=above,
+    )
+
+
+# The fleet
+
+
+def all_pods(snapshot: Snapshot) -> list[Pod]:
+    """Every pod that would need a place in a new fleet: DaemonSet and static pods come with their nodes."""
+    standing = [
+        pod
+        for node in snapshot.nodes
+        if not node.deleting
+        for pod in node.pods
+        if not pod.finished and not pod.terminating and _kind(pod) not in ("DaemonSet", "Node")
+    ]
+    return [*snapshot.pending, *standing]
+
+
+def _kind(pod: Pod) -> str:
+    return pod.metadata.controller.kind if pod.metadata.controller is not None else ""
+
+
+def afresh(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
+    """The same demand on an empty fleet."""
+    unbound = tuple(replace(pod, spec=replace(pod.spec, node_name="")) for pod in pods)
+    return replace(snapshot, nodes=(), pending=unbound)
+
+
+def resized(pod: Pod, advice: WorkloadAdvice) -> Pod:
+    """A pod with the requests that are proposed for it."""
+    proposed = {item.name: item for item in advice.containers if item.proposed}
+    containers = tuple(
+        _resized(container, proposed[container.name]) if container.name in proposed else container
+        for container in pod.spec.containers
+    )
+    return replace(pod, spec=replace(pod.spec, containers=containers))
+
+
+def _resized(container: Container, item: ContainerAdvice) -> Container:
+    resources = replace(
+        container.resources,
+        requests={**container.resources.requests, **item.proposed},
+        limits={**container.resources.limits, **item.proposed_limits},
+    )
+    return replace(container, resources=resources)
+
+
+def price(snapshot: Snapshot, advice: Sequence[WorkloadAdvice], plan: Plan, quote: Quote) -> Report:
+    """Plan the fleet as it is and as it would be, and with each change alone."""
+    pods = all_pods(snapshot)
+    by_key = {item.key: item for item in advice if not item.unknown}
+
+    def changed(chosen: Mapping[WorkloadKey, WorkloadAdvice]) -> Snapshot:
+        return afresh(
+            snapshot, (resized(pod, chosen[key]) if (key := workload_of(pod)) in chosen else pod for pod in pods)
+        )
+
+    now, after = plan(changed({})), plan(changed(by_key))
+    base = quote(changed({}))
+    priced = []
+    for item in advice:
+        saving = None
+        if base is not None and item.key in by_key:
+            alone = quote(changed({item.key: item}))
+            saving = None if alone is None else (base - alone) * HOURS_A_MONTH
+        priced.append(replace(item, saving_per_month=saving))
+    prices = [node.price for node in snapshot.nodes if not node.deleting]
+    standing = sum(price for price in prices if price is not None) if prices and None not in prices else None
+    return Report(
+        workloads=priced,
+        cost=FleetCost(
+            nodes_now=standing,
+            planned_now=None if now.unschedulable else now.per_hour,
+            planned_after=None if after.unschedulable else after.per_hour,
+            lower_bound_after=after.lower_bound,
+            unschedulable_now=now.unschedulable,
+            unschedulable_after=after.unschedulable,
+        ),
+    )
+
+
+# For programs
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    cost = report.cost
+
+    def monthly(per_hour: float | None) -> float | None:
+        return None if per_hour is None else round(per_hour * HOURS_A_MONTH, 2)
+
+    return {
+        "cost": {
+            "unit": "USD/month",
+            "nodesNow": monthly(cost.nodes_now),
+            "plannedNow": monthly(cost.planned_now),
+            "plannedAfter": monthly(cost.planned_after),
+            "lowerBoundAfter": monthly(cost.lower_bound_after),
+            "unschedulableNow": cost.unschedulable_now,
+            "unschedulableAfter": cost.unschedulable_after,
+        },
+        "workloads": [
+            {
+                "namespace": item.key.namespace,
+                "kind": item.key.kind,
+                "name": item.key.name,
+                "pods": item.pods,
+                "historyHours": round(item.history_s / 3600, 2),
+                "samples": item.samples,
+                **({"unknown": item.unknown} if item.unknown else {}),
+                "savingPerMonth": None if item.saving_per_month is None else round(item.saving_per_month, 2),
+                "containers": [
+                    {
+                        "name": container.name,
+                        "requests": container.requests,
+                        "used": container.used,
+                        "proposed": container.proposed,
+                        "proposedLimits": container.proposed_limits,
+                        "shareAboveProposal": {name: round(share, 4) for name, share in container.above.items()},
+                    }
+                    for container in item.containers
+                ],
+            }
+            for item in report.workloads
+        ],
+    }
+
+
+_API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "ReplicaSet": "apps/v1",
+                 "Job": "batch/v1", "ReplicationController": "v1"}  # fmt: skip
+
+
+def as_patches(report: Report) -> list[dict[str, Any]]:
+    """Partial objects for `kubectl apply --server-side`: the proposed resources of each workload's containers."""
+    patches = []
+    for item in report.workloads:
+        containers = [
+            {
+                "name": container.name,
+                "resources": {
+                    "requests": container.proposed,
+                    **({"limits": container.proposed_limits} if container.proposed_limits else {}),
+                },
+            }
+            for container in item.containers
+            if container.proposed
+        ]
+        if not item.unknown and containers and item.key.kind in _API_VERSIONS:
+            patches.append(
+                {
+                    "apiVersion": _API_VERSIONS[item.key.kind],
+                    "kind": item.key.kind,
+                    "metadata": {"name": item.key.name, "namespace": item.key.namespace},
+                    "spec": {"template": {"spec": {"containers": containers}}},
+                }
+            )
+    return patches

@@ -1,0 +1,332 @@
+"""`dovetail rightsize`: what requests cost, and what they would cost if they followed usage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dovetail.cli.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dovetail.autoscalers.vpa.rightsizing import Evidence, Planned, Report
+    from dovetail.model.pods import Pod
+    from dovetail.offline.objects import Objects
+    from dovetail.planner.snapshot import Snapshot
+
+    Json = dict[str, Any]
+
+#: Between two reads of the metrics API while observing.
+SAMPLE_INTERVAL_S = 15.0
+#: What usage is read from, beside metrics.
+_READ = frozenset({"PodMetrics", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"})
+_POLICIES = frozenset({"VerticalPodAutoscaler"})
+
+
+@click.command()
+@click.option("-f", "--filename", "paths", multiple=True, metavar="PATH",
+              help="A file or folder with workloads, PodMetrics, VPAs and their checkpoints.")  # fmt: skip
+@click.option("--kubeconfig", metavar="FILE", help="Read a cluster; by default kubectl's, or the lab that runs here.")
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--observe", default="0s", metavar="DURATION", help="Read the metrics API for so long first.")
+@click.option("--prometheus", metavar="URL", help="Read usage of the last 8 days from Prometheus.")
+@click.option("--min-history", default="24h", show_default=True, metavar="DURATION",
+              help="Leave workloads alone whose usage is known for less time.")  # fmt: skip
+@click.option("--catalog", metavar="FILE", help="Instance types as a JSON array, instead of the packaged catalogue.")
+@click.option("--region", help="Region of the packaged catalogue; else the input's, AWS_REGION, or ap-northeast-2.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "patch"]), default="text", show_default=True)
+def rightsize(
+    paths: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    observe: str,
+    prometheus: str | None,
+    min_history: str,
+    catalog: str | None,
+    region: str | None,
+    seed: int,
+    output: str,
+) -> None:
+    """Say what requests cost, and what the fleet would cost if they were what VPA recommends.
+
+    Usage comes from PodMetrics and VPA checkpoints, of files or of a cluster; nothing is written to the cluster.
+    -o patch prints what `kubectl apply --server-side -f -` would set.
+    """
+    from dovetail.autoscalers.vpa.estimators import EstimatorSettings
+    from dovetail.autoscalers.vpa.rightsizing import Evidence, advise, all_pods, as_json, as_patches, price
+    from dovetail.cloud.aws.catalog import load
+    from dovetail.offline import snapshot as snapshot_module
+    from dovetail.offline.objects import read
+    from dovetail.offline.region import region_of
+
+    history_s, observe_s = _seconds("--min-history", min_history), _seconds("--observe", observe)
+    objects = read(paths)
+    extras = list(_extras(paths))
+    if not paths or kubeconfig or context:
+        extras += _ask_cluster(objects, kubeconfig, context, observe_s)
+    elif observe_s:
+        raise Problem("--observe reads a cluster's metrics API; name the cluster with --kubeconfig or --context")
+    region = "" if catalog else region_of(region, objects)
+    types = snapshot_module.catalogue(catalog) if catalog else load(region)
+    snapshot = snapshot_module.snapshot(objects, types, any_type=bool(catalog), region=region)
+    pods = all_pods(snapshot)
+    if not pods:
+        raise Problem("no pods to look at: name files with workloads, or a cluster that runs some")
+    evidence = Evidence()
+    vpas = _vpas(extras)
+    _add_metrics(evidence, pods, extras)
+    _add_checkpoints(evidence, extras, vpas)
+    if prometheus:
+        _add_prometheus(evidence, pods, prometheus)
+    advice = advise(pods, evidence, vpas, estimators=EstimatorSettings(), min_history_s=history_s)
+    report = price(snapshot, advice, lambda chosen: _planned(chosen, seed), _quoted)
+    if output == "text":
+        click.echo("\n".join(_text(report)))
+    elif output == "json":
+        import json
+
+        click.echo(json.dumps(as_json(report), indent=1))
+    else:
+        import yaml
+
+        dump = yaml.safe_dump_all if output == "patch" else yaml.safe_dump
+        shown: Any = as_patches(report) if output == "patch" else as_json(report)
+        click.echo(dump(shown, sort_keys=False), nl=False)
+
+
+def _seconds(flag: str, text: str) -> float:
+    from dovetail.model.duration import DurationError, nanoseconds
+
+    try:
+        return nanoseconds(text) / 1e9
+    except DurationError as error:
+        raise Problem(f"{flag}: {error}; write it as 24h or 90m") from error
+
+
+def _extras(paths: tuple[str, ...]) -> Iterator[Json]:
+    """Metrics, VPAs and checkpoints of the files, which planning does not look at."""
+    import yaml
+
+    from dovetail.cli.manifests import texts
+
+    for name, text in texts([path for path in paths if path != "-"]):
+        try:
+            documents = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        except yaml.YAMLError as error:
+            raise Problem(f"{name}: not YAML: {error}") from error
+        for document in documents:
+            yield from _items(document)
+
+
+def _items(document: Any) -> Iterator[Json]:
+    if not isinstance(document, dict):
+        return
+    kind = str(document.get("kind") or "")
+    if kind.endswith("List"):
+        for item in document.get("items") or ():
+            if isinstance(item, dict):
+                yield from _items({"kind": kind.removesuffix("List"), **item} if kind != "List" else item)
+    elif kind in _READ:
+        yield document
+
+
+def _ask_cluster(objects: Objects, kubeconfig: str | None, context: str | None, observe_s: float) -> list[Json]:
+    import asyncio
+
+    from dovetail.autoscalers.vpa.api import CHECKPOINTS, VPAS
+    from dovetail.autoscalers.vpa.recommender import POD_METRICS
+    from dovetail.cli.cluster_session import Cluster, ask
+    from dovetail.kube.errors import ApiError
+    from dovetail.kube.resources import Resource
+    from dovetail.offline import cluster_settings
+
+    cluster_settings.read(objects, kubeconfig, context)
+
+    async def question(cluster: Cluster) -> list[Json]:
+        async def listed(resource: Resource) -> list[Json]:
+            try:
+                items = (await cluster.kube.list(resource)).items
+            except ApiError as problem:
+                click.echo(f"note: {resource.name} cannot be read: {problem.message}", err=True)
+                return []
+            return [{**item, "kind": resource.kind} for item in items]
+
+        gathered = [*await listed(VPAS), *await listed(CHECKPOINTS), *await listed(POD_METRICS)]
+        clock = cluster.kube.clock
+        end = clock.monotonic() + observe_s
+        while clock.monotonic() + SAMPLE_INTERVAL_S <= end:
+            await asyncio.sleep(SAMPLE_INTERVAL_S)
+            gathered += await listed(POD_METRICS)
+        return gathered
+
+    return ask(kubeconfig, context, question)
+
+
+def _vpas(extras: list[Json]) -> dict[Any, Any]:
+    """VPAs by the workload they target."""
+    import msgspec
+
+    from dovetail.autoscalers.vpa.api import VerticalPodAutoscaler
+    from dovetail.autoscalers.vpa.rightsizing import WorkloadKey
+
+    by_target = {}
+    for item in extras:
+        if item["kind"] not in _POLICIES:
+            continue
+        try:
+            vpa = msgspec.convert(item, VerticalPodAutoscaler, strict=False)
+        except msgspec.ValidationError as error:
+            name = (item.get("metadata") or {}).get("name")
+            raise Problem(f"VerticalPodAutoscaler {name!r}: {error}") from error
+        ref = vpa.spec.target_ref
+        if ref is not None:
+            by_target[WorkloadKey(vpa.metadata.namespace or "default", ref.kind, ref.name)] = vpa
+    return by_target
+
+
+def _add_metrics(evidence: Evidence, pods: list[Pod], extras: list[Json]) -> None:
+    from datetime import datetime
+
+    from dovetail.model.quantity import QuantityError, milli, whole
+
+    pods_by_key = {f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}": pod for pod in pods}
+    readings: list[tuple[float, Any, str, int | None, int | None]] = []
+    for item in extras:
+        if item["kind"] != "PodMetrics":
+            continue
+        metadata = item.get("metadata") or {}
+        pod = pods_by_key.get(f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}")
+        if pod is None or not item.get("timestamp"):
+            continue
+        stamp = item["timestamp"]
+        try:
+            time_s = (stamp if isinstance(stamp, datetime) else datetime.fromisoformat(str(stamp))).timestamp()
+            for container in item.get("containers") or ():
+                usage = container.get("usage") or {}
+                cpu = milli(usage["cpu"]) if "cpu" in usage else None
+                memory = whole(usage["memory"]) if "memory" in usage else None
+                readings.append((time_s, pod, container.get("name") or "", cpu, memory))
+        except (ValueError, QuantityError) as error:
+            raise Problem(f"PodMetrics {metadata.get('name')!r}: {error}") from error
+    readings.sort(key=lambda reading: reading[0])
+    for time_s, pod, container, cpu, memory in readings:
+        evidence.add_samples(pod, container, [(time_s, cpu, memory)])
+
+
+def _add_checkpoints(evidence: Evidence, extras: list[Json], vpas: dict[Any, Any]) -> None:
+    from dovetail.autoscalers.vpa.checkpoints import loaded
+    from dovetail.autoscalers.vpa.histogram import CheckpointError
+    from dovetail.autoscalers.vpa.usage import AggregationSettings
+
+    by_name = {f"{key.namespace}/{vpa.metadata.name}": key for key, vpa in vpas.items()}
+    for item in extras:
+        if item["kind"] != "VerticalPodAutoscalerCheckpoint":
+            continue
+        metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
+        key = by_name.get(f"{metadata.get('namespace') or 'default'}/{spec.get('vpaObjectName')}")
+        if key is None:
+            continue
+        try:
+            usage = loaded(item.get("status") or {}, AggregationSettings(), 0.0)
+        except CheckpointError as problem:
+            click.echo(f"note: checkpoint {metadata.get('name')} is left out: {problem}", err=True)
+            continue
+        evidence.add_checkpoint(key, spec.get("containerName") or "", usage)
+
+
+def _add_prometheus(evidence: Evidence, pods: list[Pod], address: str) -> None:
+    import asyncio
+
+    from dovetail.autoscalers.vpa.metrics import RecommenderMetrics
+    from dovetail.autoscalers.vpa.prometheus import PrometheusError, fetch_history
+    from dovetail.autoscalers.vpa.rightsizing import workload_of
+    from dovetail.autoscalers.vpa.settings import PrometheusSettings
+    from dovetail.clock import Clock, run_scaled
+
+    async def main() -> list[Any]:
+        clock = Clock(asyncio.get_running_loop())
+        return await fetch_history(PrometheusSettings(address=address), clock, RecommenderMetrics(clock, 60.0))
+
+    try:
+        histories = run_scaled(main())
+    except PrometheusError as problem:
+        raise Problem(f"--prometheus: {problem}") from problem
+    owners = {f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}": workload_of(pod) for pod in pods}
+    for history in histories:
+        key = owners.get(f"{history.namespace}/{history.name}")
+        if key is not None:
+            evidence.add_history(key, history)
+
+
+def _planned(snapshot: Snapshot, seed: int) -> Planned:
+    from dovetail.autoscalers.vpa.rightsizing import Planned
+    from dovetail.planner.optimise.improve import better_by_work, better_patiently
+    from dovetail.planner.provision import provision
+
+    pods = len(snapshot.pending)
+    optimiser = better_by_work if pods <= 500 else better_patiently
+    plan = provision(snapshot, seed=seed, deadline=min(2.5, 0.5 + pods / 100), optimiser=optimiser)
+    return Planned(
+        per_hour=plan.cost.per_hour, lower_bound=plan.cost.lower_bound, unschedulable=len(plan.unschedulable)
+    )
+
+
+def _quoted(snapshot: Snapshot) -> float | None:
+    from dovetail.planner.provision import quote
+
+    return quote(snapshot)
+
+
+def _text(report: Report) -> Iterator[str]:
+    from dovetail.autoscalers.vpa.rightsizing import HOURS_A_MONTH
+    from dovetail.model.quantity import whole
+
+    def memory(text: str) -> str:
+        return f"{whole(text) / 2**20:.0f}Mi" if text else "-"
+
+    rows = [("WORKLOAD", "PODS", "CONTAINER", "CPU NOW", "USED", "PROPOSED", "MEM NOW", "USED", "PROPOSED", "ABOVE",
+             "SAVES $/MONTH")]  # fmt: skip
+    for item in report.workloads:
+        for number, container in enumerate(item.containers):
+            saving = "" if item.saving_per_month is None or number else f"{item.saving_per_month:.2f}"
+            above = max(container.above.values(), default=None)
+            rows.append(
+                (
+                    str(item.key) if not number else "",
+                    str(item.pods) if not number else "",
+                    container.name,
+                    container.requests.get("cpu", "-"),
+                    container.used.get("cpu", "-"),
+                    container.proposed.get("cpu", "-"),
+                    memory(container.requests.get("memory", "")),
+                    memory(container.used.get("memory", "")),
+                    memory(container.proposed.get("memory", "")),
+                    "-" if above is None else f"{above:.1%}",
+                    saving,
+                )
+            )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    cost = report.cost
+    yield ""
+    for label, per_hour in (
+        ("nodes now", cost.nodes_now),
+        ("planned with the requests of now", cost.planned_now),
+        ("planned with the proposed requests", cost.planned_after),
+        ("lower bound of that", cost.lower_bound_after),
+    ):
+        text = "unknown" if per_hour is None else f"${per_hour * HOURS_A_MONTH:.2f}/month"
+        yield f"{label}: {text}"
+    for label, count in (("now", cost.unschedulable_now), ("with the proposals", cost.unschedulable_after)):
+        if count:
+            yield f"{count} pods have no place {label}; `dovetail plan` says why"
+    unknown = [item for item in report.workloads if item.unknown]
+    if unknown:
+        yield ""
+        yield "not known, and left as they are:"
+        for item in unknown:
+            yield f"  {item.key}: {item.unknown}"

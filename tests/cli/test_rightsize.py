@@ -1,0 +1,176 @@
+"""`dovetail rightsize`: what requests cost by planning them, and what is said where usage is not known."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from dovetail.autoscalers.vpa import checkpoints
+from dovetail.autoscalers.vpa.estimators import EstimatorSettings
+from dovetail.autoscalers.vpa.rightsizing import Evidence, advise, share_above, workload_of
+from dovetail.autoscalers.vpa.usage import Aggregation, ContainerUsage
+from dovetail.cli.rightsize import rightsize
+from dovetail.model.meta import ObjectMeta, OwnerReference
+from dovetail.model.pods import Pod
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def deployment(name: str, replicas: int, cpu: str, memory: str) -> dict[str, Any]:
+    labels = {"app": name}
+    resources = {"requests": {"cpu": cpu, "memory": memory}}
+    container = {"name": "main", "image": "nginx", "resources": resources}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+def vpa(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "autoscaling.k8s.io/v1",
+        "kind": "VerticalPodAutoscaler",
+        "metadata": {"name": f"{name}-vpa", "namespace": "shop"},
+        "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}},
+    }
+
+
+def used(hours: int, millicores: int, memory: int = 300 * 2**20) -> Aggregation:
+    usage = ContainerUsage(Aggregation())
+    for minute in range(0, hours * 60 + 1, 10):
+        time_s = (START + timedelta(minutes=minute)).timestamp()
+        usage.add_cpu(millicores, time_s)
+        usage.add_memory(memory, time_s)
+    return usage.aggregation
+
+
+def checkpoint(name: str, usage: Aggregation) -> dict[str, Any]:
+    return {
+        "apiVersion": "autoscaling.k8s.io/v1",
+        "kind": "VerticalPodAutoscalerCheckpoint",
+        "metadata": {"name": f"{name}-vpa-main", "namespace": "shop"},
+        "spec": {"vpaObjectName": f"{name}-vpa", "containerName": "main"},
+        "status": checkpoints.saved(usage, START),
+    }
+
+
+def run(folder: Path, *objects: dict[str, Any], flags: tuple[str, ...] = ("-o", "json")) -> str:
+    file = folder / "objects.yaml"
+    file.write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+    result = CliRunner().invoke(rightsize, ["-f", str(file), "--region", "us-west-2", *flags], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_requests_that_follow_usage_cost_less(tmp_path: Path) -> None:
+    report = json.loads(
+        run(
+            tmp_path,
+            deployment("large", 20, "2", "4Gi"),
+            vpa("large"),
+            checkpoint("large", used(48, 250)),
+            deployment("unseen", 4, "500m", "1Gi"),
+        )
+    )
+    cost = report["cost"]
+    assert cost["plannedAfter"] < cost["plannedNow"] / 2
+    assert 0 < cost["lowerBoundAfter"] <= cost["plannedAfter"]
+    assert cost["nodesNow"] is None  # there are no nodes in the input
+    large, unseen = report["workloads"]
+    assert (large["name"], large["pods"], large["historyHours"]) == ("large", 20, 48.0)
+    assert large["containers"][0]["proposed"]["cpu"] == "296m"
+    assert large["containers"][0]["shareAboveProposal"] == {"cpu": 0.0, "memory": 0.0}
+    assert large["savingPerMonth"] == pytest.approx(cost["plannedNow"] - cost["plannedAfter"], rel=0.25)
+    assert unseen["unknown"] == "no usage is known of container main"
+    assert unseen["savingPerMonth"] is None
+    assert unseen["containers"][0]["proposed"] == {}
+
+
+def test_too_little_history_is_said_and_changes_nothing(tmp_path: Path) -> None:
+    objects = (deployment("young", 4, "2", "4Gi"), vpa("young"), checkpoint("young", used(5, 100)))
+    (item,) = json.loads(run(tmp_path, *objects))["workloads"]
+    assert item["unknown"] == "5.0 h of usage, 24 h are needed"
+    (item,) = json.loads(run(tmp_path, *objects, flags=("-o", "json", "--min-history", "4h")))["workloads"]
+    assert "unknown" not in item
+    text = run(tmp_path, *objects, flags=())
+    assert "shop/Deployment/young: 5.0 h of usage, 24 h are needed" in text
+
+
+def test_recorded_pod_metrics_are_usage_too(tmp_path: Path) -> None:
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web-0", "namespace": "shop"},
+        "spec": {"containers": [{"name": "main", "image": "nginx", "resources": {"requests": {"cpu": "1"}}}]},
+    }
+    items = [
+        {
+            "metadata": {"name": "web-0", "namespace": "shop"},
+            "timestamp": (START + timedelta(hours=hour)).isoformat(),
+            "containers": [{"name": "main", "usage": {"cpu": "100m", "memory": "50Mi"}}],
+        }
+        for hour in range(30)
+    ]
+    metrics = {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetricsList", "items": items}
+    (item,) = json.loads(run(tmp_path, pod, metrics))["workloads"]
+    assert (item["kind"], item["samples"]) == ("Pod", 30)
+    assert item["containers"][0]["proposed"] == {"cpu": "126m", "memory": "250Mi"}
+
+
+def test_a_patch_names_the_workload_and_its_containers(tmp_path: Path) -> None:
+    text = run(
+        tmp_path,
+        deployment("large", 2, "2", "4Gi"),
+        vpa("large"),
+        checkpoint("large", used(48, 250)),
+        flags=("-o", "patch"),
+    )
+    (patch,) = yaml.safe_load_all(text)
+    assert (patch["apiVersion"], patch["kind"], patch["metadata"]["name"]) == ("apps/v1", "Deployment", "large")
+    (container,) = patch["spec"]["template"]["spec"]["containers"]
+    assert (container["name"], container["resources"]["requests"]["cpu"]) == ("main", "296m")
+
+
+def test_a_policy_of_the_vpa_bounds_the_proposal(tmp_path: Path) -> None:
+    bounded = vpa("large")
+    bounded["spec"]["resourcePolicy"] = {"containerPolicies": [{"containerName": "*", "minAllowed": {"cpu": "700m"}}]}
+    objects = (deployment("large", 2, "2", "4Gi"), bounded, checkpoint("large", used(48, 250)))
+    (item,) = json.loads(run(tmp_path, *objects))["workloads"]
+    assert item["containers"][0]["proposed"]["cpu"] == "700m"
+
+
+def test_a_deployment_stands_behind_its_replicaset() -> None:
+    owner = OwnerReference(kind="ReplicaSet", name="web-5d4f", controller=True)
+    hashed = Pod(
+        metadata=ObjectMeta(
+            name="web-5d4f-x", namespace="shop", labels={"pod-template-hash": "5d4f"}, owner_references=(owner,)
+        )
+    )
+    assert str(workload_of(hashed)) == "shop/Deployment/web"
+    plain = Pod(metadata=ObjectMeta(name="web-5d4f-x", namespace="shop", owner_references=(owner,)))
+    assert str(workload_of(plain)) == "shop/ReplicaSet/web-5d4f"
+
+
+def test_risk_is_the_share_of_usage_above_the_proposal() -> None:
+    usage = Aggregation()
+    for minute in range(100):
+        usage.add_cpu(900 if minute % 10 == 0 else 100, START.timestamp() + minute)
+    assert share_above(usage.cpu, 0.5) == pytest.approx(0.1, abs=0.01)
+    assert share_above(usage.cpu, 2.0) == 0.0
+    assert share_above(Aggregation().cpu, 1.0) == 0.0
+
+
+def test_no_pods_no_advice() -> None:
+    assert advise([], Evidence(), {}, estimators=EstimatorSettings()) == []
