@@ -136,8 +136,10 @@ def _items(document: Any) -> Iterator[Json]:
 def _ask_cluster(objects: Objects, kubeconfig: str | None, context: str | None, observe_s: float) -> list[Json]:
     import asyncio
 
+    import msgspec
+
     from dovetail.autoscalers.vpa.api import CHECKPOINTS, VPAS
-    from dovetail.autoscalers.vpa.recommender import POD_METRICS
+    from dovetail.autoscalers.vpa.metrics_api import POD_METRICS, pod_metrics
     from dovetail.cli.cluster_session import Cluster, ask
     from dovetail.kube.errors import ApiError
     from dovetail.kube.resources import Resource
@@ -154,12 +156,20 @@ def _ask_cluster(objects: Objects, kubeconfig: str | None, context: str | None, 
                 return []
             return [{**item, "kind": resource.kind} for item in items]
 
-        gathered = [*await listed(VPAS), *await listed(CHECKPOINTS), *await listed(POD_METRICS)]
+        async def measured() -> list[Json]:
+            try:
+                items = await pod_metrics(cluster.kube)
+            except ApiError as problem:
+                click.echo(f"note: {POD_METRICS.name} cannot be read: {problem.message}", err=True)
+                return []
+            return [{**msgspec.to_builtins(item), "kind": POD_METRICS.kind} for item in items]
+
+        gathered = [*await listed(VPAS), *await listed(CHECKPOINTS), *await measured()]
         clock = cluster.kube.clock
         end = clock.monotonic() + observe_s
         while clock.monotonic() + SAMPLE_INTERVAL_S <= end:
             await asyncio.sleep(SAMPLE_INTERVAL_S)
-            gathered += await listed(POD_METRICS)
+            gathered += await measured()
         return gathered
 
     return ask(kubeconfig, context, question)
@@ -263,11 +273,11 @@ def _add_prometheus(evidence: Evidence, pods: list[Pod], address: str) -> None:
 
 def _planned(snapshot: Snapshot, seed: int) -> Planned:
     from dovetail.autoscalers.vpa.rightsizing import Planned
-    from dovetail.planner.optimise.improve import better_by_work, better_patiently
+    from dovetail.planner.optimise.improve import better_by_work, better_with_clock_slack
     from dovetail.planner.provision import provision
 
     pods = len(snapshot.pending)
-    optimiser = better_by_work if pods <= 500 else better_patiently
+    optimiser = better_by_work if pods <= 500 else better_with_clock_slack
     plan = provision(snapshot, seed=seed, deadline=min(2.5, 0.5 + pods / 100), optimiser=optimiser)
     return Planned(
         per_hour=plan.cost.per_hour, lower_bound=plan.cost.lower_bound, unschedulable=len(plan.unschedulable)

@@ -27,6 +27,7 @@ from dovetail.autoscalers.vpa.api import (
 )
 from dovetail.autoscalers.vpa.histogram import CheckpointError
 from dovetail.autoscalers.vpa.metrics import RecommenderMetrics
+from dovetail.autoscalers.vpa.metrics_api import PodMetrics, pod_metrics
 from dovetail.autoscalers.vpa.model import (
     CONFIG_DEPRECATED,
     CONFIG_UNSUPPORTED,
@@ -46,30 +47,17 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.log import Log
 from dovetail.kube.reflector import Change, Reflector
-from dovetail.kube.resources import CORE_EVENTS, PODS, Resource
-from dovetail.model.meta import Amount, ObjectMeta, View
+from dovetail.kube.resources import CORE_EVENTS, PODS
 from dovetail.model.quantity import QuantityError, parse
 from dovetail.model.selector import LabelQuery
 
 log = Log("vpa-recommender")
 
-POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 #: Between two collections of aggregations that nothing feeds.
 AGGREGATION_GC_INTERVAL_S = 3600.0
 #: A VPA without a recommendation for so long is named in the log.
 MISSING_RECOMMENDATION_S = 1800.0
 DEFAULT_NAME = "default"
-
-
-class _ContainerMetrics(View, frozen=True, kw_only=True):
-    name: str = ""
-    usage: dict[str, Amount] = {}  # noqa: RUF012
-
-
-class _PodMetrics(View, frozen=True, kw_only=True):
-    metadata: ObjectMeta = ObjectMeta()
-    timestamp: datetime | None = None
-    containers: tuple[_ContainerMetrics, ...] = ()
 
 
 async def run(
@@ -225,10 +213,9 @@ class Recommender:
         return [pod.metadata.key for pod in pods]
 
     async def _load_metrics(self) -> None:
-        namespace = self._settings.common.namespace or None
-        items: list[_PodMetrics] = []
+        items: list[PodMetrics] = []
         try:
-            items = (await self._kube.list(POD_METRICS, namespace, type=_PodMetrics)).items
+            items = await pod_metrics(self._kube, self._settings.common.namespace)
             self._metrics.responses.labels("false", "default-metrics-client").inc()
         except KubeError as problem:
             self._metrics.responses.labels("true", "default-metrics-client").inc()
@@ -251,7 +238,7 @@ class Recommender:
                 log.info("OOM detected", pod=f"{kill.namespace}/{kill.pod}", container=kill.container)
         self._metrics.aggregations.set(len(self.model.aggregations))
 
-    def _add_samples(self, item: _PodMetrics, counts: Counter[str]) -> None:
+    def _add_samples(self, item: PodMetrics, counts: Counter[str]) -> None:
         key = item.metadata.key
         pod = self.model.pods.get(key)
         if pod is None or item.timestamp is None:
