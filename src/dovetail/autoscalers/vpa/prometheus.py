@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 import ssl
 from collections.abc import Mapping
@@ -107,20 +108,21 @@ async def fetch_history(settings: PrometheusSettings, clock: Clock, metrics: Rec
 
 
 def _session(settings: PrometheusSettings) -> aiohttp.ClientSession:
-    headers, auth = {}, None
+    headers = {}
     token = settings.bearer_token
     if not token and settings.bearer_token_file:
         token = Path(settings.bearer_token_file).read_text(encoding="utf-8").strip()
     if token:
         headers["Authorization"] = f"Bearer {token}"
     elif settings.username and settings.password:
-        auth = aiohttp.BasicAuth(settings.username, settings.password)
+        credentials = base64.b64encode(f"{settings.username}:{settings.password}".encode()).decode()
+        headers["Authorization"] = f"Basic {credentials}"
     context: ssl.SSLContext | bool = True
     if settings.insecure:
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    return aiohttp.ClientSession(headers=headers, auth=auth, connector=aiohttp.TCPConnector(ssl=context))
+    return aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=context))
 
 
 async def _ask(
