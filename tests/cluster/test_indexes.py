@@ -19,7 +19,7 @@ def _claim(*true: str, **metadata: Any) -> NodeClaim:
     return msgspec.convert(body, NodeClaim, strict=False)
 
 
-def test_a_claim_is_found_by_what_it_says_of_itself() -> None:
+def test_a_nodeclaim_is_indexed_by_its_conditions() -> None:
     assert set(of_claim(_claim())) == {JOINING, RESTLESS}
     assert set(of_claim(_claim("Registered", "Consolidatable"))) == set()
     assert set(of_claim(_claim("Registered", "Consolidatable", "Drifted", "DisruptionReason"))) == {DRIFTED, DISRUPTED}
@@ -28,7 +28,7 @@ def test_a_claim_is_found_by_what_it_says_of_itself() -> None:
     assert set(of_claim(reserved)) == {RESERVED}
 
 
-def test_a_machine_leaves_a_stage_by_the_write() -> None:
+def test_a_nodeclaim_leaves_a_stage_with_the_write() -> None:
     store: Store[NodeClaim] = Store({STAGE: of_claim})
     store.put("c", _claim())
     assert store.by(STAGE, JOINING)
@@ -39,7 +39,7 @@ def test_a_machine_leaves_a_stage_by_the_write() -> None:
     assert not store.by(STAGE, RESTLESS)
 
 
-def test_a_node_that_is_closed_for_its_end_is_found() -> None:
+def test_a_node_with_the_disrupted_taint_is_indexed() -> None:
     taint = msgspec.to_builtins(DISRUPTED_TAINT)
     assert list(of_node(msgspec.convert({"spec": {"taints": [taint]}}, Node))) == [DISRUPTED]
     assert not list(of_node(Node()))

@@ -34,7 +34,7 @@ def _claim(name: str, **capacity: str) -> NodeClaim:
     return msgspec.convert({"metadata": metadata, "status": {"capacity": capacity}}, NodeClaim)
 
 
-def test_machines_are_counted_as_they_come_change_and_go() -> None:
+def test_nodeclaims_are_counted_as_they_are_added_changed_and_deleted() -> None:
     cluster_state = _Watched(_claim("a", cpu="4", memory="8Gi"))
     found = Holdings(cast(ClusterState, cluster_state))
     assert found.of("default") == {**NOTHING, "nodes": 1, "cpu": 4000, "memory": 8 << 30}

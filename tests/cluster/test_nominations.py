@@ -7,7 +7,7 @@ from dovetail.cluster.nominations import Nominations, Target
 CLAIM, NODE = Target("claim", "c"), Target("node", "n")
 
 
-def test_a_pod_has_one_promise_the_latest() -> None:
+def test_a_pod_has_one_nomination_the_latest() -> None:
     kept = Nominations()
     kept.nominate("a", CLAIM)
     kept.nominate("a", NODE)
@@ -16,7 +16,7 @@ def test_a_pod_has_one_promise_the_latest() -> None:
     assert list(kept.on(NODE)) == ["a"]
 
 
-def test_a_promise_without_an_end_stands_until_it_is_given_one() -> None:
+def test_a_nomination_without_an_end_stands_until_it_is_limited() -> None:
     kept = Nominations()
     kept.nominate("a", CLAIM)
     kept.nominate("b", NODE, until=5.0)
@@ -27,7 +27,7 @@ def test_a_promise_without_an_end_stands_until_it_is_given_one() -> None:
     assert len(kept) == 0
 
 
-def test_all_promises_of_a_machine_end_with_it() -> None:
+def test_all_nominations_of_a_target_end_with_it() -> None:
     kept = Nominations()
     for uid in "abc":
         kept.nominate(uid, CLAIM)

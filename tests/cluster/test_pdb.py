@@ -20,7 +20,7 @@ def pod(namespace: str = "default", **labels: str) -> Pod:
     return msgspec.convert({"metadata": {"name": "p", "namespace": namespace, "labels": labels}}, Pod)
 
 
-def test_a_pod_stands_under_the_budgets_of_its_namespace_that_select_it() -> None:
+def test_a_pod_has_the_pdbs_of_its_namespace_that_select_it() -> None:
     web = {"matchLabels": {"app": "web"}}
     pdbs = PdbIndex([budget("one", web), budget("two", web, "other"), budget("none", None), budget("all", {"x": {}})])
     assert [each.metadata.name for each in pdbs.of(pod(app="web"))] == ["one", "all"]

@@ -63,7 +63,7 @@ def test_pods_of_one_template_share_their_parts() -> None:
     assert one.metadata.labels is other.metadata.labels
 
 
-def test_a_status_that_nobody_reads_leaves_the_pod_the_same_object() -> None:
+def test_a_status_that_no_decision_reads_leaves_the_pod_the_same_object() -> None:
     slimmer = Slimmer()
     old = slimmer.keep(_pod(), None)
     assert slimmer.keep(_pod(version="2", qosClass="Burstable", podIP="10.0.0.1"), old) is old
@@ -76,7 +76,7 @@ def test_a_resize_in_place_is_kept() -> None:
     assert requests(Slimmer().keep(full, None)) == requests(full)
 
 
-def test_what_is_kept_of_a_pod_does_not_depend_on_who_came_before_it() -> None:
+def test_what_is_kept_of_a_pod_does_not_depend_on_earlier_pods() -> None:
     full = [_pod("a"), _pod("b", phase="Running"), _pod("c"), _pod("d", phase="Running", podIP="10.0.0.9")]
     for index in (1, 2):
         container = msgspec.structs.replace(full[index].spec.containers[0], image=f"image-{index}")
@@ -87,7 +87,7 @@ def test_what_is_kept_of_a_pod_does_not_depend_on_who_came_before_it() -> None:
     assert kept == [Slimmer().keep(pod, None) for pod in (*full, *reversed(full))]
 
 
-def test_pods_of_the_same_fate_share_their_status() -> None:
+def test_pods_of_equal_status_share_it() -> None:
     slimmer = Slimmer()
     one, other = (slimmer.keep(_pod(name, phase="Running", podIP=f"10.0.0.{name}"), None) for name in ("1", "2"))
     assert one.status is other.status

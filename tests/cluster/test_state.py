@@ -65,7 +65,7 @@ def _run(story: Any) -> None:
     run_virtual(main())
 
 
-def test_a_machine_is_its_claim_until_its_node_comes() -> None:
+def test_a_nodeclaim_is_a_node_state_until_its_node_registers() -> None:
     async def story(cluster_state: ClusterState) -> None:
         cluster_state.claims._put("c", _claim("c", provider="cloud:///n"))
         assert _names(cluster_state) == {"c": []}
@@ -79,7 +79,7 @@ def test_a_machine_is_its_claim_until_its_node_comes() -> None:
     _run(story)
 
 
-def test_a_claims_pods_hold_their_room_until_they_are_bound_or_gone() -> None:
+def test_the_pods_of_a_nodeclaim_are_nominated_until_they_are_bound_or_gone() -> None:
     async def story(cluster_state: ClusterState) -> None:
         for name in ("a", "b"):
             cluster_state.pods._put(f"default/{name}", _pod(name))
@@ -96,7 +96,7 @@ def test_a_claims_pods_hold_their_room_until_they_are_bound_or_gone() -> None:
     _run(story)
 
 
-def test_a_pod_already_on_its_machine_counts_once_after_a_restart() -> None:
+def test_a_pod_already_on_its_node_counts_once_after_a_restart() -> None:
     async def story(cluster_state: ClusterState) -> None:
         cluster_state.nodes._put("n", _node("n"))
         cluster_state.pods._put("default/a", _pod("a", "n"))
@@ -106,7 +106,7 @@ def test_a_pod_already_on_its_machine_counts_once_after_a_restart() -> None:
     _run(story)
 
 
-def test_a_claim_that_goes_sets_its_pods_free() -> None:
+def test_a_deleted_nodeclaim_releases_its_nominations() -> None:
     async def story(cluster_state: ClusterState) -> None:
         cluster_state.pods._put("default/a", _pod("a"))
         cluster_state.claims._put("c", _claim("c", pods="uid-a"))
@@ -118,7 +118,7 @@ def test_a_claim_that_goes_sets_its_pods_free() -> None:
     _run(story)
 
 
-def test_unchanged_machines_keep_their_identity() -> None:
+def test_unchanged_nodes_keep_their_identity() -> None:
     async def story(cluster_state: ClusterState) -> None:
         for name in ("n1", "n2"):
             cluster_state.nodes._put(name, _node(name))
@@ -144,7 +144,7 @@ def test_finished_pods_hold_nothing() -> None:
     _run(story)
 
 
-def test_a_claim_of_our_own_is_known_before_the_watch_tells() -> None:
+def test_a_nodeclaim_that_we_wrote_is_known_before_the_watch_reports_it() -> None:
     async def story(cluster_state: ClusterState) -> None:
         heard: list[str] = []
         cluster_state.listen(cluster_state.claims.resource, lambda change: heard.append(change.kind))
@@ -156,7 +156,7 @@ def test_a_claim_of_our_own_is_known_before_the_watch_tells() -> None:
     _run(story)
 
 
-def test_a_promise_on_a_node_ends_by_itself() -> None:
+def test_a_nomination_on_a_node_expires() -> None:
     async def story(cluster_state: ClusterState) -> None:
         cluster_state.nodes._put("n", _node("n"))
         cluster_state.pods._put("default/a", _pod("a"))
@@ -168,7 +168,7 @@ def test_a_promise_on_a_node_ends_by_itself() -> None:
     _run(story)
 
 
-def test_marked_machines_are_on_their_way_out() -> None:
+def test_marked_nodes_are_deleting() -> None:
     async def story(cluster_state: ClusterState) -> None:
         cluster_state.nodes._put("n", _node("n"))
         cluster_state.mark(["cloud:///n"])
@@ -179,7 +179,7 @@ def test_marked_machines_are_on_their_way_out() -> None:
     _run(story)
 
 
-def test_listeners_of_a_block_go_with_it() -> None:
+def test_listeners_of_a_block_are_removed_with_it() -> None:
     async def story(cluster_state: ClusterState) -> None:
         heard: list[str] = []
         cluster_state.listen(cluster_state.nodes.resource, lambda change: heard.append("stays"))
@@ -192,7 +192,7 @@ def test_listeners_of_a_block_go_with_it() -> None:
     _run(story)
 
 
-def test_what_a_pod_was_promised_lasts_while_its_machine_goes_and_ends_if_that_stays_after_all() -> None:
+def test_a_nomination_lasts_while_the_pods_node_terminates_and_ends_if_that_stays_after_all() -> None:
     """A drain may take hours; whoever comes back then must find the machine that was bought for it."""
 
     async def story(cluster_state: ClusterState) -> None:

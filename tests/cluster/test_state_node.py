@@ -68,7 +68,7 @@ LAUNCHED: dict[str, Any] = {
 }
 
 
-def test_before_its_launch_a_machine_has_room_for_what_it_was_bought_for_and_counts_as_its_largest_option() -> None:
+def test_before_its_launch_a_nodeclaim_fits_its_planned_pods_and_counts_as_its_largest_option() -> None:
     state = state_node.of_claim(_claim(), (), TYPES, deleting=False)
     assert state.allocatable == {"cpu": 1500, "pods": 3}
     assert state.capacity["cpu"] == 4000
@@ -77,14 +77,14 @@ def test_before_its_launch_a_machine_has_room_for_what_it_was_bought_for_and_cou
     assert not state.initialized
 
 
-def test_after_its_launch_the_claims_status_speaks() -> None:
+def test_after_its_launch_the_nodeclaims_status_decides() -> None:
     state = state_node.of_claim(_claim(**LAUNCHED), (), TYPES, deleting=False)
     assert state.allocatable["cpu"] == 1900
     assert state.price == 0.04
     assert state.attach_limits == {"ebs.csi.aws.com": 26}
 
 
-def test_a_machine_costs_what_its_own_pool_says() -> None:
+def test_a_node_has_the_price_of_its_own_nodepool() -> None:
     """Overlays may price a type for one pool and not for another."""
     replace = msgspec.structs.replace
     dear = replace(LARGE, offerings=tuple(replace(each, price=9.0) for each in LARGE.offerings))
@@ -92,7 +92,7 @@ def test_a_machine_costs_what_its_own_pool_says() -> None:
     assert state_node.of_claim(_claim(**LAUNCHED), (), types, deleting=False).price == 9.0
 
 
-def test_until_it_is_initialised_passing_taints_do_not_count_and_zeroes_are_filled() -> None:
+def test_until_it_is_initialized_ephemeral_taints_do_not_count_and_zeroes_are_filled() -> None:
     passing = [
         {"key": "karpenter.sh/unregistered", "effect": "NoExecute"},
         {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
@@ -111,7 +111,7 @@ def test_until_it_is_initialised_passing_taints_do_not_count_and_zeroes_are_fill
     assert "nvidia.com/gpu" not in state.allocatable
 
 
-def test_a_cordoned_node_takes_nobody() -> None:
+def test_a_cordoned_node_takes_no_pod() -> None:
     node = msgspec.convert({"metadata": {"name": "n"}, "spec": {"unschedulable": True}}, Node)
     state = state_node.of_node(node, None, (), None, {}, deleting=False)
     assert [taint.key for taint in state.taints] == ["node.kubernetes.io/unschedulable"]
@@ -119,7 +119,7 @@ def test_a_cordoned_node_takes_nobody() -> None:
     assert state.initialized
 
 
-def test_a_csi_node_speaks_for_the_drivers_it_has_published() -> None:
+def test_a_csi_node_decides_for_the_drivers_it_has_published() -> None:
     labels = {"node.kubernetes.io/instance-type": "m.large"}
     csi = msgspec.convert(
         {"spec": {"drivers": [{"name": "ebs.csi.aws.com", "allocatable": {"count": 12}}, {"name": "efs"}]}}, CSINode
@@ -128,7 +128,7 @@ def test_a_csi_node_speaks_for_the_drivers_it_has_published() -> None:
     assert state.attach_limits == {"ebs.csi.aws.com": 12}
 
 
-def test_a_price_that_nobody_can_read_is_none_and_never_zero() -> None:
+def test_an_unreadable_price_is_none_and_never_zero() -> None:
     """Annotations are anybody's to edit: the metrics and the end of a machine must not depend on them."""
     texts = ("0.096", "cheap", "nan", "inf", "")
     claims = [msgspec.convert({"metadata": {"annotations": {"dovetail.sh/price": text}}}, NodeClaim) for text in texts]

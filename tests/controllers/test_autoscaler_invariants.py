@@ -90,7 +90,7 @@ async def _silence(world: Any) -> None:
         (_silence, "I11: claim a does not say that its launch was refused (InternalError)"),
     ],
 )
-def test_a_promise_that_is_broken_is_told(tell: Tell, break_it: Callable[[Any], Any], says: str) -> None:
+def test_a_broken_invariant_is_reported(tell: Tell, break_it: Callable[[Any], Any], says: str) -> None:
     async def story(world: Any) -> None:
         await break_it(world)
         told = [each for each in world.promises.broken if each.startswith(says)]
@@ -100,7 +100,7 @@ def test_a_promise_that_is_broken_is_told(tell: Tell, break_it: Callable[[Any], 
     tell(story)
 
 
-def test_a_refusal_that_the_claim_tells_is_answered(tell: Tell) -> None:
+def test_a_launch_refusal_in_the_nodeclaims_condition_breaks_no_invariant(tell: Tell) -> None:
     async def story(world: Any) -> None:
         made = await _claim(world, "a")
         unknown = {**_true("Launched")[0], "status": "Unknown", "reason": "InternalError", "message": "later"}

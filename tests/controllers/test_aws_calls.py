@@ -22,7 +22,7 @@ def aws() -> Iterator[Account]:
     yield from account("c5", "m5", "r5")
 
 
-def test_a_burst_of_a_thousand_pods_buys_equal_machines_together_and_takes_half_of_no_bucket(aws: Account) -> None:
+def test_a_burst_of_a_thousand_pods_launches_equal_instances_together_and_uses_half_of_no_bucket(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         await world.node_class()
         await world.pool("default", ON_DEMAND, SMALL)
@@ -41,7 +41,7 @@ def test_a_burst_of_a_thousand_pods_buys_equal_machines_together_and_takes_half_
     tell(aws, story)
 
 
-def test_a_quiet_hour_takes_a_look_a_minute_however_many_machines_there_are(aws: Account) -> None:
+def test_a_settled_hour_makes_one_call_a_minute_however_many_instances_there_are(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         await world.node_class()
         await world.pool("default")

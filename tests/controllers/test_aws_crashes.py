@@ -102,7 +102,7 @@ def _life(aws: Account, die_after: int | None = None) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-def test_killed_after_a_change_at_aws_or_to_a_claim_it_ends_in_the_same_state(aws: Account) -> None:
+def test_killed_after_a_change_at_aws_or_to_a_nodeclaim_the_process_ends_in_the_same_state(aws: Account) -> None:
     made = _life(aws)
     kinds_of_change: dict[str, int] = {}
     for number, what in enumerate(made, start=1):
@@ -143,7 +143,7 @@ def _bought_together(aws: Account, die_after: int | None = None) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-def test_killed_while_it_buys_several_machines_in_one_call_each_claim_has_its_own(aws: Account) -> None:
+def test_killed_while_it_launches_several_instances_in_one_call_each_nodeclaim_has_its_own(aws: Account) -> None:
     made = _bought_together(aws)
     assert made.count("ec2 create_fleet") == 1
     bought = made.index("ec2 create_fleet") + 1
@@ -154,6 +154,6 @@ def test_killed_while_it_buys_several_machines_in_one_call_each_claim_has_its_ow
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_killed_after_any_change_at_all_it_ends_in_the_same_state(aws: Account) -> None:
+def test_killed_after_any_change_at_all_the_process_ends_in_the_same_state(aws: Account) -> None:
     for number in range(1, len(_life(aws)) + 1):
         _life(aws, number)

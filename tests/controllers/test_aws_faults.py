@@ -56,7 +56,7 @@ async def _begin(world: AwsWorld, *requirements: dict[str, Any]) -> None:
     world.start()
 
 
-def test_throttled_at_every_second_call_it_buys_what_is_needed_and_nothing_twice(aws: Account) -> None:
+def test_throttled_at_every_second_call_it_launches_what_is_needed_and_nothing_twice(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         aws.endpoint.trouble.add(Rule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=2))
         await _begin(world)
@@ -87,7 +87,7 @@ def test_with_capacity_in_one_offering_alone_the_pod_gets_that_one(aws: Account)
     tell(aws, story)
 
 
-def test_capacity_nowhere_is_told_with_what_to_do_and_tried_again(aws: Account) -> None:
+def test_capacity_nowhere_is_published_with_a_remedy_and_tried_again(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         aws.endpoint.market.refuse(("*", "*", "*"))
         await _begin(world)
@@ -99,7 +99,7 @@ def test_capacity_nowhere_is_told_with_what_to_do_and_tried_again(aws: Account) 
     tell(aws, story)
 
 
-def test_a_partial_list_of_images_replaces_no_machine_and_holds_up_no_launch(aws: Account) -> None:
+def test_a_partial_list_of_images_replaces_no_node_and_holds_up_no_launch(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         await _begin(world)
         await world.pods(1)
@@ -122,7 +122,7 @@ def test_a_partial_list_of_images_replaces_no_machine_and_holds_up_no_launch(aws
     tell(aws, story)
 
 
-def test_an_image_that_stays_away_is_named_on_the_claim_and_the_pod(aws: Account) -> None:
+def test_a_missing_image_is_named_on_the_nodeclaim_and_the_pod(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         images = aws.endpoint.backend("ec2").amis
         for name in [name for name, image in images.items() if "x86_64-standard" in (image.name or "")]:
@@ -135,7 +135,7 @@ def test_an_image_that_stays_away_is_named_on_the_claim_and_the_pod(aws: Account
     tell(aws, story)
 
 
-def test_a_launch_template_deleted_under_us_costs_nobody_anything(aws: Account) -> None:
+def test_a_launch_template_deleted_by_another_actor_costs_no_failed_launch(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         await _begin(world)
         await world.pods(1)
@@ -150,7 +150,7 @@ def test_a_launch_template_deleted_under_us_costs_nobody_anything(aws: Account) 
     tell(aws, story)
 
 
-def test_without_price_lists_the_packaged_prices_serve_and_a_type_nobody_prices_is_said_to_have_none(
+def test_without_price_lists_the_packaged_prices_serve_and_an_unpriced_type_is_reported(
     aws: Account,
 ) -> None:
     async def story(world: AwsWorld) -> None:
@@ -167,7 +167,7 @@ def test_without_price_lists_the_packaged_prices_serve_and_a_type_nobody_prices_
     tell(aws, story)
 
 
-def test_a_full_subnet_sends_the_pod_to_another_zone_and_full_subnets_everywhere_are_told(aws: Account) -> None:
+def test_a_full_subnet_sends_the_pod_to_another_zone_and_full_subnets_everywhere_are_reported(aws: Account) -> None:
     full = "InsufficientFreeAddressesInSubnet"
 
     async def story(world: AwsWorld) -> None:
@@ -187,7 +187,7 @@ def test_a_full_subnet_sends_the_pod_to_another_zone_and_full_subnets_everywhere
     tell(aws, story)
 
 
-def test_an_ssm_parameter_that_is_gone_is_told_on_class_and_pod_and_cures_itself(aws: Account) -> None:
+def test_a_missing_ssm_parameter_is_reported_on_nodeclass_and_pod_until_it_is_back(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         parameters = aws.endpoint.backend("ssm")._parameters
         gone = {name: parameters.pop(name) for name in list(parameters) if "/1.34/amazon-linux-2023/" in name}
@@ -206,7 +206,7 @@ def test_an_ssm_parameter_that_is_gone_is_told_on_class_and_pod_and_cures_itself
     tell(aws, story)
 
 
-def test_expired_credentials_are_told_and_provisioning_goes_on_when_they_are_renewed(aws: Account) -> None:
+def test_expired_credentials_are_reported_and_provisioning_resumes_when_they_are_renewed(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         await _begin(world)
         await world.pods(1)
@@ -225,7 +225,7 @@ def test_expired_credentials_are_told_and_provisioning_goes_on_when_they_are_ren
     tell(aws, story)
 
 
-def test_a_missing_permission_is_told_without_its_encoded_part_which_the_log_keeps(aws: Account) -> None:
+def test_a_missing_permission_is_published_without_its_encoded_part_which_the_log_keeps(aws: Account) -> None:
     blob = "QWxs" * 300
     message = f"You are not authorized to perform this operation. Encoded authorization failure message: {blob}"
 
@@ -244,7 +244,7 @@ def test_a_missing_permission_is_told_without_its_encoded_part_which_the_log_kee
     tell(aws, story)
 
 
-def test_a_class_whose_machines_may_not_be_launched_is_not_ready_and_pods_hear_why_until_it_may(aws: Account) -> None:
+def test_a_nodeclass_whose_launches_are_denied_is_not_ready_and_pods_show_why(aws: Account) -> None:
     blob = "QWxs" * 300
     message = f"You are not authorized to perform this operation. Encoded authorization failure message: {blob}"
 
@@ -265,7 +265,7 @@ def test_a_class_whose_machines_may_not_be_launched_is_not_ready_and_pods_hear_w
     tell(aws, story)
 
 
-def test_without_the_role_for_spot_on_demand_is_bought_and_the_role_is_named(aws: Account) -> None:
+def test_without_the_spot_role_on_demand_is_launched_and_the_role_is_named(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         aws.endpoint.market.refuse(("*", "*", "spot"), SPOT_ROLE_CODE)
         await _begin(world, ANY)
@@ -289,7 +289,7 @@ def test_a_spot_quota_that_is_reached_leaves_on_demand(aws: Account) -> None:
     tell(aws, story)
 
 
-def test_a_vcpu_quota_that_is_reached_is_named_and_provisioning_goes_on_when_it_is_raised(aws: Account) -> None:
+def test_a_vcpu_quota_that_is_reached_is_named_and_provisioning_resumes_when_it_is_raised(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         aws.endpoint.market.refuse(("*", "*", "on-demand"), "VcpuLimitExceeded")
         await _begin(world)
@@ -301,7 +301,7 @@ def test_a_vcpu_quota_that_is_reached_is_named_and_provisioning_goes_on_when_it_
     tell(aws, story)
 
 
-def test_a_denied_key_ends_machines_at_once_is_named_as_the_cause_and_costs_few_purchases(aws: Account) -> None:
+def test_a_denied_kms_key_is_named_as_the_cause_of_ended_instances_and_costs_few_launches(aws: Account) -> None:
     disk = {"deviceName": "/dev/xvda", "ebs": {"volumeSize": "20Gi", "encrypted": True, "kmsKeyID": "key-1"}}
 
     async def story(world: AwsWorld) -> None:
@@ -324,7 +324,7 @@ def test_a_denied_key_ends_machines_at_once_is_named_as_the_cause_and_costs_few_
     tell(aws, story)
 
 
-def test_a_class_only_an_operator_can_mend_does_not_hold_pods_that_another_pool_can_serve(aws: Account) -> None:
+def test_a_nodeclass_only_an_operator_can_mend_does_not_hold_pods_that_another_nodepool_can_serve(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         await world.node_class("denied", amiSelectorTerms=[{"alias": "bottlerocket@latest"}])
         await world.pool("denied", ON_DEMAND, uses="denied", weight=50)

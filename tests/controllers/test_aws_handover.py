@@ -20,7 +20,7 @@ def aws() -> Iterator[Account]:
     yield from account("m5")
 
 
-def test_claims_whose_class_was_hashed_in_another_way_are_marked_anew_and_stay(aws: Account) -> None:
+def test_nodeclaims_whose_nodeclass_was_hashed_by_another_version_are_rehashed_and_stay(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         await world.node_class()
         await world.pool("default")
@@ -48,7 +48,7 @@ def test_claims_whose_class_was_hashed_in_another_way_are_marked_anew_and_stay(a
     tell(aws, story)
 
 
-def test_a_pool_with_kubelet_settings_of_its_own_keeps_its_machines(aws: Account) -> None:
+def test_a_nodepool_with_kubelet_settings_of_its_own_keeps_its_nodes(aws: Account) -> None:
     """Its machines are of the class as the pool sees it; held against the class alone they would all drift at once."""
 
     async def story(world: AwsWorld) -> None:

@@ -42,7 +42,7 @@ async def _partitions(world: AwsWorld) -> Counter[str]:
     return Counter(nodes[pod["spec"]["nodeName"]][PART] for pod in ours)
 
 
-def test_pods_that_are_spread_over_partitions_get_machines_in_each(aws: Account) -> None:
+def test_pods_that_are_spread_over_partitions_get_nodes_in_each(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         group = aws.endpoint.groups.put("racks", "partition", 3)
         await _begin(world)
@@ -55,7 +55,7 @@ def test_pods_that_are_spread_over_partitions_get_machines_in_each(aws: Account)
     tell(aws, story)
 
 
-def test_a_node_tells_the_partition_that_ec2_chose_before_pods_come_to_it(aws: Account) -> None:
+def test_a_node_has_the_partition_label_that_ec2_chose_before_pods_are_scheduled_there(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         group = aws.endpoint.groups.put("racks", "partition", 2)
         await _begin(world)
@@ -68,7 +68,7 @@ def test_a_node_tells_the_partition_that_ec2_chose_before_pods_come_to_it(aws: A
     tell(aws, story)
 
 
-def test_pods_wait_for_a_group_that_is_not_there_and_run_once_it_is_made(aws: Account) -> None:
+def test_pods_wait_for_a_missing_placement_group_and_run_once_it_exists(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         await _begin(world)
         await world.pods(1)

@@ -36,7 +36,7 @@ async def _begin(world: AwsWorld) -> None:
     world.start()
 
 
-def test_what_is_reserved_is_used_up_first_and_not_a_machine_more(aws: Account) -> None:
+def test_reserved_capacity_is_filled_first_and_not_exceeded(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         held = aws.endpoint.book.put("m5.large", ZONE, 2, tags={"team": "shop"})
         await _begin(world)
@@ -50,7 +50,7 @@ def test_what_is_reserved_is_used_up_first_and_not_a_machine_more(aws: Account) 
     tell(aws, story)
 
 
-def test_a_machine_that_outlives_its_reservation_is_on_demand_from_then_on(aws: Account) -> None:
+def test_a_node_that_outlives_its_reservation_becomes_on_demand(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         held = aws.endpoint.book.put("m5.large", ZONE, 1, tags={"team": "shop"})
         await _begin(world)
@@ -73,7 +73,7 @@ def test_a_machine_that_outlives_its_reservation_is_on_demand_from_then_on(aws: 
     tell(aws, story)
 
 
-def test_a_capacity_block_is_left_before_it_ends(aws: Account) -> None:
+def test_a_node_of_a_capacity_block_is_drained_before_it_ends(aws: Account) -> None:
     async def story(world: AwsWorld) -> None:
         end = world.lab.clock.now() + timedelta(hours=1)
         aws.endpoint.book.put("m5.large", ZONE, 1, tags={"team": "shop"}, kind="capacity-block", end=end)

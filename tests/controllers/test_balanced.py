@@ -26,7 +26,9 @@ def sold(small: float) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("small", "moved"), [(0.2, False), (0.1, True)])
-def test_a_pool_agrees_to_a_move_that_saves_half_the_share_it_disturbs(tell: Tell, small: float, moved: bool) -> None:
+def test_a_balanced_nodepool_approves_a_move_that_saves_half_the_share_it_disrupts(
+    tell: Tell, small: float, moved: bool
+) -> None:
     """Everybody in the pool is disturbed: a third of its cost is too little for that, two thirds are enough."""
 
     async def story(world: Any) -> None:
@@ -50,7 +52,7 @@ def test_a_pool_agrees_to_a_move_that_saves_half_the_share_it_disturbs(tell: Tel
     tell(story, sold=sold(small))
 
 
-def test_a_pool_is_asked_once_and_about_everybody(tell: Tell) -> None:
+def test_a_balanced_nodepool_scores_a_move_once_for_all_its_nodes(tell: Tell) -> None:
     """A move that its pool does not agree to neither comes up again in every pass nor takes others' place in them."""
 
     async def story(world: Any) -> None:
@@ -74,7 +76,7 @@ def test_a_pool_is_asked_once_and_about_everybody(tell: Tell) -> None:
     tell(story, sold=sold(0.2))
 
 
-def test_a_wish_that_does_not_hold_is_taken_back_in_the_events_too(tell: Tell) -> None:
+def test_a_pending_consolidation_that_does_not_hold_is_rejected_in_an_event(tell: Tell) -> None:
     """Whoever saw that a machine is a candidate learns that it is one no more, and why."""
 
     async def story(world: Any) -> None:

@@ -29,7 +29,7 @@ REFUSED = {"conditions": [{"type": "ReplicaFailure", "status": "True", "reason":
         (Job, {"spec": {"parallelism": 5, "suspend": True}}, 0),
     ],
 )
-def test_an_owner_wants_what_it_can_make_at_once(kind: type[Owner], body: dict[str, Any], count: int) -> None:
+def test_an_owner_wants_the_pods_it_can_create_at_once(kind: type[Owner], body: dict[str, Any], count: int) -> None:
     assert wanted(msgspec.convert(body, kind)) == count
 
 
@@ -51,7 +51,7 @@ async def _made_slowly(world: Any, gap: float, pods: int = 6, **status: Any) -> 
         await asyncio.sleep(gap)
 
 
-def test_a_deployment_made_slowly_is_bought_for_in_one_wave(tell: Tell) -> None:
+def test_a_deployment_created_slowly_is_launched_for_in_one_wave(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         world.start()
@@ -62,7 +62,7 @@ def test_a_deployment_made_slowly_is_bought_for_in_one_wave(tell: Tell) -> None:
     tell(story)
 
 
-def test_nobody_waits_for_an_owner_that_may_not_make_more_pods(tell: Tell) -> None:
+def test_the_batch_does_not_wait_for_an_owner_that_may_not_create_more_pods(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         world.start()

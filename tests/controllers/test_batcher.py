@@ -68,7 +68,7 @@ def test_queued_pods_extend_a_window_but_never_open_one() -> None:
     run_virtual(main())
 
 
-def test_a_gap_in_a_burst_does_not_close_the_window_while_an_owner_is_still_making_pods() -> None:
+def test_a_gap_in_a_burst_does_not_close_the_window_while_an_owner_is_still_creating_pods() -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         made: list[str] = []
@@ -89,7 +89,7 @@ def test_a_gap_in_a_burst_does_not_close_the_window_while_an_owner_is_still_maki
     run_virtual(main())
 
 
-def test_an_owner_that_has_stopped_making_pods_is_not_waited_for_long() -> None:
+def test_an_owner_that_stopped_creating_pods_extends_the_window_only_shortly() -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         batcher = Batcher(clock, filling=_always)

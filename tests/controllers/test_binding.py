@@ -38,7 +38,7 @@ def _names(pods: list[Pod]) -> list[str]:
     return [pod.metadata.name for pod in pods]
 
 
-def test_only_as_many_pods_as_the_real_node_holds() -> None:
+def test_only_as_many_pods_as_the_real_node_holds_are_bound() -> None:
     there = [_pod("there", "1")]
     assert _names(fitting(_node(), there, [_pod("a"), _pod("b"), _pod("c")])) == ["a", "b"]
     assert _names(fitting(_node(), [], [_pod("big", "3"), _pod("small")])) == ["small"]
@@ -63,7 +63,7 @@ def test_selectors_affinity_and_host_ports_count() -> None:
     assert _names(fitting(_node(), [], [_pod("a", container=port), _pod("b", container=port)])) == ["a"]
 
 
-def test_a_pod_deleted_meanwhile_is_left_alone_and_the_node_opens(tell: Tell) -> None:
+def test_a_pod_deleted_meanwhile_is_left_alone_and_the_taint_is_removed(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         world.start()
@@ -79,7 +79,7 @@ def test_a_pod_deleted_meanwhile_is_left_alone_and_the_node_opens(tell: Tell) ->
     tell(story, market=Market(boot=(10, 10)))
 
 
-def test_the_node_stays_closed_until_the_scheduler_can_know(tell: Tell) -> None:
+def test_the_node_keeps_our_taint_until_the_scheduler_can_know_its_pods(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         world.start()
@@ -94,7 +94,7 @@ def test_the_node_stays_closed_until_the_scheduler_can_know(tell: Tell) -> None:
     tell(story)
 
 
-def test_nominate_hints_and_off_leaves_it_to_the_scheduler(tell: Tell) -> None:
+def test_nominate_sets_nominated_node_name_and_off_leaves_it_to_the_scheduler(tell: Tell) -> None:
     async def nominated(world: Any) -> None:
         await world.pool()
         world.start()

@@ -51,7 +51,7 @@ def _story(arriving: Callable[[Any, str], Any], holds: bool, **spec: Any) -> Cal
     return story
 
 
-def test_a_pod_is_not_bound_beside_one_that_it_must_stay_away_from(tell: Tell) -> None:
+def test_a_pod_is_not_bound_beside_one_that_its_anti_affinity_matches(tell: Tell) -> None:
     async def arriving(world: Any, node: str) -> None:
         await _arrive(world, "other", "noisy", node)
 
@@ -59,14 +59,14 @@ def test_a_pod_is_not_bound_beside_one_that_it_must_stay_away_from(tell: Tell) -
     tell(story, market=Market(ready=(10, 10)), only=("m.large",))
 
 
-def test_a_pod_is_not_bound_beside_one_that_keeps_it_away(tell: Tell) -> None:
+def test_a_pod_is_not_bound_beside_one_whose_anti_affinity_matches_it(tell: Tell) -> None:
     async def arriving(world: Any, node: str) -> None:
         await _arrive(world, "other", "noisy", node, affinity=away_from("p", HOSTNAME))
 
     tell(_story(arriving, False), market=Market(ready=(10, 10)), only=("m.large",))
 
 
-def test_a_pod_is_bound_beside_others_that_it_does_not_mind(tell: Tell) -> None:
+def test_a_pod_is_bound_beside_pods_that_its_anti_affinity_does_not_match(tell: Tell) -> None:
     async def arriving(world: Any, node: str) -> None:
         await _arrive(world, "other", "calm", node)
 
@@ -109,7 +109,7 @@ def test_a_binding_that_did_not_hold_is_made_when_it_holds_again(tell: Tell) -> 
     tell(story, market=Market(ready=(10, 10)), only=("m.large",))
 
 
-def test_the_view_is_made_only_for_pods_that_ask_about_others_and_dropped_after_a_while(tell: Tell) -> None:
+def test_the_view_is_made_only_for_pods_with_inter_pod_constraints_and_dropped_after_a_while(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=STILL)
         await world.served(2)

@@ -143,7 +143,7 @@ def _plain(field: Field) -> tuple[object, ...]:
     return (sorted(field.candidates, key=lambda each: each.node), field.quiet, field.blocked, field.until)
 
 
-def test_what_is_remembered_is_what_a_look_at_everything_would_say() -> None:
+def test_the_cache_equals_a_fresh_evaluation_of_all_nodes() -> None:
     async def story(seed: int) -> set[str]:
         world = World(Chance(seed))
         seen: set[str] = set()
@@ -165,7 +165,7 @@ def test_what_is_remembered_is_what_a_look_at_everything_would_say() -> None:
     assert seen >= {*told, "candidate", "until"}  # the stories are worth their name
 
 
-def test_a_machine_nothing_happened_to_is_the_same_object_again() -> None:
+def test_a_node_without_changes_is_the_same_candidate_object_again() -> None:
     async def story() -> None:
         world = World(Chance(3))
         for _ in range(200):

@@ -38,7 +38,7 @@ class _Cloud:
         return (SimpleNamespace(provider_id="cloud:///i-1", capacity_type="on-demand"),)
 
 
-def test_a_claim_says_that_its_machine_is_on_demand_even_while_its_node_is_missing() -> None:
+def test_a_nodeclaim_becomes_on_demand_even_while_its_node_is_missing() -> None:
     async def main() -> None:
         store: Store[NodeClaim] = Store({STAGE: of_claim})
         metadata = {"name": "c", "labels": {KIND: "reserved"}}

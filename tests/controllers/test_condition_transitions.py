@@ -16,7 +16,7 @@ async def _told(world: Any, kind: str) -> list[tuple[str, str]]:
     return [(each["reason"], each["message"]) for each in found]
 
 
-def test_every_condition_that_turns_is_told(tell: Tell) -> None:
+def test_every_condition_transition_is_published(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "30s"})
         await world.served(1)
@@ -38,7 +38,7 @@ def test_every_condition_that_turns_is_told(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_new_leader_tells_nothing_that_turned_before(tell: Tell) -> None:
+def test_a_new_leader_publishes_no_earlier_transition(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         await world.served(1)

@@ -64,12 +64,12 @@ def test_conditions_are_written_sorted_and_whole() -> None:
     assert all({"message", "reason", "lastTransitionTime", "observedGeneration"} <= each.keys() for each in written)
 
 
-def test_long_messages_are_cut_to_what_an_event_holds() -> None:
+def test_long_messages_are_truncated_to_what_an_event_holds() -> None:
     assert truncated("x" * 2000) == "x" * 1021 + "..."
     assert truncated("short") == "short"
 
 
-def test_an_instant_is_read_as_it_is_written_and_nonsense_is_none() -> None:
+def test_an_instant_is_read_as_it_is_written_and_an_unreadable_one_is_none() -> None:
     assert instant(stamp(NOW)) == NOW
     assert instant("2026-01-01T01:00:00+01:00") == CREATED
     assert instant("2026-01-01T00:00:00") == CREATED, "in UTC where it does not say"

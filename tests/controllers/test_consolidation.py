@@ -42,7 +42,7 @@ def plan(*machines: Machine) -> Plan:
     return Plan(placements={}, machines=machines, cost=Cost(per_hour=sum(each.price for each in machines)))
 
 
-def test_a_machine_whose_pods_fit_elsewhere_goes() -> None:
+def test_a_node_whose_pods_fit_elsewhere_is_removed() -> None:
     found = consolidation.evaluate([candidate("a", 0.1)], lambda _: plan(), spot_to_spot=False)
     assert isinstance(found, Proposal) and found.saving == pytest.approx(0.1) and found.evictions == 1
 
@@ -60,14 +60,14 @@ def test_a_replacement_keeps_only_offerings_that_keep_the_saving() -> None:
     assert {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["t0", "t1"]} in bought.requirements
 
 
-def test_several_may_go_for_several_others() -> None:
+def test_several_nodes_may_be_replaced_by_several_others() -> None:
     found = consolidation.evaluate(
         [candidate("a", 0.4), candidate("b", 0.4)], lambda _: plan(machine(0.2), machine(0.3)), spot_to_spot=False
     )
     assert isinstance(found, Proposal) and found.saving == pytest.approx(0.3)
 
 
-def test_spot_replaces_spot_only_if_asked_and_with_enough_choice() -> None:
+def test_spot_replaces_spot_only_with_the_gate_and_with_enough_types() -> None:
     many = machine(*(0.01 * i for i in range(1, 20)), kind="spot")
     spot = [candidate("a", 0.5, kind="spot")]
     off = consolidation.evaluate(spot, lambda _: plan(many), spot_to_spot=False)
@@ -78,7 +78,7 @@ def test_spot_replaces_spot_only_if_asked_and_with_enough_choice() -> None:
     assert isinstance(on, Proposal)
 
 
-def test_a_spot_machine_that_replaces_one_is_among_the_cheapest_fifteen_so_that_it_may_stay() -> None:
+def test_a_spot_node_that_replaces_one_is_among_the_cheapest_fifteen_so_that_it_may_stay() -> None:
     """With a wider choice the cloud could sell a dear one, for which there would be fifteen cheaper ones again."""
     many = machine(*(0.01 * i for i in range(1, 31)), kind="spot")
     alone = consolidation.evaluate([candidate("a", 0.5, kind="spot")], lambda _: plan(many), spot_to_spot=True)
@@ -89,7 +89,7 @@ def test_a_spot_machine_that_replaces_one_is_among_the_cheapest_fifteen_so_that_
     assert len(together.plan.machines[0].offerings) == 30
 
 
-def test_a_replacement_keeps_the_variety_that_its_pool_insists_on_or_is_none() -> None:
+def test_a_replacement_keeps_the_min_values_of_its_nodepool_or_is_rejected() -> None:
     insists = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [], "minValues": 2}
     wanted = msgspec.structs.replace(machine(0.1, 0.15, 0.3), requirements=(insists,))
     found = consolidation.evaluate([candidate("a", 0.2)], lambda _: plan(wanted), spot_to_spot=False)
@@ -99,7 +99,7 @@ def test_a_replacement_keeps_the_variety_that_its_pool_insists_on_or_is_none() -
     assert isinstance(found, Rejection) and found.code == "NOT_CHEAPER"
 
 
-def test_a_replacement_is_as_varied_as_its_pool_insists_in_whatever_label() -> None:
+def test_a_replacement_keeps_the_min_values_of_any_label() -> None:
     insists = {"key": "example.com/family", "operator": "Exists", "minValues": 2}
     wanted = msgspec.structs.replace(machine(0.1, 0.15, 0.3), requirements=(insists,))
     families = {"t0": "c", "t1": "c", "t2": "m"}
@@ -113,11 +113,11 @@ def test_a_replacement_is_as_varied_as_its_pool_insists_in_whatever_label() -> N
     assert isinstance(found, Proposal)
 
 
-def test_a_machine_of_unknown_price_is_never_moved_for_cost() -> None:
+def test_a_node_of_unknown_price_is_never_consolidated() -> None:
     assert consolidation.rank([candidate("a", None), candidate("b", 0.1)]) == [candidate("b", 0.1)]
 
 
-def test_the_balanced_policy_weighs_saving_against_disturbance() -> None:
+def test_the_balanced_policy_weighs_saving_against_disruption() -> None:
     assert balanced.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).approved
     assert not balanced.weigh(0.1, 3.0, cost=1.0, disturbance=10.0).approved
     assert not balanced.weigh(0.1, 1.0, cost=0.0, disturbance=10.0).approved
@@ -126,7 +126,7 @@ def test_the_balanced_policy_weighs_saving_against_disturbance() -> None:
     )
 
 
-def test_the_log_says_it_in_the_words_people_grep_for() -> None:
+def test_the_log_has_karpenters_messages() -> None:
     command = Command(
         id="d-1", reason=Reason.UNDERUTILIZED, kind="single", candidates=(candidate("n", 0.1),), saving=0.1
     )
@@ -137,7 +137,7 @@ def test_the_log_says_it_in_the_words_people_grep_for() -> None:
 @pytest.mark.parametrize(
     ("policy", "method"), [("when_empty_or_underutilized", "consolidation"), ("when_empty", "emptiness")]
 )
-def test_an_empty_machine_is_a_consolidation_where_its_pool_consolidates(policy: str, method: str) -> None:
+def test_an_empty_node_is_a_consolidation_where_its_nodepool_consolidates(policy: str, method: str) -> None:
     """After a scale-down that happens to empty a machine, the grep for `consolidation delete` finds its line too."""
     command = Command(
         id="d-1", reason=Reason.EMPTY, kind="empty", candidates=(candidate("n", 0.1),), saving=0.1, policy=policy
@@ -156,7 +156,7 @@ def test_an_empty_machine_is_a_consolidation_where_its_pool_consolidates(policy:
         ({}, 2**31 - 1, 10.0),
     ],
 )
-def test_moving_a_pod_costs_by_its_priority_and_its_own_word(
+def test_the_eviction_cost_of_a_pod_follows_its_priority_and_annotations(
     annotations: dict[str, str], priority: int, cost: float
 ) -> None:
     import msgspec
@@ -175,11 +175,11 @@ def chosen(prices: Sequence[float]) -> list[str]:
     return [each.node for each in best.candidates] if best else []
 
 
-def test_the_dearest_go_first_and_growth_stops_where_pods_would_not_fit() -> None:
+def test_the_most_expensive_nodes_are_removed_first_until_pods_would_not_fit() -> None:
     assert chosen([0.1, 0.4, 0.2]) == ["n1", "n2"]
 
 
-def test_near_a_fresh_fleet_nobody_is_moved_for_less_than_a_pod_costs() -> None:
+def test_near_a_fresh_fleet_no_pod_is_moved_for_less_than_a_pod_costs() -> None:
     """Ten pods each on two machines of a dollar; a fresh fleet costs 1.8, so a pod 0.09."""
     pool = [candidate("a", 1.0, pods=10), candidate("b", 1.0, pods=10)]
     kept, stays = consolidation.choose(pool, question(lambda _: plan(machine(0.8)), fresh=1.8))
@@ -188,14 +188,14 @@ def test_near_a_fresh_fleet_nobody_is_moved_for_less_than_a_pod_costs() -> None:
     assert moved is not None
 
 
-def test_of_sets_that_end_close_to_a_fresh_fleet_the_one_with_the_fewest_moves_goes() -> None:
+def test_of_sets_that_end_close_to_a_fresh_fleet_the_one_with_the_fewest_moves_is_chosen() -> None:
     many, few, dear = candidate("many", 1.0, pods=9), candidate("few", 0.98, pods=3), candidate("dear", 1.0, pods=1)
     asked = question(lambda _: plan(), removals=((many,), (few,)), fresh=2.0)
     best, _ = consolidation.choose([many, few, dear], asked)
     assert best is not None and best.candidates == (few,)
 
 
-def test_a_set_that_could_not_be_the_best_even_for_nothing_is_not_planned() -> None:
+def test_a_set_that_could_not_be_the_best_even_without_replacements_is_not_planned() -> None:
     """A plan for many pods takes longer than all the rest of a pass."""
     few, more = candidate("few", 1.0, pods=1), tuple(candidate(f"more{i}", 0.2, pods=4) for i in range(5))
     planned: list[Sequence[Candidate]] = []
@@ -210,7 +210,7 @@ def test_a_set_that_could_not_be_the_best_even_for_nothing_is_not_planned() -> N
     assert not any(going == more for going in planned)
 
 
-def test_effort_is_spent_on_the_set_that_is_chosen_and_only_if_something_is_bought_for_it() -> None:
+def test_effort_is_spent_on_the_chosen_set_and_only_if_it_needs_a_replacement() -> None:
     one, other = candidate("one", 1.0, pods=1), candidate("other", 0.5, pods=1)
     searched: list[Sequence[Candidate]] = []
 

@@ -71,7 +71,7 @@ def budget(allowed: int) -> PodDisruptionBudget:
     return msgspec.convert({"metadata": {"name": "b"}, "status": {"disruptionsAllowed": allowed}}, PodDisruptionBudget)
 
 
-def test_who_comes_gives_no_occasion_and_who_leaves_does() -> None:
+def test_new_pods_trigger_no_pass_and_deleted_pods_do() -> None:
     async def main() -> None:
         found, cluster_state = consolidation_state()
         cluster_state.change(PODS, None, pod(""))
@@ -91,7 +91,7 @@ def test_who_comes_gives_no_occasion_and_who_leaves_does() -> None:
     run_virtual(main())
 
 
-def test_a_wish_holds_while_all_that_it_was_made_from_is_there() -> None:
+def test_a_pending_consolidation_holds_while_all_that_it_was_made_from_is_unchanged() -> None:
     one, other = object(), object()
     proposal = Proposal(candidates=(), plan=Plan(placements={}, machines=(), cost=Cost(per_hour=0.0)), saving=1.0)
     wish = Wish(proposal, 0.0, ((one,), (other,)))
@@ -100,7 +100,7 @@ def test_a_wish_holds_while_all_that_it_was_made_from_is_there() -> None:
     assert not wish.still(((one,), (object(),)))
 
 
-def test_a_settled_fleet_is_looked_at_again_in_time() -> None:
+def test_a_settled_fleet_is_evaluated_again_in_time() -> None:
     async def main() -> None:
         found, cluster_state = consolidation_state()
         assert not found.none
@@ -118,7 +118,7 @@ def test_a_settled_fleet_is_looked_at_again_in_time() -> None:
     run_virtual(main())
 
 
-def test_other_offers_are_an_occasion_and_the_same_are_not() -> None:
+def test_other_offers_trigger_a_pass_and_the_same_do_not() -> None:
     async def main() -> None:
         found, _ = consolidation_state()
         pools = [Pool(name="a", types=()), Pool(name="b", types=())]
@@ -132,7 +132,7 @@ def test_other_offers_are_an_occasion_and_the_same_are_not() -> None:
     run_virtual(main())
 
 
-def test_sets_that_were_looked_for_in_vain_are_left_until_the_fleet_is_dearer() -> None:
+def test_removal_sets_that_were_searched_for_in_vain_are_left_until_the_fleet_is_dearer() -> None:
     """What was not found in motion may be found at rest, and not the other way round."""
     refusals = Refusals()
     assert refusals.vain(0.0, restless=True) == -math.inf

@@ -26,6 +26,6 @@ from dovetail.model.pods import Pod
         ("9" * 5000, 1.0),
     ],
 )
-def test_what_is_no_whole_number_of_32_bits_is_no_word_at_all(text: str, cost: float) -> None:
+def test_a_disruption_cost_that_is_no_32_bit_integer_counts_as_none(text: str, cost: float) -> None:
     pod = msgspec.convert({"metadata": {"annotations": {consolidation.DISRUPTION_COST: text}}}, Pod)
     assert consolidation.eviction(pod) == pytest.approx(cost)

@@ -42,7 +42,7 @@ async def _undisturbed(world: Any) -> tuple[tuple[int, int, int, set[str]], int]
 
 
 @pytest.mark.parametrize("moment", ["die_after", "die_before"])
-def test_killed_at_any_write_it_ends_in_the_same_state(tell: Tell, moment: str) -> None:
+def test_killed_at_any_write_the_process_ends_in_the_same_state(tell: Tell, moment: str) -> None:
     ends: list[tuple[tuple[int, int, int, set[str]], int]] = []
 
     async def undisturbed(world: Any) -> None:
@@ -83,7 +83,7 @@ async def _take_away(world: Any, claim: Any) -> None:
     await world.kube.delete(kinds.NODECLAIMS, name)
 
 
-def test_a_machine_bought_for_a_claim_that_is_gone_is_given_back(tell: Tell) -> None:
+def test_an_instance_whose_nodeclaim_is_gone_is_terminated(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         await world.served(1)
@@ -97,7 +97,7 @@ def test_a_machine_bought_for_a_claim_that_is_gone_is_given_back(tell: Tell) -> 
     tell(story)
 
 
-def test_a_machine_that_one_claim_has_is_never_anothers(tell: Tell) -> None:
+def test_an_instance_of_one_nodeclaim_is_never_used_by_another(tell: Tell) -> None:
     async def story(world: Any) -> None:
         claim = await _one_claim(world)
         (machine,) = world.cloud.standing()
@@ -118,7 +118,7 @@ def test_a_machine_that_one_claim_has_is_never_anothers(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_second_machine_of_a_claim_that_has_one_is_given_back(tell: Tell) -> None:
+def test_a_second_instance_of_a_nodeclaim_is_terminated(tell: Tell) -> None:
     async def story(world: Any) -> None:
         claim = await _one_claim(world)
         (first,) = world.cloud.standing()
@@ -134,7 +134,7 @@ def test_a_second_machine_of_a_claim_that_has_one_is_given_back(tell: Tell) -> N
     tell(story)
 
 
-def test_a_fleet_that_lost_all_its_claims_is_left_alone_for_an_hour(tell: Tell) -> None:
+def test_a_fleet_that_lost_all_its_nodeclaims_is_kept_for_an_hour(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=STILL)
         await world.served(3, cpu="1500m")
@@ -146,7 +146,7 @@ def test_a_fleet_that_lost_all_its_claims_is_left_alone_for_an_hour(tell: Tell) 
         world.start()
         await asyncio.sleep(LONG - 60)
         assert before <= {machine.provider_id for machine in world.cloud.standing()}
-        assert {each["code"] for each in world.said("leaving machines without a claim alone")} == {"MANY_ORPHANS"}
+        assert {each["code"] for each in world.said("keeping instances without a NodeClaim")} == {"MANY_ORPHANS"}
         await asyncio.sleep(2 * PERIOD + 60)
         assert not before & {machine.provider_id for machine in world.cloud.standing()}
         ends = [each for each in world.autoscaler.decision_history.about("default") if each.kind == "end"]
@@ -158,7 +158,7 @@ def test_a_fleet_that_lost_all_its_claims_is_left_alone_for_an_hour(tell: Tell) 
     tell(story)
 
 
-def test_a_claim_whose_machine_vanished_goes(tell: Tell) -> None:
+def test_a_nodeclaim_whose_instance_vanished_is_deleted(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         await world.served(1)
@@ -177,7 +177,7 @@ def test_a_claim_whose_machine_vanished_goes(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_claim_whose_machine_vanished_before_it_joined_goes_whoever_restarts_meanwhile(tell: Tell) -> None:
+def test_a_nodeclaim_whose_instance_vanished_before_it_joined_is_deleted_despite_restarts(tell: Tell) -> None:
     """The doubt is about machines bought lately; it does not begin again with every process."""
 
     async def story(world: Any) -> None:
@@ -198,7 +198,7 @@ def test_a_claim_whose_machine_vanished_before_it_joined_goes_whoever_restarts_m
 
 
 @pytest.mark.parametrize("sold", [True, False])
-def test_a_simulated_cloud_that_lost_its_books_finds_its_machines_in_the_cluster(tell: Tell, sold: bool) -> None:
+def test_a_simulated_cloud_that_lost_its_state_recovers_its_instances_from_the_cluster(tell: Tell, sold: bool) -> None:
     """Also those whose type it no longer sells."""
 
     async def story(world: Any) -> None:

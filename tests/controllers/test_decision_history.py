@@ -102,7 +102,7 @@ def test_a_line_cut_short_by_a_crash_loses_only_itself(tmp_path: Path) -> None:
     run_virtual(main())
 
 
-def test_a_decision_is_found_by_pod_claim_pool_and_refusal() -> None:
+def test_a_decision_is_found_by_pod_nodeclaim_nodepool_and_refusal() -> None:
     async def main() -> None:
         decision_history = DecisionHistory(Clock(asyncio.get_running_loop(), EPOCH), Chance(1))
         machine = Bought(
@@ -118,7 +118,7 @@ def test_a_decision_is_found_by_pod_claim_pool_and_refusal() -> None:
     run_virtual(main())
 
 
-def test_what_was_decided_is_in_the_cluster_after_a_while(tell: Tell) -> None:
+def test_a_decision_is_in_the_cluster_after_a_while(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         await world.served(1)
@@ -130,7 +130,7 @@ def test_what_was_decided_is_in_the_cluster_after_a_while(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_machine_that_stays_for_the_same_reason_is_told_once_in_a_while() -> None:
+def test_a_node_that_stays_for_the_same_reason_is_recorded_once_in_a_while() -> None:
     async def main() -> None:
         decision_history = DecisionHistory(Clock(asyncio.get_running_loop(), EPOCH), Chance(1))
 
@@ -176,7 +176,7 @@ def test_a_decision_can_be_read_a_moment_after_it_was_made(tell: Tell) -> None:
     tell(story)
 
 
-def test_two_who_save_at_once_write_everything_once(tmp_path: Path) -> None:
+def test_two_concurrent_saves_write_everything_once(tmp_path: Path) -> None:
     async def main() -> None:
         decision_history = DecisionHistory(
             Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(tmp_path / "history.jsonl")

@@ -30,7 +30,7 @@ def _seen(memory: str, image: str = "ami-1") -> tuple[Node, NodeClaim]:
     return msgspec.convert(node, Node), msgspec.convert(claim, NodeClaim)
 
 
-def test_the_largest_shortfall_of_a_type_is_taken_off_it() -> None:
+def test_the_largest_shortfall_of_a_type_is_subtracted_from_it() -> None:
     learned = Learned()
     learned.observe(*_seen("8Gi"))
     assert learned.generation == 0
@@ -49,7 +49,7 @@ def test_another_image_starts_anew() -> None:
     assert learned.shortfall("m") == {"memory": 32 << 20}
 
 
-def test_an_owner_gets_twice_its_pods_and_a_few_machines_and_then_waits() -> None:
+def test_an_owner_gets_twice_its_pods_and_a_few_launches_and_then_waits() -> None:
     attempts = Attempts()
     owner = {"kind": "ReplicaSet", "uid": "rs", "controller": True}
     pod = msgspec.convert({"metadata": {"name": "p", "uid": "u", "ownerReferences": [owner]}}, Pod)
@@ -60,7 +60,7 @@ def test_an_owner_gets_twice_its_pods_and_a_few_machines_and_then_waits() -> Non
     assert not attempts.exhausted(pod, 601.0, lambda _: 2)
 
 
-def test_owners_that_are_served_once_are_forgotten() -> None:
+def test_owners_with_one_launch_are_forgotten() -> None:
     """Every run of a CronJob is an owner of its own: months of them must not pile up."""
     attempts = Attempts()
     for n in range(1000):
@@ -70,7 +70,7 @@ def test_owners_that_are_served_once_are_forgotten() -> None:
     assert len(attempts) <= WINDOW / 60
 
 
-def test_a_fleet_with_less_memory_than_its_types_promise_still_holds_every_pod(tell: Tell) -> None:
+def test_a_fleet_with_less_memory_than_its_types_predict_still_holds_every_pod(tell: Tell) -> None:
     async def story(world: Any) -> None:
         create = world.kube.create
 
@@ -92,7 +92,7 @@ def test_a_fleet_with_less_memory_than_its_types_promise_still_holds_every_pod(t
     tell(story)
 
 
-def test_pods_driven_off_every_machine_stop_buying(tell: Tell) -> None:
+def test_pods_driven_off_every_node_stop_launches(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=STILL)
         world.start()
@@ -116,7 +116,7 @@ def test_pods_driven_off_every_machine_stop_buying(tell: Tell) -> None:
     tell(story)
 
 
-def test_static_pods_and_injected_containers_are_learnt_and_announced_daemons_are_not() -> None:
+def test_static_pods_and_injected_containers_are_discovered_and_announced_daemons_are_not() -> None:
     def pod(kind: str, uid: str, cpu: str) -> Pod:
         asked = {"requests": {"cpu": cpu}}
         return msgspec.convert(

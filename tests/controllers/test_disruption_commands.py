@@ -31,7 +31,7 @@ def _candidate(number: int) -> Candidate:
     )
 
 
-def test_a_command_over_hundreds_of_full_machines_fits_on_its_replacements() -> None:
+def test_a_command_over_hundreds_of_full_nodes_fits_on_its_replacements() -> None:
     command = Command(id="d-12345678", reason=Reason.UNDERUTILIZED, candidates=tuple(map(_candidate, range(500))))
     text = msgspec.json.encode(Note.of(command))
     assert len(text) < LONGEST
@@ -40,7 +40,7 @@ def test_a_command_over_hundreds_of_full_machines_fits_on_its_replacements() -> 
     assert [each.claim for each in note.candidates] == [each.claim for each in command.candidates]
 
 
-def test_a_command_that_cannot_be_read_stops_nobody(tell: Tell) -> None:
+def test_an_unreadable_command_does_not_stop_the_start(tell: Tell) -> None:
     """The annotation is anybody's to edit; a process that could not start for it would never start again."""
 
     async def story(world: Any) -> None:

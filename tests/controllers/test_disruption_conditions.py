@@ -36,7 +36,7 @@ def _looked_at(old: NodePool | None, new: NodePool | None) -> bool:
     return asked == ["default"]
 
 
-def test_machines_are_looked_at_when_their_pool_comes_or_asks_for_something_else() -> None:
+def test_nodeclaims_are_reconciled_when_their_nodepool_appears_or_changes() -> None:
     sooner = _pool(spec={"disruption": {"consolidateAfter": "5m"}})
     hashed = _pool(metadata={"name": "default", "annotations": {"karpenter.sh/nodepool-hash": "2"}})
     assert _looked_at(None, _pool())
@@ -44,6 +44,6 @@ def test_machines_are_looked_at_when_their_pool_comes_or_asks_for_something_else
     assert _looked_at(_pool(), hashed)
 
 
-def test_machines_are_not_looked_at_because_their_pool_counts_them_or_goes() -> None:
+def test_nodeclaims_are_not_reconciled_for_a_status_or_the_deletion_of_their_nodepool() -> None:
     assert not _looked_at(_pool(), _pool(status={"resources": {"nodes": "7"}}))
     assert not _looked_at(_pool(), None)

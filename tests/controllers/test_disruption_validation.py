@@ -50,7 +50,7 @@ def _told(world: Any) -> list[str]:
     return [each.summary for each in world.autoscaler.decision_history.decisions() if each.kind == "undo"]
 
 
-def test_a_machine_stays_whose_pool_is_put_back_as_it_was(tell: Tell) -> None:
+def test_a_node_stays_whose_nodepool_is_reverted(tell: Tell) -> None:
     """Otherwise the good machine would go, and the one bought for the mistake would have to be replaced again."""
 
     async def story(world: Any) -> None:
@@ -60,14 +60,14 @@ def test_a_machine_stays_whose_pool_is_put_back_as_it_was(tell: Tell) -> None:
         await asyncio.sleep(300)
         assert await nodes(world) == [name] and len(world.cloud.standing()) == 1
         (undone,) = _told(world)
-        assert undone.startswith(f"given up, {name}: it is no longer drifted: drift replace")
+        assert undone.startswith(f"rolled back, {name}: it is no longer drifted: drift replace")
         assert undone.endswith("and replacing with 1 nodes (NodePoolDrifted)")
         assert not world.said("failed terminating nodes while executing a disruption command")
 
     tell(story, market=SLOW)
 
 
-def test_a_pod_that_forbids_it_meanwhile_calls_its_machine_back(tell: Tell) -> None:
+def test_a_do_not_disrupt_annotation_meanwhile_rolls_the_command_back(tell: Tell) -> None:
     async def story(world: Any) -> None:
         name = await _drifting(world)
         await world.kube.patch(kinds.PODS, "p0", DO_NOT, "default")
@@ -79,7 +79,7 @@ def test_a_pod_that_forbids_it_meanwhile_calls_its_machine_back(tell: Tell) -> N
     tell(story, market=SLOW)
 
 
-def test_with_a_grace_period_no_pod_calls_a_drifted_machine_back(tell: Tell) -> None:
+def test_with_a_grace_period_no_annotation_rolls_back_a_drifted_node(tell: Tell) -> None:
     async def story(world: Any) -> None:
         name = await _drifting(world, template={"terminationGracePeriod": "60s"})
         await world.kube.patch(kinds.PODS, "p0", DO_NOT, "default")
@@ -93,7 +93,7 @@ def test_with_a_grace_period_no_pod_calls_a_drifted_machine_back(tell: Tell) -> 
     tell(story, market=SLOW)
 
 
-def test_a_new_process_goes_on_with_a_drift_that_the_cloud_still_tells_of(tell: Tell) -> None:
+def test_a_new_process_continues_with_drift_that_the_cloud_still_reports(tell: Tell) -> None:
     """The mark is the first time that it was said; it does not have to be earned again."""
 
     async def story(world: Any) -> None:
@@ -127,7 +127,7 @@ def _command(world: Any, reason: Reason) -> Command:
     return Command(id="d-1", reason=reason, candidates=chosen)
 
 
-def test_what_is_said_against_machines_that_were_chosen_a_moment_ago(tell: Tell) -> None:
+def test_validation_finds_what_changed_since_the_candidates_were_chosen(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 2, cpu="1500m")
         context, underused = world.autoscaler.context, _command(world, Reason.UNDERUTILIZED)
@@ -148,7 +148,7 @@ def test_what_is_said_against_machines_that_were_chosen_a_moment_ago(tell: Tell)
         body = {"metadata": {"name": "late"}, "spec": {"nodeName": first, "containers": [{"name": "c", "image": "p"}]}}
         await world.kube.create(kinds.PODS, body, "default")
         await asyncio.sleep(1)
-        assert validation.before(context, underused) == ((), f"{first}: a pod came that was not planned for")
+        assert validation.before(context, underused) == ((), f"{first}: a pod was scheduled that was not planned for")
         assert validation.under_way(context, underused).candidates, "nobody is planned for once the machine is closed"
         assert not validation.under_way(context, empty).candidates
 
@@ -156,12 +156,12 @@ def test_what_is_said_against_machines_that_were_chosen_a_moment_ago(tell: Tell)
         assert f"{second}: node is nominated for a pending pod" in validation.closed(context, underused).why
         await world.kube.patch(kinds.NODEPOOLS, "default", {"spec": {"disruption": {"consolidateAfter": "Never"}}})
         await asyncio.sleep(1)
-        assert "its pool no longer asks for consolidation" in validation.under_way(context, underused).why
+        assert "its NodePool no longer allows consolidation" in validation.under_way(context, underused).why
 
     tell(story, only=("m.large",))
 
 
-def test_a_budget_that_closed_meanwhile_holds_what_it_no_longer_allows(tell: Tell) -> None:
+def test_a_budget_that_closed_meanwhile_invalidates_what_it_no_longer_allows(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 2, cpu="1500m")
         context, underused = world.autoscaler.context, _command(world, Reason.UNDERUTILIZED)
@@ -169,13 +169,13 @@ def test_a_budget_that_closed_meanwhile_holds_what_it_no_longer_allows(tell: Tel
         await world.kube.patch(kinds.NODEPOOLS, "default", budgets)
         await asyncio.sleep(1)
         found = validation.before(context, underused)
-        assert not found.candidates and found.why.endswith("its pool's budget allows no more")
+        assert not found.candidates and found.why.endswith("the NodePool's disruption budget allows no more")
         assert validation.closed(context, underused).candidates, "by then the command itself uses the budget up"
 
     tell(story, only=("m.large",))
 
 
-def test_a_consolidation_that_is_forbidden_while_the_planner_thinks_is_called_off(
+def test_a_consolidation_that_is_forbidden_while_the_planner_runs_is_rejected(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(world: Any) -> None:

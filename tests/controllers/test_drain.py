@@ -47,7 +47,7 @@ def test_pods_leave_in_four_tiers_each_done_before_the_next() -> None:
     assert drain.decide([], NOW, None).done
 
 
-def test_a_pod_already_leaving_is_waited_for_and_not_asked_again() -> None:
+def test_a_terminating_pod_is_waited_for_and_not_evicted_again() -> None:
     leaving = pod("leaving", metadata={"deletionTimestamp": "2026-01-01T12:00:20Z"})
     found = drain.decide([leaving, pod("daemon", owner="DaemonSet")], NOW, None)
     assert not found.evict and names(found.waiting) == ["leaving", "daemon"]
@@ -66,7 +66,7 @@ def test_a_pod_stuck_beyond_its_end_is_not_waited_for() -> None:
         pod("content", spec={"tolerations": [{"operator": "Exists"}]}),
     ],
 )
-def test_who_stays_to_the_end_does_not_hold_the_drain(stays: Pod) -> None:
+def test_pods_that_are_not_drained_do_not_hold_the_drain(stays: Pod) -> None:
     assert drain.decide([stays], NOW, None).done
 
 

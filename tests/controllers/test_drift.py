@@ -31,7 +31,7 @@ def term(key: str, operator: str, *values: str) -> dict[str, Any]:
         ([term("team", "DoesNotExist")], True),
     ],
 )
-def test_a_machine_drifts_when_it_no_longer_meets_what_its_pool_asks_for(terms: Any, drifted: bool) -> None:
+def test_a_nodeclaim_drifts_when_it_no_longer_meets_the_requirements_of_its_nodepool(terms: Any, drifted: bool) -> None:
     """The requirements of a label count together, as where machines are bought."""
     pool = msgspec.convert({"spec": {"template": {"spec": {"requirements": terms}}}}, NodePool)
     assert static(CLAIM, pool) == (REQUIREMENTS if drifted else None)

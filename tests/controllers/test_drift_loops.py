@@ -75,7 +75,9 @@ def _claim(*terms: dict[str, Any], **labels: str) -> NodeClaim:
         (_claim(term("tier", "Exists"), term("team", "In", "shop")), {"tier": "0", "team": "shop"}),
     ],
 )
-def test_custom_labels_are_only_those_that_are_left_to_us_and_can_be_had(claim: NodeClaim, labels: Any) -> None:
+def test_custom_labels_are_only_those_that_nothing_else_decides_and_that_have_a_value(
+    claim: NodeClaim, labels: Any
+) -> None:
     assert custom_labels(claim, ()) == labels
 
 
@@ -118,7 +120,7 @@ def _pool(generation: int) -> NodePool:
     return msgspec.convert({"metadata": {"name": "p", "generation": generation}}, NodePool)
 
 
-def test_what_follows_from_the_objects_is_judged_by_the_generation_a_claim_was_made_from() -> None:
+def test_drift_by_the_objects_is_judged_by_the_generation_a_nodeclaim_was_made_from() -> None:
     pool, loops = _pool(2), DriftLoops()
     now = version(pool, {})
     assert loops.observe(_made(1, 0), pool, now, drift.REQUIREMENTS, EPOCH) is None
@@ -129,7 +131,7 @@ def test_what_follows_from_the_objects_is_judged_by_the_generation_a_claim_was_m
     assert not loops.is_stopped("p", version(_pool(3), {}))
 
 
-def test_what_the_cloud_says_stops_drift_when_a_successor_drifts_for_the_same_reason_and_demand() -> None:
+def test_drift_reported_by_the_cloud_stops_when_a_replacement_drifts_for_the_same_reason_and_version() -> None:
     pool, loops = _pool(1), DriftLoops()
     amis = {"spec": {"role": "r"}, "status": {"amis": ["a"], "conditions": [1]}}
     before, after = version(pool, amis), version(pool, {**amis, "status": {"amis": ["b"], "conditions": [2]}})

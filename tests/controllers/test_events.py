@@ -12,7 +12,7 @@ from dovetail.model.nodes import Node
 from tests.kube.scripted import Script
 
 
-def test_a_notice_is_said_again_after_a_while_and_forgotten_by_then() -> None:
+def test_an_event_is_published_again_after_a_while_and_forgotten_by_then() -> None:
     async def main() -> None:
         kube = Script().kube()
         event_publisher = EventPublisher(EventRecorder(kube, "dovetail"), kube.clock)

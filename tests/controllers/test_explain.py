@@ -57,34 +57,36 @@ async def _guarded(world: Any) -> str:
     return node
 
 
-def test_a_node_tells_every_blocker_every_rule_its_price_its_budget_and_the_next_look(tell: Tell) -> None:
+def test_a_node_explains_every_blocker_every_constraint_its_price_its_budget_and_the_next_evaluation(
+    tell: Tell,
+) -> None:
     async def story(world: Any) -> None:
         answer = ask(world, "node", await _guarded(world))
         assert answer.line.startswith("stays: pod default/")
         assert answer.line.endswith("and 1 more reason(s)")
         text = "\n".join(answer.details)
-        assert "m.large, a, on-demand, $0.1000/h when bought; 2 pod(s) ask for 95% of cpu" in text
+        assert "m.large, a, on-demand, $0.1000/h at launch; 2 pod(s) request 95% of cpu" in text
         assert "blocked: pod default/p0: pdb prevents pod evictions (default/guard) [PDB]" in text
         assert 'blocked: pod default/q0: pod has "karpenter.sh/do-not-disrupt" annotation, until 2026-01-01T01:' in text
         assert "bound: spread over topology.kubernetes.io/zone, maxSkew 1 (1 pod(s), default/p0)" in text
-        assert "budget Underutilized: 1 of 1 may go now (nodes: 1)" in text
-        assert "next look" in text
+        assert "budget Underutilized: 1 of 1 may be disrupted now (nodes: 1)" in text
+        assert "evaluated again" in text
         assert {each["code"] for each in answer.facts["blockers"]} == {"PDB", "DO_NOT_DISRUPT_POD"}
 
     tell(story)
 
 
-def test_a_running_pod_tells_how_it_holds_its_node(tell: Tell) -> None:
+def test_a_running_pod_explains_how_it_blocks_its_node(tell: Tell) -> None:
     async def story(world: Any) -> None:
         node = await _guarded(world)
         answer = ask(world, "pod", "default/p0")
-        assert answer.line == f"runs on {node} ($0.1000/h when bought)"
-        assert answer.details[0].startswith("holds its node: pod default/p0: pdb prevents pod evictions")
+        assert answer.line == f"runs on {node} ($0.1000/h at launch)"
+        assert answer.details[0].startswith("blocks its node: pod default/p0: pdb prevents pod evictions")
 
     tell(story)
 
 
-def test_a_machine_that_stays_for_cost_tells_what_a_move_must_save(tell: Tell) -> None:
+def test_a_node_that_stays_for_cost_explains_what_a_move_must_save(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(1, cpu="900m")
@@ -92,20 +94,22 @@ def test_a_machine_that_stays_for_cost_tells_what_a_move_must_save(tell: Tell) -
         answer = ask(world, "node", (await world.bound())["p0"])
         assert answer.line.startswith("stays: ")
         text = "\n".join(answer.details)
-        assert re.search(r"(best alternative|looked at) 2026-01-01T00:", text)
+        assert re.search(r"(best alternative|evaluated) 2026-01-01T00:", text)
         assert "saving $0.0000/h; a move must save at least $0.0050/h" in text
         assert "at the latest, or as soon as its pods, budgets or prices change" in text
 
     tell(story)
 
 
-def test_an_ill_machine_tells_what_ails_it_and_what_is_done_about_it(tell: Tell) -> None:
+def test_an_unhealthy_node_explains_its_condition_and_its_repair(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never", "budgets": [{"nodes": "1"}]})
         await world.served(1)
         await asyncio.sleep(30)
         node = (await world.bound())["p0"]
-        assert ask(world, "node", node).line == ("stays: consolidation is off for its pool (consolidateAfter: Never)")
+        assert ask(world, "node", node).line == (
+            "stays: consolidation is off for its NodePool (consolidateAfter: Never)"
+        )
         since = {"lastTransitionTime": "2026-01-01T00:00:30Z"}
         sick = {"type": "StorageReady", "status": "False", "reason": "IOHang", **since}
         body = {"status": {"conditions": [sick]}}
@@ -120,12 +124,12 @@ def test_an_ill_machine_tells_what_ails_it_and_what_is_done_about_it(tell: Tell)
         await asyncio.sleep(0.5)
         answer = ask(world, "node", node)
         assert answer.line == "is rebooting for StorageReady/IOHang"
-        assert "ill: StorageReady=False (IOHang) since 2026-01-01T00:00:30Z" in answer.details
+        assert "unhealthy: StorageReady=False (IOHang) since 2026-01-01T00:00:30Z" in answer.details
 
     tell(story)
 
 
-def test_safe_mode_is_the_reason_for_every_machine_while_it_stands(tell: Tell) -> None:
+def test_safe_mode_explains_every_node_while_it_stands(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         await world.served(1)
@@ -143,15 +147,15 @@ def test_safe_mode_is_the_reason_for_every_machine_while_it_stands(tell: Tell) -
     tell(story)
 
 
-def test_a_pool_tells_what_it_costs_its_limits_its_budgets_and_its_machines(tell: Tell) -> None:
+def test_a_nodepool_explains_its_cost_its_limits_its_budgets_and_its_nodes(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK, limits={"cpu": "100"})
         await world.served(1, cpu="900m")
         await asyncio.sleep(20)
         answer = ask(world, "nodepool", "default")
-        assert answer.line == "1 machine(s) for $0.1000/h when bought; ready"
+        assert answer.line == "1 node(s) for $0.1000/h at launch; ready"
         assert "limit cpu: 2 of 100 in use" in answer.details
-        assert "budget Empty: 1 of 1 may go now (nodes: 1)" in answer.details
+        assert "budget Empty: 1 of 1 may be disrupted now (nodes: 1)" in answer.details
         assert any("m.large  a  on-demand" in line for line in answer.deep)
         assert answer.facts["allowed"] == {"Empty": 1, "Drifted": 1, "Underutilized": 1, "Unhealthy": 1}
         with pytest.raises(explain.Unknown, match="there are: default"):
@@ -160,7 +164,7 @@ def test_a_pool_tells_what_it_costs_its_limits_its_budgets_and_its_machines(tell
     tell(story)
 
 
-def test_a_pod_that_fits_nowhere_tells_the_cure(tell: Tell) -> None:
+def test_an_unschedulable_pod_explains_the_remedy(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         world.start()
@@ -169,14 +173,14 @@ def test_a_pod_that_fits_nowhere_tells_the_cure(tell: Tell) -> None:
         answer = ask(world, "pod", "default/p0")
         assert answer.line.startswith("pending: ")
         assert any(line.startswith("nodepool default: ") for line in answer.details)
-        assert any(line.startswith("cure: ") for line in answer.details)
-        told = "0 left after cpu 64 (at most 7900m); turned away: "
+        assert any(line.startswith("remedy: ") for line in answer.details)
+        told = "0 left after cpu 64 (at most 7900m); rejected: "
         assert any(told in line and "m.large" in line for line in answer.deep)
 
     tell(story)
 
 
-def test_every_one_of_many_pods_that_fit_nowhere_is_told_why(tell: Tell) -> None:
+def test_every_one_of_many_unschedulable_pods_is_explained(tell: Tell) -> None:
     """A decision shows fifty names; the others wait for the same reason."""
 
     async def story(world: Any) -> None:
@@ -192,7 +196,7 @@ def test_every_one_of_many_pods_that_fit_nowhere_is_told_why(tell: Tell) -> None
     tell(story)
 
 
-def test_a_machine_of_a_pool_that_gives_back_empty_ones_only_tells_so(tell: Tell) -> None:
+def test_a_node_of_a_when_empty_nodepool_explains_that(tell: Tell) -> None:
     async def story(world: Any) -> None:
         shut = [{"nodes": "0", "reasons": ["Empty"]}]
         await world.pool(disruption={"consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty", "budgets": shut})
@@ -200,22 +204,22 @@ def test_a_machine_of_a_pool_that_gives_back_empty_ones_only_tells_so(tell: Tell
         await asyncio.sleep(120)
         node = (await world.bound())["p0"]
         answer = ask(world, "node", node)
-        assert answer.line.startswith("stays: it is not empty, and its pool gives back empty machines only")
-        assert not any("next look within seconds" in each for each in answer.details)
+        assert answer.line.startswith("stays: it is not empty, and its NodePool removes empty nodes only")
+        assert not any("evaluated again within seconds" in each for each in answer.details)
         await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
         await asyncio.sleep(10)
         answer = ask(world, "node", node)
-        assert answer.line == "is empty and waits: budget Empty: 0 of 1 may go now (nodes: 0)"
-        assert any(each.startswith("next look at") for each in answer.details)
+        assert answer.line == "is empty and waits: budget Empty: 0 of 1 may be disrupted now (nodes: 0)"
+        assert any(each.startswith("evaluated again at") for each in answer.details)
         open_ = {"spec": {"disruption": {"consolidateAfter": "10m", "budgets": [{"nodes": "1"}]}}}
         await world.kube.patch(kinds.NODEPOOLS, "default", open_)
         await asyncio.sleep(10)
-        assert re.fullmatch(r"is empty and goes at 00:1\d:\d\dZ", ask(world, "node", node).line)
+        assert re.fullmatch(r"is empty and will be removed at 00:1\d:\d\dZ", ask(world, "node", node).line)
 
     tell(story)
 
 
-def test_an_ill_machine_tells_when_it_will_be_repaired_and_what_that_waits_for(tell: Tell) -> None:
+def test_an_unhealthy_node_explains_when_it_will_be_repaired_and_what_that_waits_for(tell: Tell) -> None:
     async def story(world: Any) -> None:
         policy = RepairPolicy(condition_type="Sick", condition_status="True", toleration_seconds=600.0)
         world.cloud.repair_policies = lambda: (policy,)
@@ -233,10 +237,10 @@ def test_an_ill_machine_tells_when_it_will_be_repaired_and_what_that_waits_for(t
         await asyncio.sleep(60)
         due = stamp(since + timedelta(seconds=policy.toleration_seconds))
         prognosis = f"Sick=True (Test): replacement due at {due}"
-        assert ask(world, "node", node).line == f"is ill: {prognosis}"
+        assert ask(world, "node", node).line == f"is unhealthy: {prognosis}"
         await asyncio.sleep(policy.toleration_seconds)
-        waits = "waits: its pool's budget for Unhealthy allows no more"
-        assert ask(world, "node", node).line == f"is ill: {prognosis}, {waits}"
+        waits = "waits: the disruption budget of its NodePool for Unhealthy allows no more"
+        assert ask(world, "node", node).line == f"is unhealthy: {prognosis}, {waits}"
         assert [each.kind for each in world.autoscaler.decision_history.about(node)].count("ill") == 2
         await world.kube.patch(kinds.NODES, node, well, subresource="status", kind="strategic")
         await asyncio.sleep(15)

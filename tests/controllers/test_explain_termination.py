@@ -18,7 +18,7 @@ from dovetail.model.nodes import Lease
 from tests.controllers.test_explain import QUICK, Tell, _guarded, ask
 
 
-def test_a_machine_that_is_drained_tells_who_holds_it_and_for_how_long(tell: Tell) -> None:
+def test_a_draining_node_explains_what_blocks_it_and_for_how_long(tell: Tell) -> None:
     async def story(world: Any) -> None:
         node = await _guarded(world)
         await world.kube.delete(kinds.NODES, node)
@@ -26,31 +26,33 @@ def test_a_machine_that_is_drained_tells_who_holds_it_and_for_how_long(tell: Tel
         answer = ask(world, "node", node)
         assert answer.line.startswith("is being drained: 2 pod(s) left; pod default/p0: pdb prevents pod evictions")
         assert answer.line.endswith("and 1 more reason(s)")
-        assert answer.details[-1] == "it has no terminationGracePeriod: it waits for as long as they hold it"
+        assert answer.details[-1] == "it has no terminationGracePeriod: it waits for as long as its pods block it"
         (claim,) = [each for each in await world.list(kinds.NODECLAIMS) if each["status"].get("nodeName") == node]
         date = {"karpenter.sh/nodeclaim-termination-timestamp": "2026-01-01T03:00:00Z"}
         await world.kube.patch(kinds.NODECLAIMS, claim["metadata"]["name"], {"metadata": {"annotations": date}})
         await asyncio.sleep(1)
         end, room = ask(world, "node", node).details[-1].split("; ")
         assert end == "all its pods will be deleted by 2026-01-01T03:00:00Z"
-        assert room == "room for those that hold it is bought 5 minutes before"
+        assert room == "capacity for the pods that block it is launched 5 minutes before"
 
     tell(story)
 
 
-def test_a_blocked_machine_tells_all_its_blockers_in_its_event_and_when_it_is_looked_at_again(tell: Tell) -> None:
+def test_a_blocked_node_has_all_its_blockers_in_its_event_and_its_next_evaluation(tell: Tell) -> None:
     async def story(world: Any) -> None:
         node = await _guarded(world)
         told = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "DisruptionBlocked"]
         both = [each["message"] for each in told if each["involvedObject"]["name"] == node]
         assert any("(Pod=default/p0" in text and "(Pod=default/q0" in text for text in both)
-        looks = [line for line in ask(world, "node", node).details if line.startswith("next look")]
-        assert looks[0].startswith("next look as soon as what blocks it is gone, the first of it at 2026-01-01T01:")
+        looks = [line for line in ask(world, "node", node).details if line.startswith("evaluated again")]
+        assert looks[0].startswith(
+            "evaluated again as soon as its blockers are gone, the first of them at 2026-01-01T01:"
+        )
 
     tell(story)
 
 
-def test_a_drifted_machine_tells_that_its_budget_is_shut(tell: Tell) -> None:
+def test_a_drifted_node_explains_that_its_budget_is_closed(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={**QUICK, "budgets": [{"nodes": "0", "reasons": ["Drifted"]}]})
         await world.served(1)
@@ -59,13 +61,13 @@ def test_a_drifted_machine_tells_that_its_budget_is_shut(tell: Tell) -> None:
         await world.kube.patch(kinds.NODEPOOLS, "default", label)
         await asyncio.sleep(10)
         assert ask(world, "node", (await world.bound())["p0"]).line == (
-            "has drifted (NodePoolDrifted) and waits: budget Drifted: 0 of 1 may go now (nodes: 0)"
+            "has drifted (NodePoolDrifted) and waits: budget Drifted: 0 of 1 may be disrupted now (nodes: 0)"
         )
 
     tell(story)
 
 
-def test_a_pod_under_a_budget_that_asks_not_to_be_disturbed_tells_both_and_that_its_machine_drifted(tell: Tell) -> None:
+def test_a_do_not_disrupt_pod_with_a_pdb_explains_both_and_that_its_node_drifted(tell: Tell) -> None:
     async def story(world: Any) -> None:
         node = await _guarded(world)
         note = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
@@ -81,7 +83,7 @@ def test_a_pod_under_a_budget_that_asks_not_to_be_disturbed_tells_both_and_that_
     tell(story)
 
 
-def test_that_no_budget_was_left_is_told_only_while_none_is(tell: Tell) -> None:
+def test_a_missing_budget_is_explained_only_while_none_is_left(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(1)
@@ -97,7 +99,7 @@ def test_that_no_budget_was_left_is_told_only_while_none_is(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_running_pod_tells_why_its_machine_was_bought_and_what_was_cheaper(tell: Tell) -> None:
+def test_a_running_pod_explains_why_its_node_was_launched_and_what_was_cheaper(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(1, cpu="2500m")
@@ -109,7 +111,7 @@ def test_a_running_pod_tells_why_its_machine_was_bought_and_what_was_cheaper(tel
     tell(story)
 
 
-def test_a_pod_is_not_told_what_an_earlier_one_of_its_name_was_refused_for(tell: Tell) -> None:
+def test_a_pod_is_not_explained_by_a_refusal_of_an_earlier_pod_of_its_name(tell: Tell) -> None:
     """A StatefulSet gives its names again and again."""
 
     async def story(world: Any) -> None:
@@ -128,7 +130,7 @@ def test_a_pod_is_not_told_what_an_earlier_one_of_its_name_was_refused_for(tell:
     tell(story)
 
 
-def test_a_claim_tells_of_its_node_or_why_there_is_none(tell: Tell) -> None:
+def test_a_nodeclaim_explains_its_node_or_why_there_is_none(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
         world.start()
@@ -148,7 +150,7 @@ def test_a_claim_tells_of_its_node_or_why_there_is_none(tell: Tell) -> None:
     tell(story, market=Market(boot=(30.0, 40.0)))
 
 
-def test_a_machine_that_is_gone_tells_what_was_decided_last(tell: Tell) -> None:
+def test_a_deleted_node_explains_the_last_decision(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(1)
@@ -158,27 +160,27 @@ def test_a_machine_that_is_gone_tells_what_was_decided_last(tell: Tell) -> None:
         await asyncio.sleep(120)
         for kind, name in (("node", node), ("claim", claim["metadata"]["name"])):
             line = ask(world, kind, name).line
-            assert re.match(r"is gone; last was d-\w+ at .*: consolidation delete, terminating", line)
+            assert re.match(r"is gone; last decision d-\w+ at .*: consolidation delete, terminating", line)
         with pytest.raises(explain.Unknown, match="node/other is not in the cluster"):
             ask(world, "node", "other")
 
     tell(story)
 
 
-def test_a_budget_that_a_schedule_shuts_tells_when_it_opens(tell: Tell) -> None:
+def test_a_budget_closed_by_a_schedule_explains_when_it_opens(tell: Tell) -> None:
     async def story(world: Any) -> None:
         shut = [{"nodes": "0", "schedule": "TZ=Asia/Seoul 0 9 * * *", "duration": "2h"}]
         await world.pool(disruption={"consolidateAfter": "30s", "budgets": shut})
         await world.served(1)
         await asyncio.sleep(10)
         window = "schedule TZ=Asia/Seoul 0 9 * * * for 2h, opens 2026-01-01T02:00:00Z"
-        told = f"budget Drifted: 0 of 1 may go now (nodes: 0, {window})"
+        told = f"budget Drifted: 0 of 1 may be disrupted now (nodes: 0, {window})"
         assert told in ask(world, "nodepool", "default").details
 
     tell(story)
 
 
-def test_that_nobody_acts_is_said_where_a_lease_has_not_been_renewed() -> None:
+def test_a_lease_that_was_not_renewed_explains_that_no_autoscaler_runs() -> None:
     def lease(name: str, at: str) -> Lease:
         meta = {"name": name, "namespace": "kube-system"}
         return msgspec.convert({"metadata": meta, "spec": {"renewTime": f"2026-01-01T{at}.000000Z"}}, Lease)
@@ -186,5 +188,5 @@ def test_that_nobody_acts_is_said_where_a_lease_has_not_been_renewed() -> None:
     now = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
     old, older = lease("ours", "11:30:00"), lease("theirs", "09:00:00")
     assert explain.silence([], now) == explain.silence([older, lease("alive", "11:59:30")], now) == ""
-    told = "nobody acts: the autoscaler's lease kube-system/ours was last renewed at 2026-01-01T11:30:00Z, see its log"
+    told = "no autoscaler is running: its lease kube-system/ours was last renewed at 2026-01-01T11:30:00Z, see its log"
     assert explain.silence([older, old], now) == told

@@ -23,7 +23,7 @@ def test_many_rows_come_in_pieces() -> None:
     assert [sample.value for sample in family.samples] == [value for _, value in rows]
 
 
-def test_a_summary_tells_quantiles_of_the_last_minutes_and_totals_of_all_time() -> None:
+def test_a_summary_has_quantiles_of_the_last_minutes_and_totals_of_all_time() -> None:
     now = 0.0
     summary = Summary("s", "Text.", ("pool",), lambda: now)
     summary.observe(1000.0, "a")

@@ -15,7 +15,7 @@ def _ends(world: Any) -> list[Any]:
     return [each for each in world.autoscaler.decision_history.decisions() if each.kind == "end"]
 
 
-def test_a_nodeclaim_that_a_person_deletes_is_told_of_with_its_price_and_its_node(tell: Tell) -> None:
+def test_a_nodeclaim_deleted_by_hand_is_recorded_with_its_price_and_its_node(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 1)
         (name,), (claim,) = await nodes(world), await world.list(kinds.NODECLAIMS)
@@ -23,19 +23,19 @@ def test_a_nodeclaim_that_a_person_deletes_is_told_of_with_its_price_and_its_nod
         await asyncio.sleep(1)
         (end,) = _ends(world)
         assert end.reason == "nodeclaim_deleted" and end.removed == (name,) and end.before > end.cost == 0.0
-        assert end.summary.endswith("goes: its NodeClaim was deleted by somebody else")
+        assert end.summary.endswith("is deleted: its NodeClaim was deleted by another actor")
         autoscaler, now = world.autoscaler, world.clock.now()
         answer = explain.node(autoscaler.cluster_state, autoscaler.decision_history.decisions(), name, now)
-        assert answer.details[0] == f"goes since {end.time}: {end.summary} (decision {end.id})"
+        assert answer.details[0] == f"terminating since {end.time}: {end.summary} (decision {end.id})"
         await world.until(lambda: gone(world), within=200)
         line = explain.node(autoscaler.cluster_state, autoscaler.decision_history.decisions(), name, now).line
         assert line.endswith(end.summary)
-        assert [each["decision"] for each in world.said("nodeclaim deleted by somebody else")] == [end.id]
+        assert [each["decision"] for each in world.said("nodeclaim deleted by another actor")] == [end.id]
 
     tell(story)
 
 
-def test_a_node_that_a_person_deletes_is_told_of_once(tell: Tell) -> None:
+def test_a_node_deleted_by_hand_is_recorded_once(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 1)
         (name,) = await nodes(world)
@@ -43,12 +43,12 @@ def test_a_node_that_a_person_deletes_is_told_of_once(tell: Tell) -> None:
         await world.until(lambda: gone(world), within=200)
         (end,) = _ends(world)
         assert end.reason == "node_deleted"
-        assert end.summary.endswith(f"goes: its Node {name} was deleted by somebody else")
+        assert end.summary.endswith(f"is deleted: its Node {name} was deleted by another actor")
 
     tell(story)
 
 
-def test_machines_whose_pool_is_deleted_say_so(tell: Tell) -> None:
+def test_nodeclaims_of_a_deleted_nodepool_are_recorded_with_that_reason(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 1)
         (claim,) = await world.list(kinds.NODECLAIMS)
@@ -61,17 +61,17 @@ def test_machines_whose_pool_is_deleted_say_so(tell: Tell) -> None:
     tell(story)
 
 
-def test_what_we_end_ourselves_is_nobody_elses_doing(tell: Tell) -> None:
+def test_our_own_deletions_are_not_recorded_as_external(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 1)
         await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
         await world.until(lambda: gone(world), within=120)
-        assert not _ends(world) and not world.said("nodeclaim deleted by somebody else")
+        assert not _ends(world) and not world.said("nodeclaim deleted by another actor")
 
     tell(story)
 
 
-def test_a_deletion_that_nobody_watched_is_told_of_by_the_next_process_and_only_once(
+def test_a_deletion_while_no_controller_ran_is_recorded_by_the_next_process_and_only_once(
     tell: Tell, tmp_path: Path
 ) -> None:
     async def story(world: Any) -> None:
@@ -85,7 +85,9 @@ def test_a_deletion_that_nobody_watched_is_told_of_by_the_next_process_and_only_
             world.start()
             await asyncio.sleep(20)
             (end,) = _ends(world)
-            assert "its Node was deleted at 20" in end.summary and end.summary.endswith("while nobody watched")
+            assert "its Node was deleted at 20" in end.summary and end.summary.endswith(
+                "while no controller was running"
+            )
             await world.stop()
 
     tell(story, history=str(tmp_path / "history"))

@@ -66,7 +66,7 @@ CALLS = (
     ("create", "configmaps"),
     ("patch", "configmaps"),
 )
-OPERATIONS = ("instance_types", "launch", "get", "machines", "terminate", "drift", "interruptions", "ailing")
+OPERATIONS = ("instance_types", "launch", "get", "machines", "terminate", "drift", "interruptions", "unhealthy")
 #: Those that the normal suite sweeps.
 USUAL = (
     ("create", "nodeclaims", "timeout"),
@@ -169,7 +169,7 @@ class FaultyCloud:
             raise InsufficientCapacity("no instance in the answer")
         if operation == "get":
             raise InstanceNotFound(parts[0])
-        return () if operation in ("instance_types", "machines", "ailing") else None
+        return () if operation in ("instance_types", "machines", "unhealthy") else None
 
     def _messages(self, inner: Any) -> Any:
         async def messages() -> Any:

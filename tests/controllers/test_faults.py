@@ -36,7 +36,7 @@ def test_with_capacity_in_one_offering_alone_the_pod_gets_that_one(tell: Tell) -
     tell(story, market=Market(stock=(only, Stock(machines=0))))
 
 
-def test_capacity_nowhere_is_told_on_the_pod_and_tried_again(tell: Tell) -> None:
+def test_capacity_nowhere_is_published_on_the_pod_and_tried_again(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         world.start()
@@ -51,7 +51,7 @@ def test_capacity_nowhere_is_told_on_the_pod_and_tried_again(tell: Tell) -> None
     tell(story, market=Market(stock=(Stock(machines=0),)))
 
 
-def test_throttled_launches_are_repeated_and_nothing_is_bought_twice(tell: Tell) -> None:
+def test_throttled_launches_are_repeated_and_nothing_is_launched_twice(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         world.start()
@@ -63,7 +63,7 @@ def test_throttled_launches_are_repeated_and_nothing_is_bought_twice(tell: Tell)
     tell(story, market=Market(launches_per_second=0.5, launch_burst=2, latency=(0.1, 0.5)), only=("m.large",))
 
 
-def test_a_cloud_that_fails_every_other_call_still_delivers(tell: Tell) -> None:
+def test_a_cloud_that_fails_every_other_call_still_launches(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         world.start()
@@ -74,7 +74,7 @@ def test_a_cloud_that_fails_every_other_call_still_delivers(tell: Tell) -> None:
     tell(story, market=Market(error_rate=0.5))
 
 
-def test_a_machine_that_never_joins_is_recycled_after_fifteen_minutes(tell: Tell) -> None:
+def test_a_node_that_never_joins_is_replaced_after_fifteen_minutes(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         world.start()
@@ -90,7 +90,7 @@ def test_a_machine_that_never_joins_is_recycled_after_fifteen_minutes(tell: Tell
     tell(story, market=Market(never_joins=1.0))
 
 
-def test_slow_machines_are_waited_for(tell: Tell) -> None:
+def test_slow_instances_are_waited_for(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         world.start()
@@ -138,8 +138,8 @@ def test_failing_launches_enter_safe_mode_and_success_ends_it(tell: Tell) -> Non
     tell(story, market=Market(error_rate=1.0))
 
 
-@pytest.mark.parametrize(("call", "deed"), [("machines", "list machines"), ("terminate", "end machines")])
-def test_a_cloud_that_no_longer_lets_us_give_machines_back_stops_disruption(tell: Tell, call: str, deed: str) -> None:
+@pytest.mark.parametrize(("call", "deed"), [("machines", "list instances"), ("terminate", "terminate instances")])
+def test_a_cloud_that_denies_terminations_stops_disruption(tell: Tell, call: str, deed: str) -> None:
     """Otherwise replacements would be bought for machines that cannot be ended."""
 
     async def story(world: Any) -> None:
@@ -154,8 +154,8 @@ def test_a_cloud_that_no_longer_lets_us_give_machines_back_stops_disruption(tell
         setattr(world.cloud, call, denied)
         await world.kube.delete(kinds.NODECLAIMS, (await world.list(kinds.NODECLAIMS))[0]["metadata"]["name"])
         await asyncio.sleep(60)
-        assert world.autoscaler.safety.causes() == {Cause.CLOUD_DENIES: f"we may not {deed}: no"}
-        assert any(f"we may not {deed}" in each for each in world.autoscaler.problems())
+        assert world.autoscaler.safety.causes() == {Cause.CLOUD_DENIES: f"the cloud does not allow us to {deed}: no"}
+        assert any(f"the cloud does not allow us to {deed}" in each for each in world.autoscaler.problems())
         setattr(world.cloud, call, may)
         await asyncio.sleep(90)
         assert not world.autoscaler.safety.safe_mode
@@ -163,7 +163,9 @@ def test_a_cloud_that_no_longer_lets_us_give_machines_back_stops_disruption(tell
     tell(story)
 
 
-def test_a_pod_that_breaks_the_planner_costs_nobody_else_a_machine(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_that_breaks_the_planner_does_not_cost_other_pods_their_node(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fragile(snapshot: Snapshot, **how: Any) -> Plan:
         if any(pod.metadata.name == "poison0" for pod in snapshot.pending):
             raise ZeroDivisionError("a bug")
@@ -195,7 +197,7 @@ def _why(world: Any, pod: str) -> str:
     return explain.pod(autoscaler.cluster_state, autoscaler.decision_history.decisions(), pod, world.clock.now()).line
 
 
-def test_pods_that_are_not_even_planned_for_find_why_in_the_history_and_only_once(tell: Tell) -> None:
+def test_pods_that_are_not_planned_for_have_their_reason_in_the_history_and_only_once(tell: Tell) -> None:
     async def story(world: Any) -> None:
         world.start()
         await world.pods(2)
@@ -206,12 +208,15 @@ def test_pods_that_are_not_even_planned_for_find_why_in_the_history_and_only_onc
         missing = "volume 'data': persistentvolumeclaim \"lost\" not found"
         assert _why(world, "default/heavy0") == f"pending: {missing} (VOLUME_MISSING)"
         told = [each.summary for each in world.autoscaler.decision_history.decisions() if each.kind == "refuse"]
-        assert sorted(told) == [f"1 pod(s) have no place: {missing}", "2 pod(s) have no place: no nodepools found"]
+        assert sorted(told) == [
+            f"1 pod(s) are unschedulable: {missing}",
+            "2 pod(s) are unschedulable: no nodepools found",
+        ]
 
     tell(story)
 
 
-def test_pods_that_had_no_pool_get_machines_as_soon_as_there_is_one(tell: Tell) -> None:
+def test_pods_without_a_nodepool_get_nodes_as_soon_as_there_is_one(tell: Tell) -> None:
     async def story(world: Any) -> None:
         world.start()
         await world.pods(2)
@@ -222,7 +227,7 @@ def test_pods_that_had_no_pool_get_machines_as_soon_as_there_is_one(tell: Tell) 
     tell(story)
 
 
-def test_pods_whose_pool_had_no_class_get_machines_as_soon_as_it_is_ready(tell: Tell) -> None:
+def test_pods_whose_nodepool_had_no_nodeclass_get_nodes_as_soon_as_it_is_ready(tell: Tell) -> None:
     async def story(world: Any) -> None:
         world.cloud.node_class_required = True
         await world.pool()
@@ -238,7 +243,7 @@ def test_pods_whose_pool_had_no_class_get_machines_as_soon_as_it_is_ready(tell: 
     tell(story)
 
 
-def test_machines_that_the_server_will_not_have_are_not_told_of_as_bought(tell: Tell) -> None:
+def test_nodeclaims_that_the_server_refuses_are_not_recorded_as_launched(tell: Tell) -> None:
     """Rights that were taken away: the pods say so, in event and explanation, and buying goes on with the rights."""
 
     async def story(world: Any) -> None:
@@ -259,7 +264,7 @@ def test_machines_that_the_server_will_not_have_are_not_told_of_as_bought(tell: 
     tell(story)
 
 
-def test_a_refusal_that_names_no_offering_is_remembered_for_all_that_were_asked_for(tell: Tell) -> None:
+def test_a_launch_refusal_that_names_no_offering_is_remembered_for_all_that_were_tried(tell: Tell) -> None:
     """Otherwise the next plan asks for the same at once, and NodeClaims come and go several times a second."""
 
     async def story(world: Any) -> None:

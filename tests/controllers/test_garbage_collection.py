@@ -127,7 +127,7 @@ def test_one_nodeclaim_that_is_left_out_and_not_ready_is_collected(tell: Tell) -
     tell(story, only=("m.large",))
 
 
-def test_a_claim_that_only_the_list_left_out_is_not_missing(tell: Tell) -> None:
+def test_a_nodeclaim_that_only_the_list_left_out_is_not_missing(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=STILL)
         await world.served(6, cpu="1500m")

@@ -40,7 +40,7 @@ async def _decisions(world: Any, transport: Any, namespace: str | None = None) -
     return [each.id for each in found]
 
 
-def test_decisions_are_read_where_the_controller_leads_or_where_one_says(tell: Tell) -> None:
+def test_decisions_are_read_from_the_leases_namespace_or_a_given_one(tell: Tell) -> None:
     async def story(world: Any) -> None:
         for namespace in ("karpenter", "other"):
             await world.kube.create(kinds.NAMESPACES, {"metadata": {"name": namespace}})

@@ -151,7 +151,7 @@ def test_a_path_that_cannot_be_opened_is_refused_and_one_that_fills_up_is_report
     assert errors.read_text() == "log line not written to stdout: No space left on device: line\n"
 
 
-def test_console_encoding_is_for_people() -> None:
+def test_console_encoding_is_tab_separated() -> None:
     lines: list[str] = []
 
     async def main() -> None:
@@ -163,7 +163,7 @@ def test_console_encoding_is_for_people() -> None:
     assert json.loads(rest)["node"] == "n"
 
 
-def test_memory_near_its_limit_is_given_back() -> None:
+def test_memory_near_its_limit_is_released() -> None:
     assert [is_near(size, 100) for size in (89, 90)] == [False, True]
     assert not is_near(10**12, -1)
     lines: list[dict[str, Any]] = []

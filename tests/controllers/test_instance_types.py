@@ -11,7 +11,7 @@ from dovetail.kube import resources as kinds
 Tell = Callable[..., None]
 
 
-def test_pools_that_are_gone_are_forgotten(tell: Tell) -> None:
+def test_deleted_nodepools_are_forgotten(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool("stays")
         await world.pool("goes")

@@ -11,7 +11,7 @@ from tests.controllers.conftest import types
 from tests.controllers.test_termination_and_disruption import Tell, gone, running
 
 
-def test_an_interrupted_machine_is_drained_within_seconds(tell: Tell) -> None:
+def test_the_node_of_an_interrupted_instance_is_drained_within_seconds(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 2)
         (machine,) = world.cloud.standing()
@@ -26,7 +26,7 @@ def test_an_interrupted_machine_is_drained_within_seconds(tell: Tell) -> None:
     tell(story)
 
 
-def test_what_is_called_back_is_not_bought_again_for_a_while(tell: Tell) -> None:
+def test_an_interrupted_offering_is_unavailable_for_a_while(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 2)
         (machine,) = world.cloud.standing()
@@ -38,7 +38,7 @@ def test_what_is_called_back_is_not_bought_again_for_a_while(tell: Tell) -> None
     tell(story)
 
 
-def test_of_what_is_reserved_only_the_reservation_that_was_called_back_is_left_alone(tell: Tell) -> None:
+def test_of_reserved_offerings_only_the_interrupted_reservation_is_unavailable(tell: Tell) -> None:
     """The next machine may come from another reservation of the same type in the same zone, at once."""
     sold = types("m.large")
     sold[0]["offerings"] = [

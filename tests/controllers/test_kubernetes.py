@@ -107,7 +107,7 @@ def _ready(claim: dict[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in claim["status"]["conditions"])
 
 
-def test_a_deployment_gets_the_planned_machines_and_runs_on_them() -> None:
+def test_a_deployment_gets_the_planned_nodes_and_runs_on_them() -> None:
     async def main() -> None:
         async with RealControlPlane(scheduler=True, controllers=True) as plane:
             clock, chance = Clock(asyncio.get_running_loop()), Chance(3)

@@ -19,7 +19,7 @@ from tests.controllers.conftest import Refusing
 Tell = Callable[..., None]
 
 
-def test_a_replica_that_may_not_ask_for_the_lease_is_not_ready(tell: Tell) -> None:
+def test_a_replica_that_may_not_read_the_lease_is_not_ready(tell: Tell) -> None:
     """It does not stand by for anybody: as far as it can see nobody acts."""
 
     async def story(world: Any) -> None:
@@ -44,7 +44,7 @@ def test_a_replica_that_may_not_ask_for_the_lease_is_not_ready(tell: Tell) -> No
     tell(story)
 
 
-def test_one_of_two_replicas_acts_and_the_other_takes_over(tell: Tell) -> None:
+def test_one_of_two_replicas_leads_and_the_other_takes_over(tell: Tell) -> None:
     async def story(world: Any) -> None:
         settings = Settings(metrics_port=0, health_probe_port=0, plan_deadline=0.0)
         await world.pool(disruption={"consolidateAfter": "Never"})

@@ -34,7 +34,7 @@ async def template(world: Any, **spec: Any) -> None:
     await world.kube.create(TEMPLATES, {"metadata": {"name": "default"}, "spec": body})
 
 
-def test_a_provisioner_buys_a_machine_that_carries_its_label(tell: Any) -> None:
+def test_a_provisioner_launches_a_node_with_its_label(tell: Any) -> None:
     async def story(world: Any) -> None:
         await install(world)
         await template(world)
@@ -63,7 +63,7 @@ def test_a_provisioner_buys_a_machine_that_carries_its_label(tell: Any) -> None:
     tell(story, cluster_name="mine")
 
 
-def test_a_change_of_the_provisioner_reaches_its_pool(tell: Any) -> None:
+def test_a_change_of_the_provisioner_reaches_its_nodepool(tell: Any) -> None:
     async def story(world: Any) -> None:
         await install(world)
         await provisioner(world, weight=10)
@@ -84,7 +84,7 @@ def test_a_change_of_the_provisioner_reaches_its_pool(tell: Any) -> None:
     tell(story)
 
 
-def test_a_name_that_is_taken_is_an_error_that_says_so(tell: Any) -> None:
+def test_a_name_collision_is_reported_on_the_provisioner(tell: Any) -> None:
     async def story(world: Any) -> None:
         await install(world)
         await world.pool()
@@ -104,7 +104,7 @@ def test_a_name_that_is_taken_is_an_error_that_says_so(tell: Any) -> None:
     tell(story)
 
 
-def test_what_came_through_the_beta_door_is_mended(tell: Any) -> None:
+def test_objects_written_as_v1beta1_without_conversion_are_mended(tell: Any) -> None:
     async def story(world: Any) -> None:
         await install(world)
         spec = {

@@ -19,7 +19,7 @@ from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.faults.cloud import FaultyCloud
 
 
-def test_a_cluster_without_our_definitions_is_told_how_to_get_them() -> None:
+def test_a_cluster_without_our_crds_logs_how_to_install_them() -> None:
     async def main() -> None:
         clock, chance = Clock(asyncio.get_running_loop()), Chance(1)
         server = ApiServer(clock, chance)

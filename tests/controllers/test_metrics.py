@@ -12,7 +12,7 @@ from dovetail.kube import resources as kinds
 Tell = Callable[..., None]
 
 
-def test_a_bought_machine_shows_in_the_numbers(tell: Tell) -> None:
+def test_a_launched_node_shows_in_the_metrics(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"}, limits={"cpu": "100"})
         await world.served(2)
@@ -38,7 +38,7 @@ def test_a_bought_machine_shows_in_the_numbers(tell: Tell) -> None:
     tell(story)
 
 
-def test_machines_pods_and_conditions_are_told_one_by_one_with_karpenters_labels(tell: Tell) -> None:
+def test_nodes_pods_and_conditions_are_exported_with_karpenters_labels(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         await world.served(2)
@@ -64,7 +64,7 @@ def test_machines_pods_and_conditions_are_told_one_by_one_with_karpenters_labels
     tell(story)
 
 
-def test_a_pod_that_waits_is_told_with_how_long(tell: Tell) -> None:
+def test_the_waiting_time_of_a_pending_pod_is_exported(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(limits={"cpu": "1"})
         world.start()
@@ -146,7 +146,7 @@ NAMES = {
 }
 
 
-def test_every_name_that_dashboards_ask_for_is_there_once(tell: Tell) -> None:
+def test_every_metric_that_dashboards_use_is_exported_once(tell: Tell) -> None:
     async def story(world: Any) -> None:
         world.start()
         await asyncio.sleep(1)
@@ -160,7 +160,7 @@ def test_every_name_that_dashboards_ask_for_is_there_once(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_pool_that_is_gone_leaves_no_numbers_behind(tell: Tell) -> None:
+def test_a_deleted_nodepool_leaves_no_metrics_behind(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(limits={"cpu": "100"})
         await world.pool("other", limits={"cpu": "7"})

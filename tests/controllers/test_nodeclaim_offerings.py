@@ -56,7 +56,7 @@ def test_reserved_first_then_the_cheapest_and_never_what_is_unavailable() -> Non
     assert ("small", "b", "on-demand") not in found
 
 
-def test_a_type_too_small_for_the_requests_is_left_out() -> None:
+def test_a_type_too_small_for_the_requests_is_excluded() -> None:
     assert "small" not in {name for name, _, _ in _names(_claim(cpu="3"))}
 
 
@@ -69,12 +69,12 @@ def test_requirements_narrow_types_zones_and_capacity_types() -> None:
     assert _names(wanted) == [("big", "a", "on-demand")]
 
 
-def test_a_well_known_label_that_a_type_lacks_rules_it_out() -> None:
+def test_a_well_known_label_that_a_type_lacks_excludes_it() -> None:
     wanted = _claim({"key": GPU, "operator": "Exists"})
     assert {name for name, _, _ in _names(wanted)} == {"gpu"}
     spared = _claim({"key": GPU, "operator": "DoesNotExist"})
     assert "small" in {name for name, _, _ in _names(spared)}
 
 
-def test_a_custom_label_of_the_pool_rules_nothing_out() -> None:
+def test_a_custom_label_of_the_nodepool_excludes_no_offering() -> None:
     assert _names(_claim({"key": "team", "operator": "In", "values": ["x"]}))

@@ -10,7 +10,7 @@ from dovetail.model.kinds import nodepool_hash
 HASH, VERSION = nodepool_hash.HASH_ANNOTATION, nodepool_hash.VERSION_ANNOTATION
 
 
-def test_claims_hashed_in_another_way_are_marked_anew_and_do_not_drift(tell: Any) -> None:
+def test_nodeclaims_hashed_by_another_version_are_rehashed_and_do_not_drift(tell: Any) -> None:
     """Otherwise they would never be compared again, and a change of the pool would pass them by."""
 
     async def story(world: Any) -> None:

@@ -20,7 +20,7 @@ def _pod(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = Non
     return msgspec.convert({**body, "spec": spec or {}, "status": MARKED if status is None else status}, Pod)
 
 
-def test_a_pod_the_scheduler_gave_up_on_asks_for_a_machine() -> None:
+def test_an_unschedulable_pod_is_provisionable() -> None:
     assert provisionable(_pod())
 
 
@@ -37,11 +37,11 @@ def test_a_pod_the_scheduler_gave_up_on_asks_for_a_machine() -> None:
         _pod(ownerReferences=[{"kind": "Node", "name": "n", "uid": "u"}]),
     ],
 )
-def test_others_do_not(pod: Pod) -> None:
+def test_other_pods_are_not_provisionable(pod: Pod) -> None:
     assert not provisionable(pod)
 
 
-def test_a_pod_in_the_schedulers_queue_is_planned_along_unless_somebody_else_schedules_it() -> None:
+def test_a_pod_in_the_schedulers_queue_is_planned_along_unless_it_has_another_scheduler() -> None:
     assert queued(_pod(status={}))
     assert not queued(_pod())
     assert not queued(_pod(status={}, spec={"schedulerName": "volcano"}))
@@ -55,13 +55,13 @@ def _budget(**spec: Any) -> PodDisruptionBudget:
     )
 
 
-def test_pods_of_a_leaving_machine_that_come_back_need_room() -> None:
+def test_pods_of_a_terminating_node_that_are_recreated_are_reschedulable() -> None:
     assert reschedulable(_pod(), PdbIndex([_budget(maxUnavailable=1)]))
     ordered = [{"kind": "StatefulSet", "uid": "u"}]
     assert reschedulable(_pod(deletionTimestamp="2026-01-01T00:00:00Z", ownerReferences=ordered), PdbIndex([]))
 
 
-def test_pods_that_cannot_be_moved_do_not() -> None:
+def test_pods_that_may_not_be_evicted_are_not_reschedulable() -> None:
     assert not reschedulable(_pod(), PdbIndex([_budget(maxUnavailable=0)]))
     assert not reschedulable(_pod(), PdbIndex([_budget(minAvailable="100%")]))
     assert not reschedulable(_pod(), PdbIndex([_budget(maxUnavailable=1), _budget(maxUnavailable=2)]))

@@ -11,7 +11,7 @@ from dovetail.kube import resources as kinds
 Tell = Callable[..., None]
 
 
-def test_a_pending_pod_gets_a_machine_and_is_bound(tell: Tell) -> None:
+def test_a_pending_pod_gets_a_node_and_is_bound(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         await world.served(3)
@@ -49,7 +49,7 @@ def test_a_burst_is_one_wave_and_the_price_is_the_plans(tell: Tell) -> None:
     tell(story)
 
 
-def test_the_log_has_the_lines_people_grep_for(tell: Tell) -> None:
+def test_the_log_has_karpenters_lines(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         await world.served(1)
@@ -76,7 +76,7 @@ def test_the_log_has_the_lines_people_grep_for(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_pool_that_admits_no_type_is_told_so(tell: Tell) -> None:
+def test_a_nodepool_without_compatible_types_gets_an_event(tell: Tell) -> None:
     async def story(world: Any) -> None:
         nothing = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["none.such"]}]
         await world.pool(requirements=nothing)
@@ -109,7 +109,7 @@ def test_the_batch_closes_when_no_new_pods_arrive(tell: Tell) -> None:
     tell(story)
 
 
-def test_the_pools_status_counts_its_machines(tell: Tell) -> None:
+def test_the_nodepool_status_counts_its_nodes(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         await world.served(3)

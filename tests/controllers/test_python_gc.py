@@ -20,7 +20,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     gc.unfreeze()
 
 
-def test_a_look_waits_for_a_moment_when_nobody_waits(looks: list[bool]) -> None:
+def test_a_collection_waits_for_a_moment_without_pending_pods(looks: list[bool]) -> None:
     async def story() -> None:
         waiting = True
         task = asyncio.create_task(tidy(lambda: not waiting))
@@ -34,7 +34,7 @@ def test_a_look_waits_for_a_moment_when_nobody_waits(looks: list[bool]) -> None:
     run_virtual(story())
 
 
-def test_a_look_is_not_put_off_for_ever(looks: list[bool]) -> None:
+def test_a_collection_is_not_postponed_for_ever(looks: list[bool]) -> None:
     async def story() -> None:
         task = asyncio.create_task(tidy(lambda: False))
         await asyncio.sleep(EVERY + python_gc.PATIENCE + 1)
@@ -44,7 +44,7 @@ def test_a_look_is_not_put_off_for_ever(looks: list[bool]) -> None:
     run_virtual(story())
 
 
-def test_collection_is_as_before_once_tidying_has_ended(looks: list[bool]) -> None:
+def test_collection_thresholds_are_restored_at_the_end(looks: list[bool]) -> None:
     before = gc.get_threshold()
 
     async def story() -> None:

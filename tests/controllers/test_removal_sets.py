@@ -42,7 +42,7 @@ POOL = {
 }
 
 
-def test_a_successor_takes_a_place_of_its_own_workload_once_and_in_time() -> None:
+def test_a_replacement_pod_takes_one_slot_of_its_own_owner_in_time() -> None:
     replacement_nominations, (first, second) = ReplacementNominations(), (Target("node", "n1"), Target("claim", "n2"))
     replacement_nominations.expect("web", Place(first, "old-1", until=10.0))
     replacement_nominations.expect("web", Place(second, "old-2", until=30.0))
@@ -90,7 +90,7 @@ def going(*machines: tuple[Candidate, NodeState], allowed: int = 9, charge: floa
     return [{each.node for each in one} for one in sets]
 
 
-def test_what_stays_is_short_of_nothing_though_another_choice_would_move_fewer() -> None:
+def test_what_stays_is_short_of_nothing_though_another_choice_would_move_fewer_pods() -> None:
     """`cores` has CPU to spare and `gib` memory; the pods that are left need memory."""
     cores = machine("cores", 8000, 8 * GIB, 1.0, ("100m", "3Gi"), ("100m", "3Gi"))
     gib = machine("gib", 2000, 32 * GIB, 1.0, ("100m", "3Gi"))
@@ -102,7 +102,7 @@ def test_no_set_is_larger_than_the_budget() -> None:
     assert all(len(each) == 2 for each in going(*fleet, allowed=2))
 
 
-def test_a_machine_that_costs_less_than_its_moves_stays() -> None:
+def test_a_node_that_costs_less_than_its_moves_stays() -> None:
     fleet = [machine(f"n{i}", 4000, 8 * GIB, 1.0, *[("100m", "128Mi")] * 8) for i in range(2)]
     assert going(*fleet, charge=0.1) == [{"n0"}] or going(*fleet, charge=0.1) == [{"n1"}]
     assert going(*fleet, charge=0.2) == []
@@ -184,7 +184,7 @@ async def replaced() -> tuple[int, int]:
         return before, scaler.totals["machines bought"] - before
 
 
-def test_machines_that_are_deleted_are_replaced_by_as_many_as_were_planned() -> None:
+def test_deleted_nodes_are_replaced_by_as_many_as_were_planned() -> None:
     before, after = run_virtual(replaced())
     assert after == before
 
@@ -210,13 +210,13 @@ def _since(claim: dict[str, Any], kind: str) -> float:
     return datetime.fromisoformat(found["lastTransitionTime"]).timestamp()
 
 
-def test_a_replacement_waits_for_nobody_who_only_leaves_when_it_is_ready() -> None:
+def test_a_replacement_waits_for_no_pod_that_is_only_evicted_when_it_is_ready() -> None:
     took = run_virtual(drifted())
     assert took
     assert max(took) < 10.0
 
 
-def test_a_scale_down_moves_few_and_buys_nothing_for_those_who_come_back() -> None:
+def test_a_scale_down_moves_few_pods_and_launches_nothing_for_their_replacements() -> None:
     (before, after), evicted, left = run_virtual(scaled_down())
     assert left < before / 2
     assert after == 0

@@ -77,7 +77,9 @@ async def states_of(world: Any, node: str) -> dict[str, str]:
     return found
 
 
-def test_an_ill_machine_is_replaced_before_it_goes_and_drained_within_the_policys_bound(tell: Tell) -> None:
+def test_an_unhealthy_node_is_replaced_before_it_is_deleted_and_drained_within_the_policys_grace_period(
+    tell: Tell,
+) -> None:
     async def story(world: Any) -> None:
         old = (await fleet(world, 6))[0]
         await sicken(world, old)
@@ -103,7 +105,7 @@ def test_an_ill_machine_is_replaced_before_it_goes_and_drained_within_the_policy
     tell(story, only=SMALL, feature_gates=GATES)
 
 
-def test_without_the_gate_nobody_is_repaired(tell: Tell) -> None:
+def test_without_the_gate_no_node_is_repaired(tell: Tell) -> None:
     async def story(world: Any) -> None:
         nodes = await fleet(world, 3)
         await sicken(world, nodes[0])
@@ -131,7 +133,7 @@ def test_budgets_pace_repair_and_a_budget_of_zero_stops_it(tell: Tell) -> None:
     tell(story, only=SMALL, feature_gates=GATES)
 
 
-def test_when_more_than_a_fifth_of_a_pool_is_ill_nothing_of_it_is_repaired_and_everybody_hears(tell: Tell) -> None:
+def test_when_more_than_a_fifth_of_a_nodepool_is_unhealthy_none_of_it_is_repaired_and_events_say_so(tell: Tell) -> None:
     async def story(world: Any) -> None:
         nodes = await fleet(world, 6)
         for node in nodes[:3]:
@@ -162,7 +164,7 @@ def test_do_not_repair_vetoes_and_do_not_disrupt_does_not(tell: Tell) -> None:
     tell(story, only=SMALL, feature_gates=GATES)
 
 
-def test_a_guarded_pod_gets_its_room_elsewhere_and_is_made_to_leave_in_time(tell: Tell) -> None:
+def test_a_protected_pod_gets_capacity_elsewhere_and_is_forced_out_in_time(tell: Tell) -> None:
     async def story(world: Any) -> None:
         nodes = await fleet(world, 5)
         victim = next(name for name, node in (await world.bound()).items() if node == nodes[0])
@@ -177,7 +179,7 @@ def test_a_guarded_pod_gets_its_room_elsewhere_and_is_made_to_leave_in_time(tell
 
 
 @pytest.mark.parametrize("grace", [None, "2m"])
-def test_pods_that_block_hold_a_repair_without_any_bound(tell: Tell, grace: str | None) -> None:
+def test_pods_that_block_eviction_hold_a_repair_without_a_grace_period(tell: Tell, grace: str | None) -> None:
     async def story(world: Any) -> None:
         policies = world.cloud.repair_policies()
         unbound = tuple(msgspec.structs.replace(each, grace_seconds=None) for each in policies)
@@ -195,7 +197,7 @@ def test_pods_that_block_hold_a_repair_without_any_bound(tell: Tell, grace: str 
     tell(story, only=SMALL, feature_gates=GATES)
 
 
-def test_the_older_repair_ends_at_once_beside_all_budgets(tell: Tell) -> None:
+def test_the_legacy_repair_deletes_at_once_beside_all_budgets(tell: Tell) -> None:
     async def story(world: Any) -> None:
         nodes = await fleet(world, 6, disruption={**STILL, "budgets": [{"nodes": "0"}]})
         note = {"metadata": {"annotations": {"karpenter.sh/do-not-repair": "true"}}}
@@ -210,7 +212,7 @@ def test_the_older_repair_ends_at_once_beside_all_budgets(tell: Tell) -> None:
 # -- reboots
 
 
-def test_a_reboot_drains_restarts_in_place_and_the_machine_is_initialized_again(tell: Tell) -> None:
+def test_a_reboot_drains_restarts_in_place_and_the_node_is_initialized_again(tell: Tell) -> None:
     async def story(world: Any) -> None:
         nodes = await fleet(world, 6)
         await sicken(world, nodes[0], REBOOT)
@@ -245,7 +247,7 @@ def test_a_reboot_drains_restarts_in_place_and_the_machine_is_initialized_again(
     tell(story, market=Market(boot=(20.0, 20.0)), only=SMALL, feature_gates=GATES)
 
 
-def test_a_machine_that_two_reboots_did_not_help_is_replaced(tell: Tell) -> None:
+def test_a_node_that_two_reboots_did_not_help_is_replaced(tell: Tell) -> None:
     async def story(world: Any) -> None:
         nodes = await fleet(world, 6)
         await sicken(world, nodes[0], REBOOT)
@@ -264,7 +266,7 @@ def test_a_machine_that_two_reboots_did_not_help_is_replaced(tell: Tell) -> None
         (CloudError("InternalError", "later", Remedy.RETRY), "reboot was not issued within the issuance timeout", 480),
     ],
 )
-def test_a_reboot_that_the_cloud_will_not_do_ends_in_a_replacement(
+def test_a_reboot_that_the_cloud_rejects_ends_in_a_replacement(
     tell: Tell, problem: CloudError, words: str, seconds: float
 ) -> None:
     async def story(world: Any) -> None:
@@ -280,7 +282,7 @@ def test_a_reboot_that_the_cloud_will_not_do_ends_in_a_replacement(
     tell(story, only=SMALL, feature_gates=GATES)
 
 
-def test_a_machine_that_does_not_come_back_from_its_reboot_is_replaced(tell: Tell) -> None:
+def test_a_node_that_does_not_return_from_its_reboot_is_replaced(tell: Tell) -> None:
     async def story(world: Any) -> None:
         async def swallow(provider_id: str, operation: str) -> None:
             return None
@@ -294,7 +296,7 @@ def test_a_machine_that_does_not_come_back_from_its_reboot_is_replaced(tell: Tel
     tell(story, only=SMALL, feature_gates=GATES)
 
 
-def test_a_request_that_cannot_be_read_fails_and_keeps_the_machine(tell: Tell) -> None:
+def test_an_unreadable_reboot_request_fails_and_keeps_the_node(tell: Tell) -> None:
     async def story(world: Any) -> None:
         nodes = await fleet(world, 6)
         await sicken(world, nodes[0], REBOOT)
@@ -314,7 +316,7 @@ def test_a_request_that_cannot_be_read_fails_and_keeps_the_machine(tell: Tell) -
     tell(story, only=SMALL, feature_gates=GATES)
 
 
-def test_a_reboot_goes_on_after_the_process_was_killed(tell: Tell) -> None:
+def test_a_reboot_continues_after_the_process_was_killed(tell: Tell) -> None:
     async def story(world: Any) -> None:
         nodes = await fleet(world, 6)
         await sicken(world, nodes[0], REBOOT)
@@ -336,7 +338,7 @@ def test_a_reboot_goes_on_after_the_process_was_killed(tell: Tell) -> None:
     tell(story, market=Market(boot=(20.0, 20.0)), only=SMALL, feature_gates=GATES)
 
 
-def test_reboots_that_nobody_can_read_do_not_count() -> None:
+def test_unreadable_reboots_do_not_count() -> None:
     now = EPOCH + timedelta(hours=1)
     lately = ",".join(["yesterday", stamp(EPOCH), "", "2026-13-01"])
     told = {"metadata": {"annotations": {REBOOTS: lately}}}

@@ -59,7 +59,7 @@ def diagnose(policies: tuple[RepairPolicy, ...], patient: Node, seconds: float) 
     return Policies(policies).diagnose(patient, claim(), at(seconds))
 
 
-def test_a_condition_is_acted_upon_once_it_has_outlasted_its_toleration() -> None:
+def test_a_condition_is_repaired_once_it_has_outlasted_its_toleration() -> None:
     sick = node(("Sick", "True", "Broken", 100.0))
     policies = (FALLBACK, policy(reason_regex="."))
     assert diagnose(policies, sick, 159.0) is None
@@ -88,7 +88,7 @@ def test_a_policy_that_knows_the_reason_keeps_the_other_out_even_before_its_time
     assert diagnose(policies, node(("Sick", "True", "BadDisk", 0.0)), 300.0) is None
 
 
-def test_the_sternest_action_wins_and_the_shortest_drain_whoever_asks_for_it() -> None:
+def test_the_most_severe_action_wins_and_the_shortest_drain_of_all_due_policies() -> None:
     policies = (
         FALLBACK,
         policy("A", reason_regex=".", action=RepairAction.REBOOT, priority=90, grace_seconds=5.0),
@@ -124,11 +124,11 @@ def test_waiting_half_an_hour_is_worth_a_rank() -> None:
         ((FALLBACK, policy(reason_regex="(")), "reason expression"),
     ],
 )
-def test_policies_that_cannot_be_followed_say_what_is_wrong(policies: tuple[RepairPolicy, ...], fault: str) -> None:
+def test_invalid_policies_are_refused_with_what_is_wrong(policies: tuple[RepairPolicy, ...], fault: str) -> None:
     with pytest.raises(PoliciesError, match=fault.replace("(", r"\(")):
         Policies(policies)
 
 
-def test_the_policies_of_both_clouds_can_be_followed() -> None:
+def test_the_policies_of_both_clouds_are_valid() -> None:
     assert Policies(REPAIRS)
     assert Policies(Aws.repair_policies(Aws.__new__(Aws)))

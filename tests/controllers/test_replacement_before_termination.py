@@ -38,7 +38,7 @@ async def _delete_machine(world: Any) -> str:
     return name
 
 
-def test_what_follows_a_protected_pod_is_there_shortly_before_the_pod_is_made_to_leave(tell: Tell) -> None:
+def test_the_replacement_of_a_protected_pods_node_is_ready_shortly_before_the_deadline(tell: Tell) -> None:
     """A machine expires whose pods nobody may disrupt: no second one for its half hour of grace, and no gap after."""
 
     async def story(world: Any) -> None:
@@ -67,7 +67,7 @@ def test_what_follows_a_protected_pod_is_there_shortly_before_the_pod_is_made_to
     tell(story, market=SLOW)
 
 
-def test_nothing_is_bought_for_pods_whose_budget_will_not_open(tell: Tell) -> None:
+def test_nothing_is_launched_for_pods_whose_pdb_will_not_open(tell: Tell) -> None:
     """Everybody is well and nobody may go: that lasts, and a machine for their successors would stand empty."""
 
     async def story(world: Any) -> None:
@@ -80,7 +80,7 @@ def test_nothing_is_bought_for_pods_whose_budget_will_not_open(tell: Tell) -> No
     tell(story, market=SLOW)
 
 
-def test_what_was_bought_for_a_drain_that_waits_is_kept_and_not_bought_again(tell: Tell) -> None:
+def test_a_node_launched_for_a_blocked_drain_is_kept_and_not_launched_again(tell: Tell) -> None:
     """Empty or not, it is given back by nobody while those it was bought for are still to come."""
 
     async def story(world: Any) -> None:

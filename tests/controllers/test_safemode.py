@@ -44,7 +44,7 @@ def test_launches_must_fail_in_a_row_and_one_success_clears() -> None:
     _run(story)
 
 
-def test_an_old_view_and_many_unhealthy_machines_stop_disruption() -> None:
+def test_an_old_view_and_many_unhealthy_nodes_stop_disruption() -> None:
     def story(safety: Safety, metrics: Metrics) -> None:
         safety.view(59.0)
         safety.health(unhealthy=1, total=2)
@@ -61,14 +61,14 @@ def test_an_old_view_and_many_unhealthy_machines_stop_disruption() -> None:
     _run(story)
 
 
-def test_machines_that_never_join_stop_disruption_until_they_do_again() -> None:
+def test_nodes_that_never_join_stop_disruption_until_they_do_again() -> None:
     def story(safety: Safety, metrics: Metrics) -> None:
         for joined in (True, False, False):
             safety.registration(joined)
         assert not safety.safe_mode
         safety.registration(False, "nodeclaim n of nodepool p")
         assert safety.causes() == {
-            Cause.REGISTRATIONS_FAIL: "3 of the last 4 machines never joined: nodeclaim n of nodepool p"
+            Cause.REGISTRATIONS_FAIL: "3 of the last 4 nodes never joined: nodeclaim n of nodepool p"
         }
         safety.registration(True)
         assert safety.safe_mode, "one that joined among three that did not is no proof"
@@ -79,7 +79,7 @@ def test_machines_that_never_join_stop_disruption_until_they_do_again() -> None:
 
 
 @pytest.mark.parametrize("cause", sorted(LAPSING))
-def test_what_only_an_attempt_could_disprove_lapses_so_that_one_is_made(cause: Cause) -> None:
+def test_a_cause_that_only_an_attempt_could_lift_lapses(cause: Cause) -> None:
     async def main() -> None:
         log = structlog.wrap_logger(structlog.testing.CapturingLogger())
         clock = Clock(asyncio.get_running_loop(), EPOCH)
@@ -97,7 +97,7 @@ def test_what_only_an_attempt_could_disprove_lapses_so_that_one_is_made(cause: C
     run_virtual(main())
 
 
-def test_safe_mode_is_told_on_the_pools_in_the_ledger_and_to_who_asks_for_health(tell: Callable[..., None]) -> None:
+def test_safe_mode_is_published_on_nodepools_recorded_and_shown_by_readiness(tell: Callable[..., None]) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         world.start()
@@ -113,7 +113,7 @@ def test_safe_mode_is_told_on_the_pools_in_the_ledger_and_to_who_asks_for_health
         assert {each["involvedObject"]["kind"] for each in events} == {"NodePool"}
         assert [each["message"] for each in sorted(events, key=lambda each: each["firstTimestamp"])] == [
             "Voluntary disruption has stopped: broken-invariant: a plan broke a rule",
-            "Voluntary disruption goes on",
+            "Voluntary disruption resumes",
         ]
         told = [(each.kind, each.reason) for each in scaler.decision_history.decisions() if each.kind == "safe-mode"]
         assert told == [("safe-mode", "broken-invariant"), ("safe-mode", "")]
@@ -121,7 +121,7 @@ def test_safe_mode_is_told_on_the_pools_in_the_ledger_and_to_who_asks_for_health
     tell(story)
 
 
-def test_being_refused_by_the_cluster_stops_disruption_until_it_listens_again(tell: Callable[..., None]) -> None:
+def test_a_forbidden_watch_stops_disruption_until_it_works_again(tell: Callable[..., None]) -> None:
     async def story(world: Any) -> None:
         world.start()
         await asyncio.sleep(10)
@@ -142,7 +142,7 @@ def _claim(**labels: Any) -> NodeClaim:
     return msgspec.convert({"metadata": {"name": "c", "labels": {"karpenter.sh/nodepool": "default"}}}, NodeClaim)
 
 
-def test_two_failures_of_four_make_a_pool_unhealthy() -> None:
+def test_two_failures_of_four_make_a_nodepool_unhealthy() -> None:
     health = RegistrationHealth()
     assert health.status("default") is None
     health.note(_claim(), True)

@@ -58,17 +58,17 @@ def names(found: list[Candidate]) -> list[str]:
     return [each.node for each in found]
 
 
-def test_machines_with_the_fewest_pods_go_as_long_as_there_is_room() -> None:
+def test_nodes_with_the_fewest_pods_are_removed_as_long_as_there_is_capacity() -> None:
     candidates, pods, nodes = fleet(a=("1",), b=("500m", "500m"), c=("1", "500m", "250m"))
     assert names(removal_sets.removable(candidates, pods, removal_sets.Room(nodes, Memory()), {"default": 9})) == ["a"]
 
 
-def test_no_more_machines_are_thinned_out_than_the_budget_allows() -> None:
+def test_no_more_nodes_are_removable_than_the_budget_allows() -> None:
     candidates, pods, nodes = fleet(a=("100m",), b=("100m",), c=("100m",))
     assert len(removal_sets.removable(candidates, pods, removal_sets.Room(nodes, Memory()), {"default": 1})) == 1
 
 
-def test_close_to_a_fresh_fleet_only_dear_machines_go() -> None:
+def test_close_to_a_fresh_fleet_only_expensive_nodes_are_removed() -> None:
     candidates, pods, nodes = fleet(a=("500m", "500m"), b=("500m", "500m"))
     there = removal_sets.Room(nodes, Memory())
     assert names(removal_sets.removable(candidates, pods, there, {"default": 9}, fresh=1.0)) == ["a"]
@@ -90,7 +90,7 @@ def test_an_owner_that_was_scaled_down_is_not_taken_for_a_runaway() -> None:
     assert attempts.exhausted(pods[0], 200.0, lambda uid: 4) > 0
 
 
-def test_pods_of_machines_that_should_go_first_carry_the_lower_cost(tell: Tell) -> None:
+def test_pods_of_nodes_that_should_be_removed_first_have_the_lower_deletion_cost(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={**QUICK, "consolidateAfter": "1h"})
         world.start()
@@ -119,7 +119,7 @@ def test_pods_of_machines_that_should_go_first_carry_the_lower_cost(tell: Tell) 
     tell(story, only=("m.large",), feature_gates=gates)
 
 
-def test_without_the_gate_nobody_writes_costs(tell: Tell) -> None:
+def test_without_the_gate_no_deletion_costs_are_written(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(2)

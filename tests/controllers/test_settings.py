@@ -63,7 +63,7 @@ def test_an_idle_window_longer_than_the_longest_is_refused() -> None:
         ("kube_client_burst", "many", "--kube-client-burst: 'many' is not a whole number"),
     ],
 )
-def test_a_number_out_of_range_is_told_with_its_range(field: str, text: str, told: str) -> None:
+def test_a_number_out_of_range_is_refused_with_its_range(field: str, text: str, told: str) -> None:
     with pytest.raises(SettingsError) as caught:
         read({field: text}, {})
     assert str(caught.value) == told

@@ -121,7 +121,7 @@ def test_a_dry_run_beside_another_autoscaler_plans_records_compares_and_writes_n
     tell(story)
 
 
-def test_without_another_autoscaler_pods_are_planned_for_once_and_new_ones_use_the_room(
+def test_without_another_autoscaler_pods_are_planned_for_once_and_new_ones_use_the_capacity(
     tell: Tell, tmp_path: Path
 ) -> None:
     async def story(world: Any) -> None:
@@ -155,7 +155,7 @@ def test_pods_that_waited_before_there_was_a_nodepool_are_planned_for(tell: Tell
     tell(story)
 
 
-def test_consolidation_is_evaluated_and_not_carried_out(tell: Tell, tmp_path: Path) -> None:
+def test_consolidation_is_evaluated_and_not_executed(tell: Tell, tmp_path: Path) -> None:
     """Two half-empty nodes that their own autoscaler keeps, because it is gone."""
 
     async def story(world: Any) -> None:
@@ -320,5 +320,5 @@ def test_the_report_sums_dollars_evictions_and_differences(tmp_path: Path) -> No
     assert answer.exit_code != 0 and "--history" in answer.output
 
 
-def test_nothing_recorded_is_said_so() -> None:
+def test_an_empty_report_says_that_nothing_was_recorded() -> None:
     assert text(report(())).startswith("no decisions yet")

@@ -31,7 +31,7 @@ async def _waiting(world: Any, pods: int) -> None:
     await world.pods(pods)
 
 
-def test_what_others_say_of_a_pod_changes_nothing_and_another_pod_does(tell: Tell) -> None:
+def test_the_status_of_a_pod_does_not_change_a_snapshot_and_another_pod_does(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await _waiting(world, 3)
         first = await _question(world)
@@ -45,7 +45,7 @@ def test_what_others_say_of_a_pod_changes_nothing_and_another_pod_does(tell: Tel
     tell(story)
 
 
-def test_a_question_is_another_when_anything_a_plan_to_buy_looks_at_changed(tell: Tell) -> None:
+def test_a_snapshot_is_another_when_anything_a_plan_depends_on_changed(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await _waiting(world, 1)
         asked = await _question(world)
@@ -65,7 +65,7 @@ def test_a_question_is_another_when_anything_a_plan_to_buy_looks_at_changed(tell
     tell(story)
 
 
-def test_a_plan_made_ahead_is_used_for_the_same_pods_and_for_no_others(tell: Tell) -> None:
+def test_a_speculative_plan_is_used_for_the_same_pods_and_for_no_others(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await _waiting(world, 3)
         planning = Planning(world.autoscaler.context)
@@ -82,7 +82,7 @@ def test_a_plan_made_ahead_is_used_for_the_same_pods_and_for_no_others(tell: Tel
     tell(story, plan_deadline=0.1)
 
 
-def test_with_time_to_think_a_burst_is_still_one_wave_and_every_pod_runs(tell: Tell) -> None:
+def test_with_a_plan_deadline_a_burst_is_still_one_wave_and_every_pod_runs(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
         await world.served(20, cpu="900m")

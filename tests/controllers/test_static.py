@@ -23,7 +23,7 @@ async def _standing(world: Any, count: int) -> None:
     await world.until(there, within=200)
 
 
-def test_a_static_pool_has_its_machines_within_its_limit_and_gives_up_the_empty_one_first(tell: Tell) -> None:
+def test_a_static_nodepool_has_its_replicas_within_its_limit_and_removes_the_empty_node_first(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(replicas=4, limits={"nodes": "3"}, disruption={"budgets": [{"nodes": "0"}]})
         world.start()
@@ -46,13 +46,13 @@ def test_a_static_pool_has_its_machines_within_its_limit_and_gives_up_the_empty_
     tell(story, feature_gates=GATES)
 
 
-def test_machines_of_a_static_pool_have_a_decision_and_a_price_like_all_others(tell: Tell) -> None:
+def test_nodes_of_a_static_nodepool_have_a_decision_and_a_price_like_all_others(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(replicas=2, disruption={"budgets": [{"nodes": "0"}]})
         world.start()
         await _standing(world, 2)
         (decision,) = world.autoscaler.decision_history.about("default")
-        assert decision.summary == "2 machine(s) for nodepool default, which wants 2"
+        assert decision.summary == "2 node(s) for nodepool default with replicas 2"
         for claim in await world.list(kinds.NODECLAIMS):
             notes = claim["metadata"]["annotations"]
             assert notes["dovetail.sh/decision"] == decision.id and float(notes["dovetail.sh/price"]) > 0
@@ -70,7 +70,7 @@ async def _names(world: Any) -> set[str]:
     return {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
 
 
-def test_drift_of_a_static_pool_is_one_for_one_whatever_its_machines_carry(tell: Tell) -> None:
+def test_drift_of_a_static_nodepool_is_one_for_one_whatever_pods_its_nodes_have(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(replicas=3, disruption={"budgets": [{"nodes": "2"}]})
         world.start()
@@ -100,7 +100,7 @@ def test_drift_of_a_static_pool_is_one_for_one_whatever_its_machines_carry(tell:
     tell(story, feature_gates=GATES)
 
 
-def test_what_a_static_machine_will_cost_that_nobody_can_price_is_unknown_and_not_nothing(tell: Tell) -> None:
+def test_an_unknown_price_of_a_static_replacement_is_unknown_and_not_zero(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(replicas=1, disruption={"budgets": [{"nodes": "1"}]})
         world.start()
@@ -121,7 +121,7 @@ def test_what_a_static_machine_will_cost_that_nobody_can_price_is_unknown_and_no
     tell(story, feature_gates=GATES, sold=unpriced)
 
 
-def test_a_static_pool_at_its_limit_says_that_its_drift_cannot_be_staged(tell: Tell) -> None:
+def test_a_static_nodepool_at_its_limit_reports_that_its_drift_cannot_be_staged(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(replicas=2, limits={"nodes": "2"}, disruption={"budgets": [{"nodes": "100%"}]})
         world.start()
@@ -137,7 +137,7 @@ def test_a_static_pool_at_its_limit_says_that_its_drift_cannot_be_staged(tell: T
     tell(story, feature_gates=GATES)
 
 
-def test_with_the_gate_a_static_pool_at_its_limit_lets_the_old_machine_go_first(tell: Tell) -> None:
+def test_with_the_gate_a_static_nodepool_at_its_limit_terminates_the_old_node_first(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(replicas=2, limits={"nodes": "2"}, disruption={"budgets": [{"nodes": "1"}]})
         world.start()
@@ -157,7 +157,7 @@ def test_with_the_gate_a_static_pool_at_its_limit_lets_the_old_machine_go_first(
     tell(story, feature_gates={**GATES, "TerminateFirstDrift": True})
 
 
-def test_static_drift_waits_until_the_pool_has_given_up_what_is_too_many(tell: Tell) -> None:
+def test_static_drift_waits_until_the_nodepool_is_scaled_down_to_its_replicas(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(replicas=3, disruption={"budgets": [{"nodes": "100%"}]})
         world.start()

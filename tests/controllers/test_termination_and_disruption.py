@@ -39,7 +39,7 @@ async def gone(world: Any) -> bool:
     return not await world.list(kinds.NODES) and not await world.list(kinds.NODECLAIMS)
 
 
-def test_an_empty_machine_goes_after_its_quiet_time_and_not_before(tell: Tell) -> None:
+def test_an_empty_node_is_removed_after_consolidate_after_and_not_before(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 3)
         for name in ("p0", "p1", "p2"):
@@ -52,7 +52,7 @@ def test_an_empty_machine_goes_after_its_quiet_time_and_not_before(tell: Tell) -
     tell(story)
 
 
-def test_a_deleted_claim_is_drained_before_its_machine_ends(tell: Tell) -> None:
+def test_the_node_of_a_deleted_nodeclaim_is_drained_before_its_instance_is_terminated(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 3)
         (claim,) = await world.list(kinds.NODECLAIMS)
@@ -64,7 +64,7 @@ def test_a_deleted_claim_is_drained_before_its_machine_ends(tell: Tell) -> None:
     tell(story)
 
 
-def test_deleting_the_node_ends_claim_and_machine_as_well(tell: Tell) -> None:
+def test_deleting_the_node_deletes_its_nodeclaim_and_instance(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 1)
         (name,) = await nodes(world)
@@ -75,7 +75,7 @@ def test_deleting_the_node_ends_claim_and_machine_as_well(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_machine_that_vanished_is_cleared_away(tell: Tell) -> None:
+def test_a_vanished_instance_is_cleaned_up(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 1)
         (machine,) = world.cloud.standing()
@@ -85,7 +85,7 @@ def test_a_machine_that_vanished_is_cleared_away(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_budget_of_zero_disruptions_holds_the_drain_and_says_who(tell: Tell) -> None:
+def test_a_pdb_of_zero_disruptions_holds_the_drain_and_is_named(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 2)
         budget = {"metadata": {"name": "keep"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "p"}}}}
@@ -112,7 +112,7 @@ def test_a_budget_of_zero_disruptions_holds_the_drain_and_says_who(tell: Tell) -
     tell(story)
 
 
-def test_a_grace_period_ends_the_drain_whoever_objects(tell: Tell) -> None:
+def test_a_grace_period_ends_the_drain_whatever_protects_the_pods(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(template={"terminationGracePeriod": "60s"}, disruption=QUICK)
         world.start()
@@ -137,7 +137,7 @@ def test_a_grace_period_ends_the_drain_whoever_objects(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_drifted_machine_is_replaced_before_it_goes(tell: Tell) -> None:
+def test_a_drifted_node_is_replaced_before_it_is_deleted(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 3)
         (before,) = await nodes(world)
@@ -162,7 +162,7 @@ def test_a_drifted_machine_is_replaced_before_it_goes(tell: Tell) -> None:
     tell(story)
 
 
-def test_pods_that_come_and_go_are_no_reason_to_ask_the_cloud_about_drift(tell: Tell) -> None:
+def test_pod_events_are_no_reason_to_ask_the_cloud_about_drift(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.kube.create(kinds.EC2NODECLASSES, NODE_CLASS)
         await running(world, 3)
@@ -211,7 +211,7 @@ def test_drift_respects_its_budget(tell: Tell) -> None:
     tell(story)
 
 
-def test_expiry_brings_the_replacement_first(tell: Tell) -> None:
+def test_expiration_launches_the_replacement_first(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 2, template={"expireAfter": "600s"}, disruption={**QUICK, "consolidateAfter": "Never"})
         (before,) = await nodes(world)
@@ -229,7 +229,7 @@ def test_expiry_brings_the_replacement_first(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_date_that_nobody_can_read_holds_no_machine_for_ever(tell: Tell) -> None:
+def test_an_unreadable_deadline_holds_no_node_for_ever(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 1)
         (claim,) = await world.list(kinds.NODECLAIMS)
@@ -246,7 +246,7 @@ def test_a_date_that_nobody_can_read_holds_no_machine_for_ever(tell: Tell) -> No
     tell(story)
 
 
-def test_that_a_machine_stays_is_told_with_the_id_of_the_decision(tell: Tell) -> None:
+def test_the_event_of_a_node_that_stays_has_the_id_of_the_decision(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 2)
         await asyncio.sleep(900)
@@ -258,7 +258,7 @@ def test_that_a_machine_stays_is_told_with_the_id_of_the_decision(tell: Tell) ->
     tell(story)
 
 
-def test_a_pods_own_protection_is_told_when_it_holds_ends_or_cannot_be_read(tell: Tell) -> None:
+def test_do_not_disrupt_events_say_when_it_holds_ends_or_is_unreadable(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 2)
         for name, text in (("p0", "90s"), ("p1", "soon")):
@@ -272,7 +272,7 @@ def test_a_pods_own_protection_is_told_when_it_holds_ends_or_cannot_be_read(tell
     tell(story)
 
 
-def test_a_machine_that_fails_its_checks_goes_without_a_drain(tell: Tell) -> None:
+def test_a_node_whose_instance_fails_its_checks_is_terminated_without_a_drain(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 2, disruption={"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]})
         budget = {"metadata": {"name": "b"}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "p"}}}}
@@ -290,7 +290,7 @@ def test_a_machine_that_fails_its_checks_goes_without_a_drain(tell: Tell) -> Non
     tell(story)
 
 
-def test_two_half_empty_machines_become_one_and_nobody_is_left_out(tell: Tell) -> None:
+def test_two_half_empty_nodes_become_one_and_no_pod_is_left_pending(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(3, cpu="1500m", prefix="a")
@@ -307,7 +307,7 @@ def test_two_half_empty_machines_become_one_and_nobody_is_left_out(tell: Tell) -
     tell(story)
 
 
-def test_the_best_is_thought_of_once_all_machines_are_quiet(tell: Tell) -> None:
+def test_consolidation_searches_once_all_nodes_are_consolidatable(tell: Tell) -> None:
     """The best of a part is not the best, and a look at a part comes to nothing most of the time."""
 
     async def story(world: Any) -> None:
@@ -328,7 +328,7 @@ def test_the_best_is_thought_of_once_all_machines_are_quiet(tell: Tell) -> None:
     tell(story, only=("m.large",))
 
 
-def test_a_machine_at_its_cheapest_is_left_alone_for_hours(tell: Tell) -> None:
+def test_a_node_at_its_cheapest_is_kept_for_hours(tell: Tell) -> None:
     """Equal cost moves nothing: otherwise two fleets of the same price would chase each other."""
 
     async def story(world: Any) -> None:
@@ -356,7 +356,7 @@ def test_in_safe_mode_nothing_voluntary_begins_and_it_ends_by_itself(tell: Tell)
     tell(story)
 
 
-def test_that_a_machine_merely_runs_is_taken_off_the_queue_without_a_word(tell: Tell) -> None:
+def test_a_running_instance_message_is_acknowledged_without_a_log_line(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 1)
         (machine,) = world.cloud.standing()

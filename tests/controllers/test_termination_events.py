@@ -19,7 +19,7 @@ async def told(world: Any, reason: str) -> dict[str, dict[str, Any]]:
     return {each["involvedObject"]["kind"]: each for each in found}
 
 
-def test_an_interruption_is_told_on_node_and_claim_and_found_in_the_history(tell: Tell) -> None:
+def test_an_interruption_is_published_on_node_and_nodeclaim_and_recorded(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 1)
         (name,), (claim,) = await nodes(world), await world.list(kinds.NODECLAIMS)
@@ -42,7 +42,7 @@ def test_an_interruption_is_told_on_node_and_claim_and_found_in_the_history(tell
     tell(story)
 
 
-def test_that_a_machine_ends_which_we_end_ourselves_is_no_news(tell: Tell) -> None:
+def test_the_end_of_an_instance_that_we_terminate_is_not_published(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 1)
         (name,), (claim,) = await nodes(world), await world.list(kinds.NODECLAIMS)
@@ -58,7 +58,7 @@ async def _gone(world: Any, name: str) -> bool:
     return name not in await nodes(world)
 
 
-def test_a_pool_knows_the_machines_it_gave_back(tell: Tell) -> None:
+def test_a_deletion_is_recorded_for_its_nodepool_and_nodeclaim(tell: Tell) -> None:
     """A deletion buys nothing, but it is about its pool and its claim all the same."""
 
     async def story(world: Any) -> None:
@@ -75,7 +75,7 @@ def test_a_pool_knows_the_machines_it_gave_back(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_date_for_the_end_is_told_on_the_node_and_on_the_pods_it_cuts_short(tell: Tell) -> None:
+def test_a_termination_deadline_is_published_on_the_node_and_on_forced_pods(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 1, template={"terminationGracePeriod": "60s"}, disruption=QUICK)
         budget = {"metadata": {"name": "b"}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "p"}}}}
@@ -90,7 +90,7 @@ def test_a_date_for_the_end_is_told_on_the_node_and_on_the_pods_it_cuts_short(te
     tell(story)
 
 
-def test_a_pod_that_may_not_be_evicted_is_named_and_holds_nobody_else(tell: Tell) -> None:
+def test_a_pod_that_may_not_be_evicted_is_named_and_does_not_hold_the_others(tell: Tell) -> None:
     """A webhook, or rights that were taken away: the drain goes on with the others and says for whom it waits."""
 
     async def story(world: Any) -> None:

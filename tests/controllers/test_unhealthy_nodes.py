@@ -13,7 +13,7 @@ from dovetail.kube import resources as kinds
 Tell = Callable[..., None]
 
 
-def test_credentials_that_lapse_for_a_moment_do_not_end_the_watch_over_ailing_machines(tell: Tell) -> None:
+def test_credentials_that_lapse_for_a_moment_do_not_end_the_polling_of_unhealthy_instances(tell: Tell) -> None:
     async def story(world: Any) -> None:
         ask = world.cloud.unhealthy
 
@@ -24,7 +24,7 @@ def test_credentials_that_lapse_for_a_moment_do_not_end_the_watch_over_ailing_ma
         await world.pool(disruption={"consolidateAfter": "Never"})
         await world.served(1)
         await asyncio.sleep(2 * SELDOM)
-        assert len(world.said("machines' status not known")) == 1
+        assert len(world.said("instance status unknown")) == 1
         world.cloud.unhealthy = ask
         (machine,) = world.cloud.standing()
         world.cloud.ill.add(machine.provider_id)

@@ -1,1 +1,1 @@
-"""The live mirror built from watches, and the snapshots cut from it."""
+"""The cluster state built from watches, and the snapshots that are taken of it."""

@@ -1,6 +1,6 @@
-"""Stages of a machine's life that few machines are in at a time: whoever minds those need not look at all of them.
+"""Stages of a NodeClaim or Node that few objects are in at a time: controllers of a stage need not scan all of them.
 
-A stage follows from one object alone, so the mirror's stores find machines by it.
+A stage follows from one object alone, so the stores of the cluster state index objects by it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dovetail.model.taints import same
 
 #: The name of the index.
 STAGE = "stage"
-#: On its way into the cluster, with pods that come and go, no longer as its pool wants it, about to go.
+#: Not registered yet; not Consolidatable (pods came or went lately); Drifted; marked for disruption.
 JOINING, RESTLESS, DRIFTED, DISRUPTED = "joining", "restless", "drifted", "disrupted"
 RESERVED = "reserved"
 

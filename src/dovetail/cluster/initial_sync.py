@@ -1,4 +1,4 @@
-"""The first reading of a cluster: over once every kind was listed, or is known not to be served or not ours to read."""
+"""The first sync of a cluster: complete once every kind was listed, or is known to be unserved or forbidden."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.reflector import Reflector
 
-#: How often, in seconds, it is asked whether the server has a kind at all.
+#: How often, in seconds, it is checked whether the server serves a kind at all.
 LOOK = 0.1
 
 
@@ -21,7 +21,7 @@ async def read(required: Iterable[Reflector[Any]], optional: Iterable[Reflector[
 
 
 async def _read_or_absent(reflector: Reflector[Any]) -> None:
-    """Until a kind has been listed, or the server has said that it has no such kind or that we may not read it."""
+    """Wait until a kind has been listed, or the server has answered that it does not exist or is forbidden."""
     while not isinstance(reflector.failure, NotFound | Forbidden):
         try:
             async with asyncio.timeout(LOOK):

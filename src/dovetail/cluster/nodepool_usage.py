@@ -1,6 +1,6 @@
-"""Holdings: what the machines of each pool have together, kept up as claims change.
+"""NodePool usage: what the NodeClaims of each NodePool have together, kept up as NodeClaims change.
 
-Most machines are alike, so they are counted by what they have, and that is read once for all of them.
+Most NodeClaims of a NodePool are alike, so they are counted by capacity, and each capacity is parsed once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Holdings:
         cluster_state.listen(NODECLAIMS, self._changed)
 
     def of(self, pool: str) -> dict[str, int]:
-        """The sum of its machines' capacities, `nodes` among it, starting from the resources a status always shows."""
+        """The sum of its NodeClaims' capacities and `nodes`, starting from the resources that a status always shows."""
         total = dict.fromkeys(("cpu", "memory", "pods", "ephemeral-storage", "nodes"), 0)
         for capacity, count in self._counts.get(pool, {}).items():
             total["nodes"] += count

@@ -1,4 +1,4 @@
-"""NodePools as the planner sees them: the template, the weight, the limits, and the types they may buy."""
+"""NodePools as the planner sees them: the template, the weight, the limits, and the instance types."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dovetail.planner.snapshot import Pool, PoolRequirement
 
 
 def usable(pool: NodePool) -> bool:
-    """A pool that pods may be planned onto new machines of: dynamic, ready, and not on its way out."""
+    """A NodePool that pods may be planned onto new nodes of: dynamic, ready, and not being deleted."""
     return not pool.static and pool.metadata.deletion_timestamp is None and ready(pool)
 
 
 def unjudged(pool: NodePool) -> bool:
-    """A pool whose status no controller has written: beside Cluster Autoscaler there is none that does."""
+    """A NodePool whose status no controller has written: beside Cluster Autoscaler there is none that does."""
     return not pool.static and pool.metadata.deletion_timestamp is None and not pool.status.conditions
 
 
@@ -54,7 +54,7 @@ def for_planner(pool: NodePool, types: Sequence[InstanceType]) -> Pool:
 
 
 def labels(pool: NodePool) -> dict[str, str]:
-    """What every machine of the pool is labelled with, the pool and its class among it."""
+    """The labels of every node of the NodePool, among them those that name the NodePool and its NodeClass."""
     reference = pool.spec.template.spec.node_class_ref
     provisioner = pool.metadata.annotations.get(PROVISIONER_ANNOTATION)
     return {
@@ -66,7 +66,7 @@ def labels(pool: NodePool) -> dict[str, str]:
 
 
 def types_by_pool(pools: Iterable[Pool]) -> dict[tuple[str, str], InstanceType]:
-    """The types of all pools by pool and name; where pools differ about one, the first speaks for machines of none."""
+    """Instance types by NodePool and name; for nodes of no NodePool ("") the first NodePool that has a type decides."""
     found: dict[tuple[str, str], InstanceType] = {}
     for pool in pools:
         for t in pool.types:

@@ -1,8 +1,8 @@
-"""Reservations: pods that were promised a machine and are not on it yet.
+"""Nominations: pods that are meant for a node or NodeClaim and are not bound to it yet.
 
-While a promise stands, its pod is not pending and its room is not free; that is what keeps two plans from
-buying twice for the same pod. A promise ends when the pod is bound or gone, when the machine is, or when
-its time has passed.
+While a nomination stands, its pod is not pending and its requests are not free; that keeps two plans from
+launching twice for the same pod. A nomination ends when the pod is bound or deleted, when the node is deleted,
+or when it expires.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 
 class Target(NamedTuple):
-    """A machine: `claim` or `node`, and its name."""
+    """What a pod is nominated for: a `claim` or a `node`, and its name."""
 
     kind: str
     name: str
 
 
 class Nominations:
-    """Promises by pod UID. `until` is on the loop's clock; None stands as long as the machine."""
+    """Nominations by pod UID. `until` is on the loop's clock; None stands as long as the target."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[Target, float | None]] = {}
@@ -47,7 +47,7 @@ class Nominations:
         return uids
 
     def limit(self, target: Target, until: float, but: Callable[[str], bool] = lambda uid: False) -> None:
-        """From now on the promises on a machine have an end, but for the pods that say so."""
+        """From now on the nominations for a target expire, except those of the pods for which `but` is true."""
         for uid in self._on.get(target, ()):
             known = self._of[uid][1]
             if not but(uid):

@@ -1,4 +1,4 @@
-"""Guards: which disruption budgets a pod stands under, worked out once for all pods that share their labels."""
+"""Which PodDisruptionBudgets select a pod, computed once for all pods that share their labels."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dovetail.model.pods import Pod
 from dovetail.model.selector import matches
 from dovetail.model.workloads import PodDisruptionBudget
 
-#: More answers than this are forgotten: most of them speak of pods that are gone.
+#: More entries than this are dropped: most of them belong to pods that are gone.
 MOST = 10_000
 _NOBODY: tuple[PodDisruptionBudget, ...] = ()
 
 
 class PdbIndex:
-    """The budgets of one moment. Answers are kept by the identity of the labels, and hold on to them."""
+    """The PDBs of one moment. Entries are keyed by the identity of the labels, and keep the labels alive."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
         self._spaces: dict[str, list[PodDisruptionBudget]] = {}
@@ -23,7 +23,7 @@ class PdbIndex:
             self._spaces.setdefault(each.metadata.namespace, []).append(each)
 
     def of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
-        """The budgets that select a pod."""
+        """The PDBs that select a pod."""
         namespace, labels = pod.metadata.namespace, pod.metadata.labels
         there = self._spaces.get(namespace)
         if there is None:

@@ -1,7 +1,7 @@
-"""Slim pods: at a hundred thousand pods, what is kept of each decides how much memory the process needs.
+"""The pod cache: at a hundred thousand pods, what is kept of each decides how much memory the process needs.
 
-Everything that planning, placing and disrupting read stays; commands, probes, mounts, token volumes and most
-of the status go. Parts that pods of one template have in common are kept once. A pod whose kept part did not
+Everything that planning, binding and disruption read stays; commands, probes, mounts, token volumes and most
+of the status are dropped. Parts that pods of one template share are kept once. A pod whose kept part did not
 change keeps its identity, so that nothing derived from it has to be derived again.
 """
 
@@ -35,12 +35,12 @@ _NO_ANNOTATIONS: dict[str, str] = {}
 
 
 class Slimmer:
-    """Turns decoded pods into kept ones. One per mirror: it remembers the shared parts."""
+    """Turns decoded pods into kept ones. One per cluster state: it remembers the shared parts."""
 
     def __init__(self) -> None:
         self._parts: dict[bytes, Any] = {}
         self._encode = msgspec.json.Encoder().encode
-        #: What the last pod's template and status were, and what was kept of them: the next pod is often its like.
+        #: The template and status of the last pod, and what was kept of them: the next pod often has the same.
         self._last_template: tuple[Any, tuple[Any, ...]] = (None, ())
         self._last_status: tuple[Any, PodStatus] = (None, PodStatus())
 
@@ -182,7 +182,7 @@ class Slimmer:
 
 
 def _container(full: Container) -> Container:
-    """What a container asks for, and nothing of what it does."""
+    """What a container requests, and nothing of what it runs."""
     return Container(
         name=full.name,
         image=full.image,
@@ -207,13 +207,13 @@ def _matters(volume: Volume) -> bool:
 
 
 def _of_the_same(new: ObjectMeta, old: ObjectMeta) -> bool:
-    """Whether metadata was made from some that is slim already."""
+    """Whether metadata was made from metadata that is slim already."""
     ours = (new.labels, new.annotations, new.owner_references)
     return all(mine is its for mine, its in zip(ours, (old.labels, old.annotations, old.owner_references), strict=True))
 
 
 def _same(new: Pod, old: Pod) -> bool:
-    """Equal but for the version, which moves with every status write."""
+    """Equal but for the resource version, which changes with every status write."""
     return (
         new.spec == old.spec
         and new.status == old.status

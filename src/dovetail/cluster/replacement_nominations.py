@@ -1,7 +1,7 @@
-"""Who is coming: places that were planned for the successors of pods that are about to be evicted.
+"""Nominations for replacement pods: slots that were planned for the replacements of pods about to be evicted.
 
-A workload makes a new pod for each that goes, under another name. The scheduler would level these over what is left
-where the plan has packed them, until the last ones find no room; so each successor takes the place of one that went.
+A ReplicaSet creates a new pod for each evicted one, under another name. The scheduler would spread these over the
+remaining nodes where the plan has packed them, until the last ones fit nowhere; so each replacement takes one slot.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from dovetail.cluster.nominations import Target
 
-#: Seconds for which machines stay closed for those who come back.
+#: Seconds for which nodes stay closed for the replacement pods.
 COME = 30.0
 
 
 class Place(NamedTuple):
-    """Room on a machine for the successor of pod `uid`, kept until a time of the loop."""
+    """Capacity on a target for the replacement of pod `uid`, kept until a time of the loop."""
 
     target: Target
     uid: str
@@ -28,13 +28,13 @@ class ReplacementNominations:
         self._of: dict[str, list[Place]] = {}
 
     def expect(self, owner: str, place: Place) -> None:
-        """A new pod of the owner will come in the place of one that goes, and only one."""
+        """The owner will create a replacement for an evicted pod: one slot for each evicted pod."""
         places = self._of.setdefault(owner, [])
         if all(each.uid != place.uid for each in places):
             places.append(place)
 
     def take(self, owner: str, now: float) -> Place | None:
-        """A place for a pod of the owner that has just come; None if nobody is expected."""
+        """The slot of a pod that its owner has just created; None if no replacement is expected."""
         places = self._of.get(owner, [])
         while places:
             place = places.pop(0)
@@ -45,5 +45,5 @@ class ReplacementNominations:
         return None
 
     def awaited(self, machine: Collection[Target], now: float) -> bool:
-        """Whether the machine, by any of its names, still waits for somebody."""
+        """Whether the target, by any of its names, still has a slot for a replacement pod."""
         return any(place.target in machine and place.until > now for places in self._of.values() for place in places)

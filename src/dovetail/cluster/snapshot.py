@@ -1,4 +1,4 @@
-"""Cutting a snapshot: the mirror's machines, the pools on offer, and the pods to place, at one instant."""
+"""Snapshots: the nodes of the cluster state, the NodePools with their types, and the pending pods, at one instant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.planner.snapshot import MinValues, Pool, Preferences, Snapshot
 
 
 class SnapshotBuilder:
-    """Cuts snapshots of a mirror. It remembers the merged types, so that equal offers keep their identity."""
+    """Takes snapshots of a cluster state. It remembers the merged types, so that equal offers keep their identity."""
 
     def __init__(
         self,

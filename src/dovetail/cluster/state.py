@@ -1,7 +1,7 @@
-"""The mirror: the cluster as the watches tell it, ready to be cut into snapshots.
+"""The cluster state: the cluster as the watches report it, ready for snapshots.
 
-It holds frozen objects by reference and derives a machine's view again only when something about that
-machine changed, so that a cut costs what changed. Nothing here decides anything.
+It holds frozen objects by reference and derives the NodeState of a node again only when something about that
+node changed, so that a snapshot costs what changed. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 V = TypeVar("V")
 Listener = Callable[[Change[Any]], None]
 
-#: How long a promise outlives the moment its machine could be used, in seconds (twice Karpenter's batch window).
+#: How long a nomination outlives the initialization of its node, in seconds (twice Karpenter's batch window).
 NOMINATION = 20.0
 #: The index of VolumeAttachments by the node they are on.
 ON_NODE = "node"
@@ -55,7 +55,7 @@ class ClusterState:
         self._clock = clock
         self._slimmer = Slimmer()
         self._listeners: dict[str, list[Listener]] = {}
-        #: Given what a listener raises; without it the error ends the watch.
+        #: Receives what a listener raises; without it the error ends the watch.
         self.listener_failed: Callable[[Exception], None] | None = None
         self._optional: list[Reflector[Any]] = []
         self._required: list[Reflector[Any]] = []
@@ -101,14 +101,14 @@ class ClusterState:
         async with asyncio.TaskGroup() as group:
             for reflector in (*self._required, *self._optional):
                 group.create_task(reflector.run(), name=f"watch {reflector.resource.name}")
-            group.create_task(self._sync(), name="mirror sync")
+            group.create_task(self._sync(), name="cluster state sync")
 
     async def _sync(self) -> None:
         await initial_sync.read(self._required, self._optional)
         self.synced.set()
 
     def age(self) -> float:
-        """How old the view may be, in seconds: the time since a watch that is broken last spoke."""
+        """How old the view may be, in seconds: the time since a broken watch last received something."""
         now = self._clock.monotonic()
         return max((now - each.heard for each in self._required if each.failure is not None), default=0.0)
 
@@ -117,7 +117,7 @@ class ClusterState:
         return {each.resource.name: each.failure for each in self._required if each.failure is not None}
 
     def forbidden(self) -> Mapping[str, KubeError]:
-        """Watches that may be missing and that we have no right to, by kind."""
+        """Optional watches that are forbidden, by kind."""
         return {each.resource.name: each.failure for each in self._optional if isinstance(each.failure, Forbidden)}
 
     def listen(self, resource: kinds.Resource, listener: Listener) -> None:
@@ -125,7 +125,7 @@ class ClusterState:
         self._listeners.setdefault(resource.name, []).append(listener)
 
     def registered(self, register: Callable[[], V]) -> tuple[V, Callable[[], None]]:
-        """What `register` returns, and a call that removes the listeners and notes which it added."""
+        """What `register` returns, and a callable that removes the listeners and notes which it added."""
         before = {name: len(listeners) for name, listeners in self._listeners.items()}
         readers = len(self._notes)
         made = register()
@@ -146,7 +146,7 @@ class ClusterState:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Listeners and readers of notes that come while the block runs go with it."""
+        """Listeners and readers of notes that are added while the block runs are removed after it."""
         before = {name: len(listeners) for name, listeners in self._listeners.items()}
         readers = len(self._notes)
         try:
@@ -159,7 +159,7 @@ class ClusterState:
     # -- reading
 
     def unbound(self) -> Collection[Pod]:
-        """Pods without a node that are not finished, in the order they came."""
+        """Pods without a node that are not finished, in order of arrival."""
         return self._unbound.values()
 
     def pods_on(self, node: str) -> Sequence[Pod]:
@@ -169,7 +169,7 @@ class ClusterState:
         return self._by_uid.get(uid)
 
     def node_for(self, claim: NodeClaim) -> Node | None:
-        """The claim's node, if exactly one has its provider id."""
+        """The NodeClaim's node, if exactly one has its provider id."""
         found = self.nodes_for(claim)
         return found[0] if len(found) == 1 else None
 
@@ -181,13 +181,13 @@ class ClusterState:
         return self.owner(node.spec.provider_id)
 
     def owner(self, provider_id: str) -> NodeClaim | None:
-        """The claim whose status names a machine."""
+        """The NodeClaim whose status has a provider id."""
         name = self._claim_of.get(provider_id) if provider_id else None
         return self.claims.store.get(name) if name else None
 
     @property
     def pdbs(self) -> PdbIndex:
-        """Which budgets hold which pods."""
+        """Which PDBs select which pods."""
         if self._pdbs is None:
             self._pdbs = PdbIndex(self.budgets.store.all())
         return self._pdbs
@@ -196,7 +196,7 @@ class ClusterState:
         return [claim for claim in self.claims.store.all() if claim.node_pool == pool]
 
     def states(self, types: state_node.Types) -> tuple[NodeState, ...]:
-        """Every machine as the planner sees it now; unchanged ones keep their identity."""
+        """Every node and unregistered NodeClaim as the planner sees it now; unchanged ones keep their identity."""
         if types is not self._types:
             self._types = types
             self._bare.clear()
@@ -208,24 +208,24 @@ class ClusterState:
         return tuple(self._states.values())
 
     def notes(self) -> dict[Target, None]:
-        """The machines that change from now on, in the order they did: for one reader, who clears what was read."""
+        """Targets that change from now on, in order: for one reader, who clears what was read."""
         self._notes.append({})
         return self._notes[-1]
 
     @property
     def types(self) -> state_node.Types:
-        """The types of the last cut."""
+        """The instance types of the last snapshot."""
         return self._types
 
     @property
     def sold(self) -> dict[str, InstanceType]:
-        """The same by name alone, each once."""
+        """The same by name alone, each type once."""
         return {name: t for (pool, name), t in self._types.items() if not pool}
 
-    # -- notes of our own, ahead of the watches
+    # -- our own writes, ahead of the watches
 
     def assume(self, claim: NodeClaim) -> None:
-        """A claim as the server has just answered it to us: known from now on, whatever the watch is doing."""
+        """A NodeClaim as the server has just returned it: used from now on, even if the watch lags."""
         old = self.claims.store.get(claim.name)
         if old is not None and int(old.metadata.resource_version) >= int(claim.metadata.resource_version):
             return
@@ -244,12 +244,12 @@ class ClusterState:
             self._repopulate(target)
 
     def expire(self) -> None:
-        """End the promises whose time has passed."""
+        """End the nominations whose time has passed."""
         for _, target in self.reservations.expire(self._clock.monotonic()):
             self._repopulate(target)
 
     def mark(self, provider_ids: Iterable[str], going: bool = True) -> None:
-        """Machines that a disruption has decided to remove: they count as going before anybody deletes them."""
+        """Mark nodes for deletion: they count as terminating before their NodeClaim is deleted. Or unmark them."""
         for provider_id in filter(None, provider_ids):
             (self._marked.add if going else self._marked.discard)(provider_id)
             for name in self._node_of.get(provider_id, ()):
@@ -260,20 +260,20 @@ class ClusterState:
                 self._touch(Target("claim", self._claim_of[provider_id]))
 
     def going(self, claim: NodeClaim | None, node: Node | None) -> bool:
-        """Whether a machine is on its way out."""
+        """Whether a node is deleted or marked for deletion."""
         if claim and (claim.metadata.deletion_timestamp or claim.status.provider_id in self._marked):
             return True
         return bool(node and (node.metadata.deletion_timestamp or node.spec.provider_id in self._marked))
 
     def leaves(self, uid: str) -> bool:
-        """Whether a pod is on a machine on its way out, so that what it was promised is for when it comes back."""
+        """Whether a pod is on a terminating node, so that its nomination is for its replacement."""
         pod = self._by_uid.get(uid)
         return pod is not None and bool(pod.spec.node_name) and not self._is_settled(pod)
 
     # -- deriving
 
     def _derive(self, target: Target) -> None:
-        """A machine's view: what it is, which seldom changes, and who is on it."""
+        """Derive the NodeState of a target: the bare node, which seldom changes, and its pods."""
         bare = self._bare.get(target)
         if bare is None:
             bare = self._of_node(target.name) if target.kind == "node" else self._of_claim(target.name)
@@ -308,18 +308,18 @@ class ClusterState:
         return [pod for pod in map(self._by_uid.get, nominated_pods) if pod is not None] if nominated_pods else []
 
     def _touch(self, target: Target) -> None:
-        """Something about the machine changed."""
+        """Something about the target changed."""
         for each in self._known_as(target):
             self._bare.pop(each, None)
             self._note(each)
 
     def _repopulate(self, target: Target) -> None:
-        """Only who is on the machine changed."""
+        """Only the pods of the target changed."""
         for each in self._known_as(target):
             self._note(each)
 
     def _known_as(self, target: Target) -> list[Target]:
-        """A machine by the name it is called, and by its node's if that is its claim's."""
+        """A target by its own name, and by that of its node if it is a NodeClaim."""
         claim = self.claims.store.get(target.name) if target.kind == "claim" else None
         return [target, *(Target("node", node.metadata.name) for node in self.nodes_for(claim))] if claim else [target]
 
@@ -327,7 +327,7 @@ class ClusterState:
         for notes in self._notes:
             notes[target] = None
 
-    # -- what the watches say
+    # -- changes from the watches
 
     def _pod(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
@@ -351,7 +351,7 @@ class ClusterState:
             self._repopulate(nominated_pods)
 
     def _is_settled(self, pod: Pod) -> bool:
-        """A bound pod keeps its promise only if it must move: its node is going."""
+        """A bound pod keeps its nomination only if it must move: its node is terminating."""
         node = self.nodes.store.get(pod.spec.node_name)
         return pod.finished or node is None or not self.going(self.claim_for(node), node)
 
@@ -440,7 +440,7 @@ class ClusterState:
             for listener in tuple(listeners):
                 try:
                     listener(change)
-                except Exception as problem:  # the others hear of the change all the same
+                except Exception as problem:  # the other listeners get the change all the same
                     if self.listener_failed is None:
                         raise
                     self.listener_failed(problem)

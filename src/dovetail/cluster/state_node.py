@@ -1,7 +1,7 @@
-"""How a machine looks to the planner, from its node, its claim, and the pods on it.
+"""How a node looks to the planner, from its Node, its NodeClaim, and the pods on it.
 
-Until a machine is registered its claim speaks for it; until it is initialised its passing taints do not
-count and what the kubelet still reports as zero is taken from the claim.
+Until a node is registered its NodeClaim decides; until it is initialized its ephemeral taints do not
+count and what the kubelet still reports as zero is taken from the NodeClaim.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dovetail.model.taints import UNSCHEDULABLE, ephemeral, merge, same
 from dovetail.model.volumes import CSINode
 from dovetail.planner.snapshot import NodeState
 
-#: Types by pool and name: pools may differ about a type. Those by no pool ("") are for machines of none.
+#: Types by NodePool and name: NodePools may differ about a type. Those by no pool ("") are for nodes of none.
 Types = Mapping[tuple[str, str], InstanceType]
 
 
@@ -34,7 +34,7 @@ def of_node(
     *,
     deleting: bool,
 ) -> NodeState:
-    """A machine that has a node."""
+    """A NodeClaim or other instance that has a Node."""
     labels = dict(node.metadata.labels)
     if claim is not None and labels.get(wellknown.REGISTERED) != "true":
         labels = {**labels, **_claim_labels(claim)}
@@ -64,7 +64,7 @@ def of_node(
 
 
 def of_claim(claim: NodeClaim, pods: Iterable[Pod], types: Types, *, deleting: bool) -> NodeState:
-    """A machine on its way. Before its launch only what it was bought for is sure to fit."""
+    """A NodeClaim without a Node. Before its launch only the pods that it was created for are sure to fit."""
     labels = _claim_labels(claim)
     requests = resources(claim.spec.resources.requests)
     launched = bool(claim.status.provider_id)
@@ -88,7 +88,7 @@ def of_claim(claim: NodeClaim, pods: Iterable[Pod], types: Types, *, deleting: b
 
 
 def type_of(labels: Mapping[str, str], types: Types) -> InstanceType | None:
-    """The type a machine is of, as its pool has it."""
+    """The instance type of a node, as its NodePool has it."""
     return _known(labels.get(wellknown.NODEPOOL, ""), labels.get(wellknown.INSTANCE_TYPE, ""), types)
 
 
@@ -97,7 +97,7 @@ def _known(pool: str, name: str, types: Types) -> InstanceType | None:
 
 
 def price(labels: Mapping[str, str], types: Types) -> float | None:
-    """Today's price of the offering a machine is of."""
+    """Today's price of the offering of a node."""
     t = type_of(labels, types)
     if t is None:
         return None
@@ -106,7 +106,7 @@ def price(labels: Mapping[str, str], types: Types) -> float | None:
 
 
 def paid(claim: NodeClaim) -> float | None:
-    """What a machine cost an hour when it was bought; None where nothing readable says so."""
+    """The price per hour at which a NodeClaim was launched; None where its annotation is missing or unreadable."""
     try:
         price = float(claim.metadata.annotations.get(wellknown.PRICE, ""))
     except ValueError:
@@ -115,14 +115,14 @@ def paid(claim: NodeClaim) -> float | None:
 
 
 def provider_labels(claim: NodeClaim) -> dict[str, str]:
-    """What a claim's own requirements already decide: the keys with exactly one value."""
+    """What a NodeClaim's own requirements already decide: the keys with exactly one value."""
     return {
         term.key: term.values[0] for term in claim.spec.requirements if term.operator == "In" and len(term.values) == 1
     }
 
 
 def planned(claim: NodeClaim) -> tuple[str, ...]:
-    """The UIDs of the pods a claim was bought for."""
+    """The UIDs of the pods a NodeClaim was created for."""
     text = claim.metadata.annotations.get(wellknown.PODS, "")
     return tuple(filter(None, text.split(",")))
 
@@ -138,7 +138,7 @@ def _options(claim: NodeClaim) -> tuple[str, ...]:
 
 
 def _largest(options: Iterable[InstanceType], requests: Resources) -> Resources:
-    """What limits must count for a machine that may become any of several types."""
+    """What limits must count for a NodeClaim that may become any of several types."""
     worst = dict(requests)
     for option in options:
         for name, amount in option.capacity.items():
@@ -173,7 +173,7 @@ def _node_taints(node: Node, claim: NodeClaim | None, initialized: bool) -> tupl
 
 
 def _passes(taint: Taint, filling: bool) -> bool:
-    """Whether a taint is ours and goes by itself: the node is being filled (it may be cordoned then), or reboots."""
+    """Whether a taint is ours and temporary: the node is being filled (it may be cordoned then), or reboots."""
     return (
         taint.key == wellknown.PLACING
         or same(taint, wellknown.REBOOTING_TAINT)
@@ -185,7 +185,7 @@ _CORDONED = Taint(key=UNSCHEDULABLE, effect="NoSchedule")
 
 
 def _attach_limits(csi: CSINode | None, t: InstanceType | None) -> Mapping[str, int]:
-    """CSINode speaks for the drivers it has published (no count: no limit), the type for the others."""
+    """CSINode decides for the drivers it has published (no count: no limit), the type for the others."""
     limits = dict(t.attach_limits) if t else {}
     for driver in csi.spec.drivers if csi else ():
         limits.pop(driver.name, None)

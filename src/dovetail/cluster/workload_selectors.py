@@ -1,4 +1,4 @@
-"""Selectors of pods' owners: by them the scheduler's default spread constraints find their pods.
+"""Selectors of pods' owners: the scheduler's default spread constraints find their pods by them.
 
 Watched only where such constraints are set: most clusters have none, and ReplicaSets are many.
 """

@@ -1,9 +1,9 @@
-"""Whether a planned binding still holds: the scheduler's own rules, asked right before a pod is bound.
+"""Whether a planned binding still holds: the scheduler's own rules, checked right before a pod is bound.
 
-A plan is seconds old when its node joins. Meanwhile pods have come and gone, and a binding made past the scheduler
-must not break an affinity, a spread or a volume's limits. Most pods ask for none of these; then nothing is counted.
-The view of the cluster that the rules need is made when it is first asked for, kept up to date by the watches, and
-dropped when it has not been asked for a while.
+A plan is seconds old when its node joins. Meanwhile pods were created and deleted, and a binding past the scheduler
+must not break an affinity, a spread or a volume limit. Most pods have none of these; then nothing is counted.
+The view of the cluster that the rules need is made when it is first needed, kept up to date by the watches, and
+dropped when it has not been used for a while.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ VIEW_KEPT_FOR_S = 120.0
 
 
 class BindingCheck:
-    """Answers for the pods of one node at a time; what it lets pass counts for the next."""
+    """Checks the pods of one node at a time; what it admits counts for the next."""
 
     def __init__(self, cluster_state: ClusterState, clock: Clock) -> None:
         self._cluster_state = cluster_state
         self._clock = clock
         self._cluster: Cluster | None = None
         self._asked = 0.0
-        #: Placed pods that keep others away: while there are any, every binding is checked.
+        #: Bound pods with required anti-affinity: while there are any, every binding is checked.
         self._repelling = {pod.metadata.uid for pod in cluster_state.pods.store.all() if _repels(pod)}
         cluster_state.listen(PODS, self._pod_changed)
         cluster_state.listen(NODES, self._node_changed)
         cluster_state.listen(NAMESPACES, self._namespace_changed)
 
     def rejections(self, pods: Sequence[Pod], node: Node) -> dict[str, str]:
-        """Why pods may not be bound to a node now, by uid. Those that may count as bound from now on."""
+        """Why pods may not be bound to a node now, by UID. The others count as bound from now on."""
         if not self._repelling and not any(map(_asks_about_others, pods)):
             return {}
         cluster = self._view()
@@ -71,7 +71,7 @@ class BindingCheck:
         return rejected
 
     def withdraw(self, pod: Pod) -> None:
-        """A pod that was let pass was not bound after all."""
+        """A pod that was admitted was not bound after all."""
         if self._cluster is not None:
             self._cluster.remove(pod_info(pod).key)
 
@@ -131,20 +131,20 @@ class BindingCheck:
 
 
 def _asks_about_others(pod: Pod) -> bool:
-    """Whether it matters to a pod what else is in the cluster."""
+    """Whether a pod's placement depends on other pods or on volumes."""
     shape = shape_of(pod)
     return bool(shape.affinity or shape.anti_affinity or shape.spread or shape.volumes)
 
 
 def _repels(pod: Pod) -> bool:
-    """Whether a pod is somewhere and keeps others away from there."""
+    """Whether a pod is bound and has required anti-affinity."""
     affinity: Any = pod.spec.affinity
     anti = affinity.pod_anti_affinity if affinity is not None else None
     return bool(anti is not None and anti.required) and bool(pod.spec.node_name) and not pod.finished
 
 
 def _open(node: Node) -> Node:
-    """A node as it will be once it is filled: without our taint and the cordon that goes with it."""
+    """A node as it will be once it is filled: without our taint and its cordon."""
     if not any(taint.key == wellknown.PLACING for taint in node.spec.taints):
         return node
     taints = tuple(taint for taint in node.spec.taints if taint.key not in (wellknown.PLACING, UNSCHEDULABLE))

@@ -1,6 +1,6 @@
-"""Conditions: what an object's status says about itself, by the rules every Karpenter kind follows.
+"""Status conditions, by the rules that every Karpenter kind follows.
 
-Dependents that nobody reported yet are Unknown since the object's creation. The root follows from its
+Dependents that were not reported yet are Unknown since the object's creation. The root follows from its
 dependents and is never set by hand. A transition time moves only when the status does.
 """
 
@@ -57,7 +57,7 @@ class Conditions:
         return self._current.get(kind)
 
     def status(self, kind: str) -> str:
-        """`True`, `False` or `Unknown`; silence is Unknown."""
+        """`True`, `False` or `Unknown`; a missing condition is Unknown."""
         found = self._current.get(kind)
         return found.status if found else UNKNOWN
 
@@ -157,7 +157,7 @@ def manifest(condition: Condition) -> dict[str, Any]:
 
 
 def instant(text: str) -> datetime | None:
-    """The instant that a text means, in UTC where it does not say; None where nobody can read it."""
+    """The instant of a timestamp, in UTC where it has no zone; None where it is unreadable."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

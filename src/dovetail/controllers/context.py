@@ -1,4 +1,4 @@
-"""What every controller is given: the seams, the mirror, and the places to report to."""
+"""What every controller is given: the interfaces, the cluster state, and where to report to."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ class Context:
     log: FilteringBoundLogger
     replacement_nominations: ReplacementNominations = field(default_factory=ReplacementNominations)
     ended: set[str] = field(default_factory=set)
-    """UIDs of claims whose end we have asked for: the watch may tell of it before the server has answered."""
+    """UIDs of NodeClaims that we have deleted: the watch may report it before the server has answered."""
     written: asyncio.Event = field(default_factory=_set)
-    """Cleared while a batch of claims is being written: all of them first, what follows from them afterwards."""
+    """Cleared while a batch of NodeClaims is being written: all of them first, what follows from them afterwards."""

@@ -1,9 +1,9 @@
 """DaemonSet pods of a new node come before the pods that were planned for it.
 
-Agents of the node (network, DNS, credentials, logs) must run before what needs them. The DaemonSet controller makes no
-pod for a node whose taints its template does not tolerate, but tolerates `node.kubernetes.io/unschedulable` by itself.
-So a node that expects such pods is cordoned while it is being filled, and carries our taint with an effect that keeps
-no pod away; a node that expects none carries the taint alone.
+Agents of the node (network, DNS, credentials, logs) must run before the pods that need them. The DaemonSet controller
+creates no pod for a node whose taints its template does not tolerate, but tolerates
+`node.kubernetes.io/unschedulable` by itself. So a node that expects such pods is cordoned while it is being filled,
+and carries our taint with an effect that keeps no pod away; a node that expects none carries the taint alone.
 """
 
 from __future__ import annotations
@@ -43,5 +43,5 @@ def missing(node: Node, daemonsets: Iterable[DaemonSet], there: Iterable[Pod]) -
 
 
 def _passes(taint: Taint) -> bool:
-    """Whether a taint goes while the node starts, or is ours."""
+    """Whether a taint is removed while the node starts, or is ours."""
     return ephemeral(taint) or taint.key in (wellknown.PLACING, UNSCHEDULABLE)

@@ -1,10 +1,10 @@
-"""Learning what machines really have.
+"""Discovered capacity: what nodes of an instance type really have.
 
-A type's predicted room can be wrong by a little (an agent that reserves memory, another kernel), and machines can
-come with pods that no DaemonSet announces (static pods of the image, containers that a webhook adds to daemons). A
-pod that fits the prediction and not the machine would be bought one machine after the other. So the largest
-shortfall seen on machines of a type is taken off the type from then on, and what comes unannounced with the machines
-of a pool off all the pool's types; both for the image that the machines run.
+The predicted allocatable of a type can be wrong by a little (an agent that reserves memory, another kernel), and nodes
+can have pods that no DaemonSet announces (static pods of the image, containers that a webhook adds to daemons). A
+pod that fits the prediction and not the node would cause one launch after the other. So the largest
+shortfall seen on nodes of a type is subtracted from the type from then on, and the requests of unannounced pods on
+the nodes of a NodePool from all types of the NodePool; both for the image that the nodes run.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dovetail.model.pods import Pod
 from dovetail.model.quantity import resources
 from dovetail.model.workloads import DaemonSet
 
-#: Shortfalls are rounded up to these steps, so that machines that differ by a page do not count as news.
+#: Shortfalls are rounded up to these steps, so that nodes that differ by a page do not count as a change.
 STEPS: Mapping[str, int] = {"cpu": 10, "memory": 16 << 20, "ephemeral-storage": 64 << 20, "pods": 1}
 
 
 class Learned:
-    """Shortfalls by instance type and by pool. `generation` moves when one grows."""
+    """Shortfalls by instance type and by NodePool. `generation` increases when one grows."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -35,7 +35,7 @@ class Learned:
         self._pools: dict[str, tuple[str, dict[str, int]]] = {}
 
     def observe(self, node: Node, claim: NodeClaim, unannounced: Mapping[str, int] | None = None) -> None:
-        """A node of ours that is ready, beside what its claim was sold as, and what came with it unannounced."""
+        """Compare a ready node of ours with the allocatable of its NodeClaim, and count its unannounced requests."""
         name = node.metadata.labels.get(wellknown.INSTANCE_TYPE)
         if name is None or not node.ready or not claim.status.allocatable:
             return
@@ -59,18 +59,18 @@ class Learned:
             self.generation += 1
 
     def scope(self, pool: str) -> str:
-        """The pool, if its machines differ from those of others; else nothing."""
+        """The NodePool, if its nodes differ from those of others; else nothing."""
         return pool if pool in self._pools else ""
 
     def shortfall(self, name: str, pool: str = "") -> Mapping[str, int]:
-        """What a type lacks in a pool."""
+        """What a type lacks in a NodePool."""
         total = dict(self._types.get(name, ("", {}))[1])
         for kind, amount in self._pools.get(pool, ("", {}))[1].items():
             total[kind] = total.get(kind, 0) + amount
         return total
 
     def apply(self, types: Sequence[InstanceType], pool: str = "") -> tuple[InstanceType, ...]:
-        """The types as they turn out to be in a pool."""
+        """The types with their discovered capacity in a NodePool."""
         if not self._types and not self.scope(pool):
             return tuple(types)
         return tuple(self._applied(t, pool) for t in types)
@@ -84,7 +84,7 @@ class Learned:
 
 
 def unannounced(pods: Iterable[Pod], daemons: Iterable[DaemonSet]) -> dict[str, int]:
-    """What comes with a machine beyond what DaemonSets say: static pods whole, and what daemons have more."""
+    """Requests on a node beyond those of DaemonSets: static pods as a whole, and what daemon pods have more."""
     said = {each.metadata.uid: requests(Pod(spec=each.spec.template.spec)) for each in daemons}
     total: dict[str, int] = {}
     for pod in pods:

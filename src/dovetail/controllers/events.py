@@ -1,4 +1,4 @@
-"""Notices: Kubernetes events in Karpenter's words, said once in a while and not a thousand times a second."""
+"""Kubernetes events with Karpenter's reasons and messages, deduplicated and rate-limited."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
-#: Identical notices about one object within so many seconds are one.
+#: Identical events about one object within so many seconds are one.
 DEDUPE = 120.0
 _REMEMBERED = 10_000
-#: Notices of one rate: so many at once, then one every so many seconds.
+#: Events of one rate limit: so many at once, then one every so many seconds.
 AT_ONCE, EVERY = 10.0, 0.2
 
 Subject = Pod | Node | NodeClaim | NodePool
 
 
 class EventPublisher:
-    """Publishes events. `rate` names those that are counted together: five a second, ten at once."""
+    """Publishes events. `rate` names those that are limited together: five a second, ten at once."""
 
     def __init__(self, recorder: EventRecorder, clock: Clock) -> None:
         self._recorder = recorder
@@ -45,7 +45,7 @@ class EventPublisher:
         rate: str = "",
         decision: str = "",
     ) -> bool:
-        """Say it, unless it was said lately. `same` is what makes two notices one; by default the message."""
+        """Publish an event, unless it was published lately. `same` identifies equal events; by default the message."""
         about = reference(_resource(subject), subject)
         now = self._clock.monotonic()
         key = (about, reason, same or message)
@@ -59,7 +59,7 @@ class EventPublisher:
         return self._recorder.record(about, kind, reason, truncated(message), annotations)
 
     def record(self, about: Reference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> bool:
-        """Say something about an object that is not ours to read."""
+        """Publish an event about an object that we do not watch."""
         return self._recorder.record(about, kind, reason, truncated(message))
 
     # -- pods
@@ -105,12 +105,12 @@ class EventPublisher:
         dedupe: float = DEDUPE,
         decision: str = "",
     ) -> bool:
-        """The same on a machine's node and on its claim: people look at either. Whether anything was said."""
+        """The same event on a Node and on its NodeClaim: operators look at either. Whether anything was published."""
         about = [each for each in (node, claim) if each is not None]
         return sum(self.publish(each, kind, reason, message, dedupe=dedupe, decision=decision) for each in about) > 0
 
     def blocked(self, node: Node | None, claim: NodeClaim | None, why: str) -> None:
-        """Why a machine may not be disrupted now."""
+        """Why a node may not be disrupted now."""
         self.machine(node, claim, "Normal", "DisruptionBlocked", why[:1].upper() + why[1:])
 
     def unregistered_taint_missing(self, claim: NodeClaim, key: str) -> None:

@@ -1,6 +1,6 @@
-"""`/metrics`, `/healthz`, `/readyz`: what monitoring and the kubelet ask.
+"""`/metrics`, `/healthz`, `/readyz`: for monitoring and the kubelet.
 
-Alive is not ready: ready means that a pending pod would get a machine now, or that another replica leads.
+Alive is not ready: ready means that a pending pod would get a node now, or that another replica leads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from aiohttp import web
 
 from dovetail.controllers.metrics.definitions import Metrics
 
-#: What is wrong, in words; nothing when all is well.
+#: What is wrong, as texts; empty when all is well.
 Problems = Callable[[], list[str]]
 
 
@@ -26,7 +26,7 @@ async def serving(
     remarks: Problems = list,
     unrecovered: Problems = list,
 ) -> AsyncIterator[None]:
-    """Serve both ports while the block runs; port 0 serves nothing. `remarks` are said by one who is ready, too.
+    """Serve both ports while the block runs; port 0 serves nothing. `remarks` are shown by a ready process, too.
 
     `unrecovered` is what only a restart of the process may help.
     """
@@ -48,7 +48,7 @@ async def serving(
 
 def _metrics(metrics: Metrics) -> list[web.RouteDef]:
     async def answer(request: web.Request) -> web.StreamResponse:
-        """Bit by bit: the loop has other work while a large fleet is written down."""
+        """In pieces: the loop has other work while a large fleet is written."""
         response = web.StreamResponse(headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
         await response.prepare(request)
         for piece in metrics.pieces():

@@ -1,7 +1,7 @@
-"""Offers: what each NodePool may buy now, asked of the cloud once for everybody who plans.
+"""Instance types of each NodePool: the cloud's answer with overlays and discovered capacity, shared by all planners.
 
-A pool whose types cannot be had (its class is not ready, the call failed) is skipped with a reason; it never
-holds up the others. While the cloud's answer is the same object, so is the pool made of it.
+A NodePool whose types are unknown (its NodeClass is not ready, the call failed) is skipped with a reason; it never
+delays the others. While the cloud's answer is the same object, so is the planner's pool made of it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.node_overlays import overlaid
 from dovetail.planner.snapshot import Pool
 
-#: A NodeClass that nobody wrote, for clouds that need none.
+#: An empty NodeClass, for clouds that need none.
 NO_CLASS: Mapping[str, Any] = {}
 _REMEMBERED = 100
 
 
 class Offers:
-    """`overlays` says whether NodeOverlays count, `without_status` whether pools without any condition do."""
+    """`overlays` says whether NodeOverlays count, `without_status` whether NodePools without any condition do."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Offers:
         self._told: dict[str, tuple[NodePool, Mapping[str, Any]]] = {}
 
     def pause(self, pool: str, seconds: float, why: str) -> None:
-        """Leave a pool out of planning for a while: what it launches fails, and others may do better."""
+        """Leave a NodePool out of planning for a while: its launches fail, and others may do better."""
         self._paused[pool] = (self._clock.monotonic() + seconds, why)
         self._log.error("ignoring nodepool, launches fail", NodePool=ref(pool), error=why, seconds=seconds)
 
@@ -65,7 +65,7 @@ class Offers:
         return self._paused.get(pool, (float("-inf"), ""))[0] > self._clock.monotonic()
 
     def left_out(self) -> dict[str, str]:
-        """The pools that nothing can be planned on now, and why: what a pod without a place should be told."""
+        """The NodePools that nothing can be planned on now, and why: for the message of an unschedulable pod."""
         found = {}
         for pool in sorted(self._cluster_state.pools.store.all(), key=lambda each: each.name):
             if pool.static or pool.metadata.deletion_timestamp is not None:
@@ -79,7 +79,7 @@ class Offers:
         return found
 
     def _unready(self, pool: NodePool) -> str:
-        """What keeps a pool from being ready: its class's own trouble where there is one."""
+        """Why a NodePool is not ready: its NodeClass's own condition where there is one."""
         reference = pool.spec.template.spec.node_class_ref
         node_class = self._cluster_state.node_classes.store.get(reference.name)
         if node_class is None:
@@ -92,7 +92,7 @@ class Offers:
         return "; ".join(each.message or each.reason for each in pool.status.conditions if each.status != "True")
 
     def node_class(self, pool: NodePool) -> Mapping[str, Any] | None:
-        """The pool's NodeClass object; None if it must exist and does not."""
+        """The NodePool's NodeClass object; None if it must exist and does not."""
         reference = pool.spec.template.spec.node_class_ref
         found = self._cluster_state.node_classes.store.get(reference.name)
         if found is None:
@@ -105,21 +105,21 @@ class Offers:
         return known[2]
 
     async def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
-        """What the cloud offers a pool; empty if its class is missing. Raises CloudError."""
+        """What the cloud offers a NodePool; empty if its NodeClass is missing. Raises CloudError."""
         node_class = self.node_class(pool)
         if node_class is None:
             return ()
         return self.corrected(await self._cloud.instance_types(self._as_told(pool), node_class), pool.name)
 
     def _as_told(self, pool: NodePool) -> Mapping[str, Any]:
-        """The pool as the cloud hears of it: plain values, made once while the pool is the same object."""
+        """The NodePool as the cloud gets it: plain values, made once while the NodePool is the same object."""
         known = self._told.get(pool.name)
         if known is None or known[0] is not pool:
             known = self._told[pool.name] = (pool, msgspec.to_builtins(pool))
         return known[1]
 
     def corrected(self, types: tuple[InstanceType, ...], pool: str = "") -> tuple[InstanceType, ...]:
-        """The types with what overlays say and what machines turned out to have; equal questions, equal object."""
+        """The types with overlays and discovered capacity; equal arguments, equal object."""
         overlays = tuple(self._cluster_state.overlays.store.all()) if self._overlays else ()
         said = tuple(each.metadata.resource_version for each in overlays)
         source = self._cluster_state.pools.store.get(pool) if overlays else None
@@ -133,7 +133,7 @@ class Offers:
         return known[1]
 
     async def pool(self, pool: NodePool) -> Pool | None:
-        """A pool ready for planning, or None if it has nothing to offer now."""
+        """A NodePool ready for planning, or None if it has nothing to offer now."""
         try:
             types = await self.types(pool)
         except CloudError as problem:
@@ -154,7 +154,7 @@ class Offers:
         return made
 
     async def all(self, only: Iterable[NodePool] | None = None) -> list[Pool]:
-        """Every usable pool, in the order they are tried."""
+        """Every usable NodePool, in the order they are tried."""
         candidates = self._cluster_state.pools.store.all() if only is None else only
         if only is None:
             self._forget_gone()
@@ -166,7 +166,7 @@ class Offers:
         return nodepools.usable(pool) or (self._without_status and nodepools.unjudged(pool))
 
     def _forget_gone(self) -> None:
-        """Remember no more pools than there are."""
+        """Remember no more NodePools than there are."""
         there = self._cluster_state.pools.store
         memories: tuple[dict[str, Any], ...] = (self._made, self._told, self._classes, self._failing, self._paused)
         for memory in memories:

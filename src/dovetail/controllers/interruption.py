@@ -1,8 +1,8 @@
-"""Interruption: the cloud says that a machine will end. It is drained at once, and nobody argues.
+"""Interruption: the cloud reports that an instance will end. Its node is drained at once, without any budget.
 
-Messages come more than once, out of order, late, and sometimes as garbage. Each is acted upon once per claim and
-acknowledged after it was; one that cannot be acted upon now comes back by itself. Machines whose own checks fail are
-asked about every minute; they have no time left for a drain.
+Messages come more than once, out of order, late, and sometimes malformed. Each is handled once per NodeClaim and
+acknowledged afterwards; one that cannot be handled now is delivered again. Instances whose status checks fail are
+polled every minute; they have no time left for a drain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dovetail.kube.errors import KubeError
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import INSTANCE_TYPE, RESERVATION, RESERVED, SPOT, ZONE
 
-#: kind -> (event, what it says, reason in metrics); a rebalance recommendation moves nobody.
+#: kind -> (event, message, reason in metrics); a rebalance recommendation terminates nothing.
 _MEANING = {
     "spot-interruption": ("SpotInterrupted", "Spot interruption warning was triggered", "spot_interrupted"),
     "reservation-interruption": (
@@ -34,14 +34,14 @@ _MEANING = {
     ),
     "instance-stopped": ("InstanceStopping", "Instance is stopping", "instance_stopped"),
     "instance-terminated": ("InstanceTerminating", "Instance is terminating", "instance_terminated"),
-    "status-check-failed": ("InstanceUnhealthy", "The machine fails its status checks", "instance_status"),
-    "scheduled-event": ("InstanceUnhealthy", "An event is scheduled for the machine", "event_status"),
+    "status-check-failed": ("InstanceUnhealthy", "The instance fails its status checks", "instance_status"),
+    "scheduled-event": ("InstanceUnhealthy", "An event is scheduled for the instance", "event_status"),
 }
-#: What messages are called in log and metrics that end nothing.
+#: What messages are called in log and metrics that terminate nothing.
 _QUIET = {"rebalance": "rebalance_recommendation", "no-op": "no_op"}
-#: What there is too little of when machines are called back.
+#: The capacity type that becomes unavailable with an interruption.
 _SHORT = {"spot-interruption": SPOT, "reservation-interruption": RESERVED}
-#: What a cloud that was asked calls an illness in metrics.
+#: The category of an unhealthy instance in metrics.
 _CATEGORY = {"status-check-failed": "InstanceStatus", "scheduled-event": "EventStatus"}
 #: Messages that leave no time for a drain.
 FORCED = frozenset({"status-check-failed"})
@@ -53,7 +53,7 @@ class Interruptions:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: UIDs of claims we have ended; the mirror hears of it a moment later.
+        #: UIDs of NodeClaims we have deleted; the watch reports it a moment later.
         self._ended: set[str] = set()
 
     async def run(self) -> None:
@@ -62,7 +62,7 @@ class Interruptions:
             group.create_task(self._look_after(), name="interruption status")
 
     async def _look_after(self) -> None:
-        """Ask for machines that ail. Where we may not ask, we say so once and ask seldom: somebody may allow it."""
+        """Poll unhealthy instances. Where that is denied, log it once and poll seldom: it may be granted later."""
         told = ""
         while True:
             pause = LOOK
@@ -79,7 +79,7 @@ class Interruptions:
                 pause = SELDOM if denied else LOOK
                 if problem.message != told:
                     log = self._context.log.error if denied else self._context.log.info
-                    log("machines' status not known", controller="interruption.instancestatus", error=problem.message)
+                    log("instance status unknown", controller="interruption.instancestatus", error=problem.message)
                 told = problem.message
             await asyncio.sleep(pause)
 
@@ -102,7 +102,7 @@ class Interruptions:
                 metrics.interruption_latency.observe(max(0.0, (message.received - message.sent).total_seconds()))
 
     async def _handle(self, batch: Sequence[Interruption]) -> list[Interruption]:
-        """Act on messages; those that need not come back."""
+        """Handle messages; return those that can be acknowledged."""
         done: list[Interruption] = []
         if not batch:
             return done
@@ -123,7 +123,7 @@ class Interruptions:
         for identity in message.provider_ids:
             claim = by_id.get(_machine(identity))
             if claim is None or message.kind == "no-op":
-                continue  # a machine that merely runs is told of as well
+                continue  # state changes to running are sent as well
             node = context.cluster_state.node_for(claim)
             if message.kind == "rebalance":
                 words = "Spot rebalance recommendation was triggered"
@@ -167,7 +167,7 @@ class Interruptions:
 
 
 def _short(claim: NodeClaim, kind: str) -> tuple[str, str, str]:
-    """What is not to be had for a while: of what is reserved, only the reservation that the machine was in."""
+    """The offering that is unavailable for a while: of reserved capacity, only the reservation of the instance."""
     labels = claim.metadata.labels
     where = labels.get(INSTANCE_TYPE, "*"), labels.get(ZONE, "*")
     return (*where, labels.get(RESERVATION, kind) if kind == RESERVED else kind)

@@ -1,7 +1,7 @@
 """Where log lines go: `stdout`, `stderr` or files, several at once, as `--log-output-paths` names them.
 
 A line that a path does not take (a full disk) goes to the error paths with the reason; logging never ends the process.
-A reader of standard output that went away does: no line could be seen any more.
+A closed pipe on standard output does: no line could be read any more.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from dovetail.model.quantity import format_resources
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 #: Level names as zap writes them.
 _NAMES = {"warning": "WARN", "exception": "ERROR"}
-#: The most characters of an HTML page that are logged: a proxy's error page says it in its title.
+#: The most characters of an HTML page that are logged: a proxy's error page has its message in the title.
 MAX_HTML_CHARS = 200
 _PAGE = re.compile(r"<!doctype html|<html", re.IGNORECASE)
 _TITLE = re.compile(r"<(?:title|h1)[^>]*>(.*?)</", re.IGNORECASE | re.DOTALL)

@@ -75,7 +75,7 @@ class Controller(Protocol):
 
 
 class Machines(Protocol):
-    """Simulated machines: `recover` finds those of an earlier leader, `run` lets them live."""
+    """Simulated instances: `recover` finds those of an earlier leader, `run` simulates them."""
 
     async def recover(self) -> None: ...
 
@@ -83,10 +83,10 @@ class Machines(Protocol):
 
 
 class Start(Protocol):
-    """What a cloud needs before this process may stand for election, and whether it can be reached since."""
+    """What a cloud needs before this process may stand for election, and whether it is reachable since."""
 
     async def ready(self, provider_ids: Sequence[str]) -> None:
-        """Until the cloud can be worked with; raises where it is not the cloud of these instances."""
+        """Wait until the cloud is usable; raises where it is not the cloud of these instances."""
         ...
 
     def waiting_for(self) -> str: ...
@@ -94,7 +94,7 @@ class Start(Protocol):
     def outage(self) -> str | None: ...
 
 
-#: Everything that acts, in the order it is started. Each takes the context and runs until cancelled.
+#: Every controller, in the order it is started. Each takes the context and runs until cancelled.
 CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Transitions,
     Generations,
@@ -120,9 +120,9 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     DeletionCosts,
     Legacy,
 )
-#: What runs in a dry run: one controller that records, and the observer that brings decisions to their file.
+#: What runs in a dry run: one controller that records, and the observer that writes decisions to their file.
 SHADOW_CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (Observer, Shadow)
-#: How often it is told, in seconds, that the cluster cannot be read yet.
+#: How often it is logged, in seconds, that the cluster cannot be read yet.
 TOLD = 10.0
 
 
@@ -148,7 +148,7 @@ class Autoscaler:
 
         `lease` is a client of its own for the election, so that nothing of ours can delay it.
 
-        `machines` are those of a simulated cloud: they live and die with whoever leads.
+        `machines` are those of a simulated cloud: they run while this process leads.
         """
         self._machines = machines
         self._start = start
@@ -184,13 +184,13 @@ class Autoscaler:
         writer = kube.fenced(self.election.check) if self.election else kube
         dropped = self.metrics.runtime.events_dropped.inc
         self._recorder = EventRecorder(writer, "karpenter", on_drop=dropped, silent=settings.dry_run)
-        self.decision_history = DecisionHistory(clock, chance.child("ledger"), self._store(writer))
+        self.decision_history = DecisionHistory(clock, chance.child("decisions"), self._store(writer))
         self.context = self._context(writer, cloud, clock, chance)
         if not settings.disable_cluster_state_observability:
             self.metrics.sources.append(lambda: sheet(self.context))
 
     def _context(self, kube: Kube, cloud: Cloud, clock: Clock, chance: Chance) -> Context:
-        """What every controller is given; `kube` writes only while we lead."""
+        """What every controller is given; `kube` writes only while this process leads."""
         settings = self.settings
         return Context(
             kube=kube,
@@ -249,7 +249,7 @@ class Autoscaler:
                 group.create_task(measure_lag(self.metrics.runtime.loop_lag), name="loop lag")
             if settings.memory_limit > 0:
                 group.create_task(keep_below(settings.memory_limit, self.log), name="memory limit")
-            group.create_task(self.supervisor.supervise("mirror", self.cluster_state.run), name="mirror")
+            group.create_task(self.supervisor.supervise("cluster-state", self.cluster_state.run), name="cluster state")
             if self._selectors is not None:
                 group.create_task(self.supervisor.supervise("selectors", self._selectors.run), name="selectors")
             if self._start is not None:
@@ -262,7 +262,7 @@ class Autoscaler:
                 await self._lead_whenever_elected(self.election)
 
     async def _lead_whenever_elected(self, election: LeaderElection) -> None:
-        """A lost lease ends everything that acts; the watches stay, and we stand for election again."""
+        """A lost lease stops every controller; the watches stay, and the process stands for election again."""
         while True:
             try:
                 await election.run(self.lead)
@@ -270,7 +270,7 @@ class Autoscaler:
                 self.log.error("leader election lost", error=str(problem))
 
     async def lead(self) -> None:
-        """Act, from now until cancelled."""
+        """Run the controllers until cancelled."""
         await self._read()
         try:
             await self.decision_history.restore()
@@ -291,10 +291,10 @@ class Autoscaler:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.supervisor.supervise("events", self._recorder.run), name="events")
                 if not virtual():
-                    group.create_task(tidy(lambda: not self.cluster_state.unbound()), name="tidying")
+                    group.create_task(tidy(lambda: not self.cluster_state.unbound()), name="python gc")
                 if self._machines is not None:
-                    machines = self.supervisor.supervise("machines", self._machines.run)
-                    group.create_task(machines, name="machines")
+                    machines = self.supervisor.supervise("instances", self._machines.run)
+                    group.create_task(machines, name="instances")
                 for name, run in controllers:
                     group.create_task(self.supervisor.supervise(name, run), name=name)
 
@@ -314,7 +314,7 @@ class Autoscaler:
         return type(first).__name__, run
 
     async def _read(self) -> None:
-        """Until the cluster is known. Whoever waits for that is told why it takes so long."""
+        """Wait until the cluster is synced, and log what it waits for."""
         while not self.cluster_state.synced.is_set():
             try:
                 async with asyncio.timeout(TOLD):
@@ -330,19 +330,19 @@ class Autoscaler:
         return f"the cluster has not been read yet{waiting}{cure}"
 
     async def _recover_instances(self) -> None:
-        """Nothing is judged orphaned before the machines of an earlier leader are known again."""
+        """Recover the instances of an earlier leader first: otherwise they would look orphaned."""
         while self._machines is not None:
             try:
                 await self._machines.recover()
                 return
             except KubeError as problem:
-                self.log.error("simulated machines not found again yet", error=str(problem))
+                self.log.error("simulated instances not recovered yet", error=str(problem))
                 await asyncio.sleep(1.0)
 
     def problems(self) -> list[str]:
-        """Why a pending pod would not get a machine now; a replica that stands by has no problem of its own.
+        """Why a pending pod would not get a node now; a standby replica has no problem of its own.
 
-        One that cannot even ask for the lease does not stand by: there may be nobody else.
+        One that cannot even read the lease does not stand by: there may be no other replica.
         """
         if self._start is not None and not self._started:
             waiting = self._start.waiting_for() if self.cluster_state.synced.is_set() else self._unread()
@@ -364,7 +364,7 @@ class Autoscaler:
         return sorted({provider_id for provider_id in (*nodes, *claims) if provider_id})
 
     def remarks(self) -> list[str]:
-        """What a healthy autoscaler has to say all the same."""
+        """Remarks of a healthy process."""
         return [
             *(f"safe mode, {cause}: {why}" for cause, why in self.safety.causes().items()),
             *self.rights.missing(),

@@ -1,4 +1,4 @@
-"""`--memory-limit`: from 90 % of the container's limit on, garbage is collected in full before the kernel ends us.
+"""`--memory-limit`: from 90 % of the container's limit on, garbage is collected in full before the OOM killer acts.
 
 Collections are otherwise rare and partial, because a full one on a large cluster stops the loop for a while; a process
 that is about to be killed has no better use for that while.
@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from dovetail.runtime.gc_pause import settle
 
-#: Share of the limit from which on memory is given back, as Karpenter sets its own soft limit.
+#: Share of the limit from which on memory is released, as Karpenter sets its own soft limit.
 SOFT_SHARE = 0.9
 CHECK_INTERVAL_S = 10.0
 #: Between two full collections, and between two log lines about them.
@@ -50,7 +50,7 @@ async def keep_below(
     resident: Callable[[], int] = resident_bytes,
     collect: Callable[[], None] = give_back,
 ) -> None:
-    """Until cancelled: collect whenever memory is near the limit, and say what that gave back."""
+    """Until cancelled: collect whenever memory is near the limit, and log what that released."""
     while True:
         before = resident()
         if is_near(before, limit):

@@ -1,7 +1,7 @@
-"""A NodeClass's status: what its selectors select now, whether it can launch machines, and its orderly end.
+"""The status of an EC2NodeClass: what its selectors select now, whether it can launch instances, and its finalizer.
 
-The cloud says what is found and what is wrong; here it is written down, looked at again every minute, and
-released when the last claim that used it is gone.
+The cloud resolves the selectors and reports problems; here they are written, resolved again every minute, and
+the finalizer is removed when the last NodeClaim that used it is gone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import Condition, ObjectMeta
 
 FINALIZER = "karpenter.k8s.aws/termination"
-#: Between two looks at what the selectors select, in seconds.
+#: Between two resolutions of the selectors, in seconds.
 LOOK = 60.0
 
 
@@ -57,7 +57,7 @@ class NodeClasses:
             self._worker.add(change.key)
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
-        """A class that waits for its claims to go hears of each."""
+        """Reconcile a NodeClass that waits for its NodeClaims whenever one is gone."""
         name = change.object.spec.node_class_ref.name
         held = self._context.cluster_state.node_classes.store.get(name)
         if change.new is None and held is not None and _meta(held).deletion_timestamp is not None:
@@ -115,7 +115,7 @@ class NodeClasses:
             return
 
     async def _rehash(self, meta: ObjectMeta, marks: Mapping[str, str]) -> None:
-        """Claims of a pool with kubelet settings of its own see another class, and wait for their end as they are."""
+        """NodeClaims of a NodePool with kubelet settings of its own have another hash, and keep it until their end."""
         version, cluster_state = nodeclass_hash.VERSION_ANNOTATION, self._context.cluster_state
         if version not in marks or meta.annotations.get(version) == marks[version]:
             return
@@ -124,7 +124,7 @@ class NodeClasses:
         await rehash(self._context.kube, plain, marks, version)
 
     def _pools(self, name: str) -> list[dict[str, Any]]:
-        """The pools that buy their machines by a class."""
+        """The NodePools that use a NodeClass."""
         pools = self._context.cluster_state.pools.store.all()
         return [
             msgspec.to_builtins(pool)
@@ -171,7 +171,7 @@ def _conditions(node_class: Mapping[str, Any]) -> tuple[Condition, ...]:
 
 
 def _essence(node_class: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a new look would depend on: not our own status. To annotate a class is to ask for one."""
+    """What a resolution depends on: not our own status. Annotating a NodeClass requests one."""
     metadata = node_class.get("metadata") or {}
     notes = nodeclass_hash.unmarked(metadata.get("annotations"))
     return node_class.get("spec"), notes, metadata.get("deletionTimestamp"), metadata.get("finalizers")

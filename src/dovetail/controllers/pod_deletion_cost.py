@@ -1,9 +1,9 @@
-"""Pod deletion cost: a scale-down empties the machines that consolidation would like to give back.
+"""Pod deletion cost: a scale-down empties the nodes that consolidation would like to remove.
 
 A ReplicaSet that shrinks deletes the pods with the lowest `controller.kubernetes.io/pod-deletion-cost` first. So
-machines are put in the order in which they should go, and their pods carry that order: most of the moving is then
-done by the scale-down itself, for nothing. Behind the gate PodDeletionCostManagement; a cycle writes to the pods of
-a bounded number of machines.
+nodes are put in the order in which they should be removed, and their pods carry that order: most of the moving is then
+done by the scale-down itself, at no cost. Behind the gate PodDeletionCostManagement; a cycle writes to the pods of
+a bounded number of nodes.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from dovetail.model.taints import same
 
 #: Seconds between cycles, and while a cycle had to leave something for the next one.
 PERIOD, BUSY = 60.0, 10.0
-#: Machines whose pods are written to in a cycle.
+#: Nodes whose pods are written to in a cycle.
 MOST = 50
 AT_ONCE = 16
-#: The pods of a machine that is going are the first to be deleted.
+#: The pods of a terminating node are the first to be deleted.
 FIRST = -(2**31)
-#: Controllers whose pods do not pin a machine.
+#: Controllers whose pods do not pin a node.
 _LOOSE = frozenset({("apps/v1", "ReplicaSet"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job")})
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """A machine and what its pods should carry; None for no word at all."""
+    """A node and the deletion cost of its pods; None for no annotation."""
 
     node: str
     value: int | None
@@ -98,7 +98,7 @@ class DeletionCosts:
             left.labels(pool.name).set(pools[pool.name])
 
     async def _rank(self) -> list[Ranked]:
-        """Every machine with its value: those that go, drifted ones, those that could go, and the rest."""
+        """Every node with its value: terminating ones, drifted ones, consolidation candidates, and the rest."""
         context = self._context
         known = prices(await context.offers.all())
         going: list[str] = []
@@ -135,7 +135,7 @@ class DeletionCosts:
         ]
 
     def _pinned(self, node: Node) -> bool:
-        """Whether a pod sits there that no scale-down would take away."""
+        """Whether a pod runs there that no scale-down would delete."""
         for pod in self._context.cluster_state.pods_on(node.metadata.name):
             owner = pod.metadata.controller
             kind = (owner.api_version, owner.kind) if owner is not None else None
@@ -152,7 +152,7 @@ class DeletionCosts:
         return pool is None or pool.spec.disruption.consolidate_after == "Never"
 
     def _stale(self, ranked: Ranked) -> Iterator[Pod]:
-        """Pods of ReplicaSets on the machine that carry something else."""
+        """Pods of ReplicaSets on the node with another annotation."""
         wanted = None if ranked.value is None else str(ranked.value)
         for pod in self._context.cluster_state.pods_on(ranked.node):
             owner = pod.metadata.controller
@@ -168,9 +168,9 @@ class DeletionCosts:
                 body = {"metadata": {"uid": meta.uid, "annotations": annotations}}
                 await self._context.kube.patch(PODS, meta.name, body, meta.namespace)
                 result = "updated"
-            except (Conflict, NotFound) as problem:  # gone or another by now: the next cycle sees
+            except (Conflict, NotFound) as problem:  # gone or replaced by now: the next cycle sees it
                 result = "skipped_notfound" if isinstance(problem, NotFound) else "skipped_conflict"
-            except KubeError as problem:  # one of many at once: it must not end the others, nor the process
+            except KubeError as problem:  # one of many at once: it must not stop the others, nor the process
                 self._context.log.error("Reconciler error", controller="pod.deletioncost", error=str(problem))
                 self._changed = True
                 result = "error"

@@ -1,7 +1,7 @@
 """Profiling, with `--enable-profiling`: what every task waits for, and which lines hold the memory.
 
 Served on the loopback address alone, because a dump shows names of workloads; `kubectl port-forward` reaches it.
-Tracing of allocations begins with the first question about memory and costs time from then on until it is stopped.
+Tracing of allocations begins with the first request for memory and costs time from then on until it is stopped.
 """
 
 from __future__ import annotations

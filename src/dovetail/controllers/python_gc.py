@@ -1,7 +1,7 @@
-"""Tidying: looking for garbage when nobody waits.
+"""Python garbage collection while no pod waits.
 
-Looking through everything that a large cluster is in memory takes longer than a plan for a thousand pods. Left to
-itself it happens right after many objects were made, which is when a plan is to be carried out.
+Traversing all objects of a large cluster takes longer than a plan for a thousand pods. Left to
+itself it happens right after many objects were made, which is when a plan is to be executed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from itertools import count
 
 from dovetail.runtime.gc_pause import busy, settle, settling
 
-#: Seconds between two looks, and for how many more a better moment is waited for.
+#: Seconds between two collections, and for how many more an idle moment is waited for.
 EVERY, PATIENCE = 60.0, 60
-#: Every so many looks nothing is left out.
+#: Every so many collections is a full one.
 THOROUGH = 60
 
 
 async def tidy(idle: Callable[[], bool]) -> None:
-    """Until cancelled. `idle` says whether nobody waits for a machine."""
+    """Until cancelled. `idle` says whether no pod waits for a node."""
     with settling():
         for turn in count(1):
             await asyncio.sleep(EVERY)

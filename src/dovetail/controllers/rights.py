@@ -1,4 +1,4 @@
-"""Rights that we do without: what Kubernetes forbids, and which feature is off for it.
+"""Missing rights: what Kubernetes forbids, and which feature is off for it.
 
 Karpenter's own ClusterRole is enough to provision and to disrupt. What needs more is named once in the log, by a
 metric and by the readiness endpoint, and is tried again after a while: a right may be granted meanwhile.
@@ -17,7 +17,7 @@ TRIED_AGAIN_AFTER_S = 600.0
 
 
 class Right(msgspec.Struct, frozen=True):
-    """A verb on a resource, and what we do where it is missing."""
+    """A verb on a resource, and what happens where it is missing."""
 
     verb: str
     resource: str
@@ -33,10 +33,10 @@ WRITE_HISTORY = Right("create", "configmaps", "decisions are kept in memory and 
 READ_PRIORITIES = Right("list", "priorityclasses.scheduling.k8s.io", "pods without spec.priority count as priority 0")
 READ_OVERLAYS = Right("list", "nodeoverlays.karpenter.sh", "NodeOverlays have no effect")
 READ_ATTACHMENTS = Right(
-    "list", "volumeattachments.storage.k8s.io", "nodes end without waiting for volumes to be detached"
+    "list", "volumeattachments.storage.k8s.io", "nodes are terminated without waiting for volumes to be detached"
 )
 
-#: The rights that watches need which may be missing, by the resource they watch.
+#: The rights of optional watches, by the resource they watch.
 OF_WATCHES = {each.resource: each for each in (READ_PRIORITIES, READ_OVERLAYS, READ_ATTACHMENTS)}
 
 
@@ -63,7 +63,7 @@ class Rights:
         self._missing[right] = self._clock.monotonic()
 
     def allow(self, right: Right) -> None:
-        """A call was let through."""
+        """A call was allowed."""
         if self._missing.pop(right, None) is not None:
             self._metrics.missing_rights.labels(right.verb, right.resource).set(0)
             self._log.info("right granted", right=right.name)

@@ -1,6 +1,6 @@
 """Metrics of the controllers themselves, by the names of controller-runtime, client-go and its work queues.
 
-Alerts on stuck or failing controllers ask for these names whatever the controllers are written in. What only Go has
+Alerts on stuck or failing controllers use these names whatever the controllers are written in. What only Go has
 (panics of a conversion webhook in the same process, reconciliation timeouts, terminal errors: every error here is
 retried) is left out and listed in docs/metrics.md.
 """
@@ -177,7 +177,7 @@ def address_of(request: Request) -> tuple[str, str, str, str, str]:
 
 
 class QueueMetrics:
-    """Told by a work queue what happens to its keys; ages of work under way are read when they are asked for."""
+    """Metrics of one work queue; ages of work under way are computed at scrape time."""
 
     def __init__(
         self, metrics: RuntimeMetrics, controller: str, depth: Callable[[], int], now: Callable[[], float]

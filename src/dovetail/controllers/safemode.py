@@ -1,7 +1,7 @@
-"""Safe mode: when we cannot trust what we see or what we can do, nothing is removed that could stay.
+"""Safe mode: when the cluster view or the cloud cannot be trusted, no node is removed voluntarily.
 
-Each cause is raised and lifted by whoever can see it; while any stands, voluntary disruption waits,
-provisioning goes on, and health, metrics, events, history and log say so. It ends by itself with its last cause;
+Each cause is raised and lifted by the controller that observes it; while any stands, voluntary disruption waits,
+provisioning continues, and health, metrics, events, history and log show it. It ends by itself with its last cause;
 a cause that only a new attempt could lift lapses after a while, so that the attempt is made.
 """
 
@@ -31,20 +31,20 @@ class Cause(StrEnum):
     BROKEN_INVARIANT = "broken-invariant"
 
 
-#: Causes with which a pending pod would get no machine.
+#: Causes with which a pending pod would get no node.
 DISABLING = frozenset(
     {Cause.STALE_VIEW, Cause.NOT_AUTHORISED, Cause.CLOUD_DENIES, Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL}
 )
-#: Causes that are told of by attempts, and after how many seconds without another they lapse.
+#: Causes that attempts report, and after how many seconds without another they lapse.
 LAPSING, LAPSE = (
     frozenset({Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL, Cause.CLOUD_DENIES, Cause.BROKEN_INVARIANT}),
     900.0,
 )
-#: A view this old, in seconds, is no ground for removing anything.
+#: A view this old, in seconds, is no evidence for removing anything.
 STALE_AFTER = 60.0
-#: The share of unhealthy machines above which something bigger is wrong.
+#: The share of unhealthy nodes above which the cause is not the nodes.
 UNHEALTHY_SHARE = 0.2
-#: How many launches in a row must have failed; of how many machines how many must not have joined.
+#: How many launches in a row must have failed; of how many nodes how many must not have joined.
 LAUNCH_FAILURES, JOINS, JOIN_FAILURES = 5, 4, 3
 
 
@@ -75,7 +75,7 @@ class Safety:
         return bool(self._standing)
 
     def stops(self, reason: str) -> bool:
-        """Whether a disruption for this reason must wait. A repair has a limit of its own to how many may be ill."""
+        """Whether a disruption for this reason must wait. A repair has its own limit of unhealthy nodes."""
         causes = self._standing.keys() - ({Cause.MANY_UNHEALTHY} if reason == "Unhealthy" else set())
         return bool(causes)
 
@@ -97,7 +97,7 @@ class Safety:
                 self._log.info("cause of safe mode is gone", cause=cause, safe_mode=self.safe_mode)
 
     def review(self) -> None:
-        """Let causes lapse that nobody has seen for a while."""
+        """Let causes lapse that were not observed for a while."""
         oldest = self._clock.monotonic() - LAPSE
         for cause in [each for each, found in self._standing.items() if each in LAPSING and found.seen < oldest]:
             self._failed = 0 if cause is Cause.LAUNCHES_FAIL else self._failed
@@ -109,7 +109,7 @@ class Safety:
 
     @contextmanager
     def cloud(self, deed: str) -> Iterator[None]:
-        """Around a call that machines cannot be given back without: that it is refused stands until it is let pass."""
+        """Around a cloud call that terminations need: a denial stands until the call succeeds."""
         try:
             yield
         except InstanceNotFound:
@@ -128,10 +128,10 @@ class Safety:
             self.set(Cause.CLOUD_DENIES, self._denials())
 
     def _denials(self) -> str | None:
-        return "; ".join(f"we may not {deed}: {why}" for deed, why in self._denied.items()) or None
+        return "; ".join(f"the cloud does not allow us to {deed}: {why}" for deed, why in self._denied.items()) or None
 
     def launch(self, succeeded: bool, why: str = "") -> None:
-        """The outcome of a launch. One success is proof enough that machines can be had again."""
+        """The outcome of a launch. One success is proof enough that launches work again."""
         self._failed = 0 if succeeded else self._failed + 1
         if succeeded:
             self.set(Cause.LAUNCHES_FAIL, None)
@@ -139,13 +139,13 @@ class Safety:
             self.set(Cause.LAUNCHES_FAIL, f"the last {self._failed} launches failed: {why}")
 
     def registration(self, joined: bool, why: str = "") -> None:
-        """Whether a machine that was bought came to the cluster."""
+        """Whether a launched node joined the cluster."""
         self._joined.append(joined)
         failed = self._joined.count(False)
         if joined and failed < JOIN_FAILURES:
             self.set(Cause.REGISTRATIONS_FAIL, None)
         elif not joined and failed >= JOIN_FAILURES:
-            self.set(Cause.REGISTRATIONS_FAIL, f"{failed} of the last {len(self._joined)} machines never joined: {why}")
+            self.set(Cause.REGISTRATIONS_FAIL, f"{failed} of the last {len(self._joined)} nodes never joined: {why}")
 
     def view(self, age: float, failures: str = "") -> None:
         """How old the view is."""
@@ -153,6 +153,6 @@ class Safety:
         self.set(Cause.STALE_VIEW, stale)
 
     def health(self, unhealthy: int, total: int) -> None:
-        """How many of our machines are not ready."""
+        """How many of our nodes are not ready."""
         many = total > 0 and unhealthy > max(1, UNHEALTHY_SHARE * total)
-        self.set(Cause.MANY_UNHEALTHY, f"{unhealthy} of {total} machines are not ready" if many else None)
+        self.set(Cause.MANY_UNHEALTHY, f"{unhealthy} of {total} nodes are not ready" if many else None)

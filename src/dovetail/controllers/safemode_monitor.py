@@ -1,4 +1,4 @@
-"""The observer: how well we see and how well things stand, told to safety, metrics and the ledger's store."""
+"""The safe mode monitor: age of the view and health of the nodes, for safe mode, metrics and the decision history."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FORGET = 3600.0
 
 
 class Observer:
-    """Looks every few seconds, and saves what was decided since."""
+    """Checks every few seconds, and saves new decisions."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._forgot = context.clock.monotonic()
         self._told: dict[Cause, str] = {}
-        #: Machines that changed since the last look, and of all that should be well whether they are.
+        #: NodeClaims that changed since the last check, and of all initialized ones whether their node is ready.
         self._changed = {claim.name for claim in context.cluster_state.claims.store.all()}
         self._well: dict[str, bool] = {}
         context.cluster_state.listen(NODECLAIMS, lambda change: self._changed.add(change.key))
@@ -36,11 +36,11 @@ class Observer:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._save_soon(), name="ledger")
+            group.create_task(self._save_soon(), name="decision history")
             await every(PERIOD, self.look, "observer", self._context.log)
 
     async def _save_soon(self) -> None:
-        """Whoever asks why has just seen what happened: decisions are there to be read a moment later."""
+        """Save new decisions a moment later, so that an operator who has just seen an event can read them."""
         while True:
             await self._context.decision_history.news()
             await every(SOON, self._write, "observer", self._context.log, times=1)
@@ -76,7 +76,7 @@ class Observer:
             await context.decision_history.forget()
 
     def _review_rights(self) -> None:
-        """Name the watches that we have no right to, and do without."""
+        """Name the watches that are forbidden, and do without."""
         forbidden = self._context.cluster_state.forbidden()
         for resource, right in OF_WATCHES.items():
             if resource in forbidden:
@@ -85,7 +85,7 @@ class Observer:
                 self._context.rights.allow(right)
 
     async def _save(self, failures: Iterable[KubeError]) -> None:
-        """Bring decisions to their store. Being refused, there or by a watch, tells that we may no longer act."""
+        """Save decisions. A denial, there or by a watch, shows that we may no longer act."""
         denied = next((str(each) for each in failures if isinstance(each, Unauthorized | Forbidden)), None)
         rights = self._context.rights
         if not rights.is_denied(WRITE_HISTORY):
@@ -112,13 +112,13 @@ class Observer:
         self._context.safety.health(len(self._well) - well, len(self._well))
 
     def _tell(self) -> None:
-        """Safe mode, when it comes, changes and goes: on every pool, whose machines now stay, and in the ledger."""
+        """Publish safe mode when it begins, changes and ends: on every NodePool, and in the decision history."""
         context, causes = self._context, self._context.safety.causes()
         if causes.keys() == self._told.keys():
             return
         self._told = causes
         why = "; ".join(f"{cause}: {words}" for cause, words in causes.items())
-        text = f"Voluntary disruption has stopped: {why}" if causes else "Voluntary disruption goes on"
+        text = f"Voluntary disruption has stopped: {why}" if causes else "Voluntary disruption resumes"
         for pool in context.cluster_state.pools.store.all():
             context.event_publisher.publish(pool, "Warning" if causes else "Normal", "SafeMode", text)
         context.decision_history.record(

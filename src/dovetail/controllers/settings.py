@@ -18,7 +18,7 @@ from dovetail.model.scheduler_config import SchedulerConfigError, default_constr
 
 
 class Place(StrEnum):
-    """How pods get to the machines planned for them: we bind them, we hint, or we leave it to the scheduler."""
+    """How pods get to the nodes planned for them: we bind them, we nominate, or we leave it to the scheduler."""
 
     BIND = "bind"
     NOMINATE = "nominate"
@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Durations are seconds. Names are those of the flags; beside each type stands what the flag is for."""
 
     cluster_name: Annotated[str, "Name of the EKS cluster."] = ""
-    cluster_endpoint: Annotated[str, "Address that machines reach the API server by; EKS is asked if left out."] = ""
+    cluster_endpoint: Annotated[str, "Address of the API server for nodes; EKS is asked if left out."] = ""
     cluster_ca_bundle: Annotated[str, "CA of the API server, in base64; EKS is asked if left out."] = ""
     default_instance_profile: Annotated[str, "Instance profile of AWSNodeTemplates that name none."] = ""
     isolated_vpc: Annotated[bool, "IAM and the price list are out of reach: packaged prices stand."] = False
@@ -63,7 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ec2_share: Annotated[float, "Share of EC2's request limits to stay below; 0 sets no limit of our own."] = 0.5
     vm_memory_overhead_percent: Annotated[float, "Share of memory that the hypervisor keeps."] = 0.075
     interruption_queue: Annotated[str, "SQS queue of spot interruptions and health events."] = ""
-    reserved_enis: Annotated[int, "Network interfaces of a machine that pods get no addresses from."] = 0
+    reserved_enis: Annotated[int, "Network interfaces of an instance that pods get no addresses from."] = 0
     disable_dry_run: Annotated[bool, "Do not try launches of an EC2NodeClass by dry runs."] = False
     enable_zonal_shift: Annotated[bool, "Follow zonal shifts; true is refused, see docs/running.md."] = False
     ami_refresh_interval: Annotated[float, "How often images are looked for."] = 60.0
@@ -103,18 +103,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     webhook_metrics_port: Annotated[int, _unread("webhook_metrics_port")] = 8001
     aws_feature_gates: Annotated[str, _unread("aws_feature_gates")] = ""
     scheduler_config: Annotated[str, "Default spread constraints of the scheduler, as a document."] = ""
-    legacy_node_repair: Annotated[bool, "End ill machines at once, without replacements and budgets."] = False
+    legacy_node_repair: Annotated[bool, "Delete unhealthy nodes at once, without replacements and budgets."] = False
     feature_gates: Annotated[Mapping[str, bool], "Gates to open or shut, as NodeRepair=true,StaticCapacity=true."] = (
         msgspec.field(default_factory=lambda: dict(GATES))
     )
 
-    place: Annotated[Place, "How pods get to their machines: bind, nominate or off."] = Place.BIND
+    place: Annotated[Place, "How pods get to their nodes: bind, nominate or off."] = Place.BIND
     place_schedulers: Annotated[str, "Schedulers whose pods are bound; pods of others are left to them."] = (
         "default-scheduler"
     )
-    plan_deadline: Annotated[float, "Time to better the quick answer in; 0 takes the quick answer."] = 1.0
-    launch_timeout: Annotated[float, "A claim without a machine is given up after so long."] = 300.0
-    registration_timeout: Annotated[float, "A machine that has not joined is given up after so long."] = 900.0
+    plan_deadline: Annotated[float, "Time to improve the quick plan in; 0 takes the quick plan."] = 1.0
+    launch_timeout: Annotated[float, "A NodeClaim without an instance is deleted after so long."] = 300.0
+    registration_timeout: Annotated[float, "A NodeClaim whose node has not joined is deleted after so long."] = 900.0
     history: Annotated[str, "File of past decisions; ConfigMaps in the lease's namespace if left out."] = ""
     dry_run: Annotated[bool, "Plan and record beside another autoscaler; write nothing to Kubernetes or AWS."] = False
 
@@ -151,7 +151,7 @@ _DURATIONS = frozenset(
 )
 
 
-#: What the keys of tags begin with that only the autoscaler, or AWS, may write.
+#: Prefixes of tag keys that only the autoscaler, or AWS, may write.
 _OWN_TAGS = (
     "aws:",
     "eks:eks-cluster-name",
@@ -262,7 +262,7 @@ def _truth(text: str) -> bool:
 
 
 def unknown_gates(text: str) -> list[str]:
-    """Names in `A=true,B=false` that are no gates of ours; Karpenter takes such without a word."""
+    """Names in `A=true,B=false` that are no gates of ours; Karpenter accepts them silently."""
     names = [pair.partition("=")[0].strip() for pair in text.split(",") if pair.strip()]
     return [name for name in names if name not in GATES]
 

@@ -1,4 +1,4 @@
-"""What a process says of itself when it starts: the settings in force, and what was set and has no effect."""
+"""Log lines at start: the settings in force, and what was set and has no effect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.controllers.settings import Settings, flag
 
 #: Characters of a value that are shown: a CA bundle fills a screen.
 MAX_VALUE_CHARS = 200
-#: Variables of the AWS SDK that send calls, and with them purchases, to another address.
+#: Variables of the AWS SDK that send calls, launches included, to another address.
 ENDPOINT_VARIABLES = (
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_EC2",

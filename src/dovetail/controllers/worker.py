@@ -1,7 +1,7 @@
-"""A worker brings objects up to date, one key at a time, several keys at once.
+"""A worker reconciles objects, one key at a time, several keys at once.
 
-It is the client's work queue with our rules on top: a reconciliation says when it wants to look again,
-a conflict is simply another look, and every failure is told.
+It is the client's work queue with our rules on top: a reconciliation returns when it wants to run again,
+a conflict is simply another run, and every failure is logged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dovetail.kube.errors import Conflict, KubeError
 from dovetail.kube.resources import Resource
 from dovetail.kube.workqueue import WorkQueue
 
-#: What a reconciliation answers: seconds until it wants to look again, or None for "when something changes".
+#: What a reconciliation returns: seconds until it wants to run again, or None for "when something changes".
 Again = float | None
 
 #: The pause after a conflict: long enough for the watch to bring what we had not seen.
@@ -68,7 +68,7 @@ class Worker:
             self._queue.observer = self._runtime.queue(name, lambda: len(self._queue), workers)
 
     def add(self, key: str, after: float = 0.0) -> None:
-        """Look at `key`, at the latest `after` seconds from now."""
+        """Reconcile `key`, at the latest `after` seconds from now."""
         self._queue.add_after(key, after)
 
     async def run(self) -> None:
@@ -108,7 +108,7 @@ async def every(
     times: int | None = None,
     again: float | None = None,
 ) -> None:
-    """Call `act` now and then every so many seconds; a failed call is told and the next one comes all the same.
+    """Call `act` now and then every so many seconds; a failed call is logged and the next one comes all the same.
 
     Without a number of `times` it goes on until cancelled. After a failure the pause is `again`, if given.
     """

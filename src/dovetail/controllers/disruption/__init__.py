@@ -1,1 +1,1 @@
-"""Voluntary disruption: which machines go, what comes first in their place, and when not."""
+"""Voluntary disruption: which nodes are removed, what replaces them first, and when not."""

@@ -1,7 +1,7 @@
-"""The Balanced policy: a move must save at least half as large a share of its pool as it disturbs.
+"""The Balanced policy: a move must save at least half as large a share of its NodePool's cost as it disrupts.
 
-Shares are of the whole pool, machines that may not be disrupted included: what stands still is part of what there is to
-lose. A move across pools saves in each of them by what it takes away there, and every pool must agree.
+Shares are of the whole NodePool, nodes that may not be disrupted included: what stays is part of what there is to
+lose. A move across NodePools saves in each by the price it removes there, and every NodePool must approve.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dovetail.controllers.disruption.types import Candidate
 from dovetail.controllers.metrics.definitions import snake
 
 K = 2
-#: How many machines of a set that a pool does not agree to are looked at alone.
+#: How many nodes of a rejected set are evaluated alone.
 ALONE = 10
 POLICY = "Balanced"
 
 
 class Score(msgspec.Struct, frozen=True):
-    """The shares of a pool's cost and of its disturbance, and what the saving would have to be."""
+    """The shares of a NodePool's cost and of its disruption cost, and what the saving would have to be."""
 
     savings: float
     disruption: float
@@ -45,7 +45,7 @@ class Score(msgspec.Struct, frozen=True):
 
 
 def weigh(saving: float, disturbed: float, cost: float, disturbance: float) -> Score:
-    """A saving and whom it disturbs against all that the pool costs and all that could be disturbed."""
+    """A saving and its disruption against all that the NodePool costs and all that could be disrupted."""
     if cost <= 0 or disturbance <= 0:
         return Score(0.0, 1.0, saving)
     share = disturbed / disturbance
@@ -53,7 +53,7 @@ def weigh(saving: float, disturbed: float, cost: float, disturbance: float) -> S
 
 
 class Balance:
-    """Asks the pools with the policy, and tells what they say."""
+    """Applies the policy of the NodePools that have it, and reports the scores."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -61,7 +61,7 @@ class Balance:
     async def agreed(
         self, best: Proposal, asked: Question, known: Mapping[Offered, float | None]
     ) -> tuple[Proposal | None, dict[str, Rejection]]:
-        """The set, or else one of its machines alone, that every pool agrees to; and why the others stay."""
+        """The set, or else one of its nodes alone, that every NodePool approves; and why the others stay."""
         objections = self.objections(best, known)
         if not objections:
             return best, {}
@@ -76,7 +76,7 @@ class Balance:
         return None, objections
 
     def objections(self, proposal: Proposal, known: Mapping[Offered, float | None]) -> dict[str, Rejection]:
-        """Why the machines stay whose pool does not agree; nothing if all do."""
+        """Why the nodes stay whose NodePool rejects the move; nothing if all approve."""
         found: dict[str, Rejection] = {}
         for name in sorted({each.pool for each in proposal.candidates}):
             pool = self._context.cluster_state.pools.store.get(name)

@@ -1,4 +1,4 @@
-"""How many machines of each pool may go now for a reason: the budget, less those already on their way."""
+"""How many nodes of each NodePool may be disrupted now for a reason: the budget, less those already disrupting."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dovetail.model.kinds import budgets
 
 
 class Allowances:
-    """Counted down as a pass takes machines, so that one pass cannot overdraw a budget."""
+    """Counted down as a pass takes nodes, so that one pass cannot overdraw a budget."""
 
     def __init__(self, context: Context, reason: Reason, counts: Mapping[str, tuple[int, int]]) -> None:
-        """`counts` are the machines of each pool, and how many of them use its budgets up."""
+        """`counts` are the nodes of each NodePool, and how many of them use its budgets up."""
         self.left: dict[str, int] = {}
         now = context.clock.now()
         for pool in context.cluster_state.pools.store.all():
@@ -37,11 +37,11 @@ class Allowances:
 
     @classmethod
     def now(cls, context: Context, reason: Reason) -> Self:
-        """With all machines counted anew."""
+        """With all nodes counted anew."""
         return cls(context, reason, totals(context.cluster_state, reason))
 
     def fits(self, candidates: Sequence[Candidate]) -> bool:
-        """Whether all of them may go at once."""
+        """Whether all of them may be disrupted at once."""
         return all(self.left.get(pool, 0) >= count for pool, count in _by_pool(candidates).items())
 
     def take(self, candidates: Sequence[Candidate]) -> bool:

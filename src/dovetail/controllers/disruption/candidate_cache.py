@@ -1,8 +1,8 @@
-"""The census: what a look at every machine came to, so that the next look is at those that changed.
+"""The candidate cache: the evaluation of every node, so that the next pass evaluates only those that changed.
 
-A pass over a fleet asks the same of every machine each time, and most of them are as they were. An answer holds until
-the mirror notes something about its machine; all of them fall when other offers are sold or a disruption budget opens,
-closes or selects others, and one that has an end falls by itself.
+A pass over a fleet evaluates every node each time, and most of them are as they were. An entry holds until
+the cluster state notes a change of its node; all entries are dropped when the offers change or a PodDisruptionBudget
+opens, closes or selects other pods, and an entry with an end expires by itself.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dovetail.planner.snapshot import Pool
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """All machines at one instant: those that may go, when pods last came or went on the quiet ones of them, and why
-    the others may not.
+    """All nodes at one instant: the candidates, when pods last came or went on the consolidatable ones, and what blocks
+    the others.
     """
 
     candidates: tuple[Candidate, ...] = ()
@@ -33,14 +33,14 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def until(self) -> datetime | None:
-        """When the first of the blockers goes away by itself."""
+        """When the first of the blockers ends by itself."""
         return min((each.until for why in self.blocked.values() for each in why if each.until), default=None)
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one machine: a candidate, perhaps a quiet one, or why it is none and until when.
+    """The evaluation of one node: a candidate, perhaps a consolidatable one, or what blocks it and until when.
 
-    `weight` is what it counts for the budgets of its pool, and uses up of them.
+    `weight` is what it counts for the budgets of its NodePool, and uses up of them.
     """
 
     pool: str
@@ -63,7 +63,7 @@ class CandidateCache:
         self._all = True
 
     def field(self, pools: Sequence[Pool]) -> Field:
-        """All machines at this instant."""
+        """All nodes at this instant."""
         cluster_state, now = self._context.cluster_state, self._context.clock.now()
         cluster_state.expire()
         self._forget(pools)
@@ -83,7 +83,7 @@ class CandidateCache:
         )
 
     def _forget(self, pools: Sequence[Pool]) -> None:
-        """Everything, if what all machines depend on is no longer the same."""
+        """Drop everything, if what all nodes depend on is no longer the same."""
         offers = tuple(pool.types for pool in pools)
         if len(offers) != len(self._offers) or any(a is not b for a, b in zip(offers, self._offers, strict=True)):
             self._offers, self._prices, self._all = offers, prices(pools), True
@@ -97,7 +97,7 @@ class CandidateCache:
             self._pdbs, self._rules = pdbs, rules
 
     def totals(self) -> dict[str, tuple[int, int]]:
-        """The machines of each pool, and how many of them use its budgets up, for any reason but ill health."""
+        """The nodes of each NodePool, and how many of them use its budgets up, for any reason but Unhealthy."""
         found: dict[str, tuple[int, int]] = {}
         for each in self._known.values():
             add(found, each.pool, each.weight)
@@ -125,7 +125,7 @@ class CandidateCache:
 
 
 def _quiet(claim: NodeClaim) -> datetime | None:
-    """When pods last came or went, if that is longer ago than the pool's consolidateAfter."""
+    """When pods last came or went, if that is longer ago than the NodePool's consolidateAfter."""
     marked = claim.condition("Consolidatable")
     if marked is None or marked.status != "True":
         return None

@@ -1,4 +1,4 @@
-"""Candidates: machines that may be disrupted now, and how many there are that budgets count."""
+"""Candidates: nodes that may be disrupted now, and how many there are that budgets count."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from dovetail.model.pods import Pod, returning
 from dovetail.model.workloads import PodDisruptionBudget
 from dovetail.planner.snapshot import Pool
 
-# Everything that keeps a machine from being disrupted now, all at once.
+# Everything that keeps a node from being disrupted now, all at once.
 #
-# Karpenter stops at the first reason it finds. A person who asks why a node is still there wants them all:
+# Karpenter stops at the first reason it finds. An operator who asks why a node is still there wants them all:
 # each pod with its annotation or its budget, the node's own annotation, the state it is in.
 
 #: How many blockers an event names.
@@ -33,7 +33,7 @@ SHOWN = 5
 
 
 class Blocker(msgspec.Struct, frozen=True, kw_only=True):
-    """`code` is of the reason vocabulary; `budgets` hold the `pod`; `until` where the blocker goes away by itself."""
+    """`code` is of the reason vocabulary; `budgets` select the `pod`; `until` is when the blocker ends by itself."""
 
     code: str
     message: str
@@ -51,14 +51,14 @@ def words(blocker: Blocker) -> str:
 
 
 def together(found: Sequence[Blocker]) -> str:
-    """Several blockers as one event tells them, in an order that does not change with that of the pods."""
+    """Several blockers as one event message, in an order that does not depend on that of the pods."""
     told = sorted(map(_told, found))
     more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
     return "; ".join(told[:SHOWN]) + more
 
 
 def _told(blocker: Blocker) -> str:
-    """As Karpenter tells it, with the pod wherever there is one."""
+    """As Karpenter formats it, with the pod wherever there is one."""
     several = "(s)" if len(blocker.budgets) > 1 else ""
     about = [f"Pod={blocker.pod}"] if blocker.pod else []
     about += [f"PodDisruptionBudget{several}=[{' '.join(blocker.budgets)}]"] if blocker.budgets else []
@@ -66,7 +66,7 @@ def _told(blocker: Blocker) -> str:
 
 
 def of_machine(node: Node | None, claim: NodeClaim | None, *, going: bool, nominated: bool) -> list[Blocker]:
-    """What the machine itself says, in Karpenter's words."""
+    """Blockers of the node itself, in Karpenter's words."""
     if node is None or claim is None:
         return [Blocker(code="NOT_MANAGED", message="node isn't managed by a NodeClaim")]
     found = [Blocker(code="REBOOTING", message="node is rebooting")] if claim.is_true("Rebooting") else []
@@ -84,12 +84,12 @@ def of_machine(node: Node | None, claim: NodeClaim | None, *, going: bool, nomin
 
 
 def forbidden(node: Node, pods: Iterable[Pod], now: datetime) -> list[Blocker]:
-    """What people have said by an annotation."""
+    """Blockers set by annotations."""
     return [*_of_node(node), *(each for pod in pods if not _leaves(pod) for each in _of_shield(pod, now))]
 
 
 def of_pods(pods: Iterable[Pod], pdbs: PdbIndex, now: datetime) -> list[Blocker]:
-    """What each pod on the machine says."""
+    """Blockers of each pod on the node."""
     found = []
     for pod in pods:
         if _leaves(pod):
@@ -133,21 +133,21 @@ def of_budgets(pod: Pod, pdbs: Sequence[PodDisruptionBudget]) -> list[Blocker]:
 
 
 def _passes_unready(pod: Pod, budget: PodDisruptionBudget) -> bool:
-    """An unready pod may go under a budget that always allows it."""
+    """An unready pod may be evicted under a PDB with AlwaysAllow."""
     ready = condition(pod.status.conditions, "Ready")
     return budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and (ready is None or ready.status != "True")
 
 
-#: What a price is known by: type, zone and capacity type.
+#: The key of a price: type, zone and capacity type.
 Offered = tuple[str, str, str]
-#: Conditions of a machine that counts for budgets, and of one that uses a budget up.
+#: Conditions of a NodeClaim that counts for budgets, and of one that uses a budget up.
 _COUNTED, _CONSUMING = frozenset({"Rebooting", "Initialized"}), frozenset({"Rebooting", "DisruptionReason"})
 
 
 def blocking(
     context: Context, node: Node, claim: NodeClaim, now: datetime, *, waive_pods: bool = False
 ) -> list[Blocker]:
-    """Everything that keeps one machine where it is."""
+    """Everything that blocks the disruption of one node."""
     cluster_state = context.cluster_state
     name = node.metadata.name
     nominated_pods = any(cluster_state.reservations.on(Target("node", name))) or any(
@@ -167,7 +167,7 @@ def candidate(
     *,
     guarded: bool = False,
 ) -> Candidate:
-    """A machine as a candidate. `guarded`: pods that nobody may ask to leave count as well."""
+    """A node as a candidate. `guarded`: pods that may not be evicted count as well."""
     labels = node.metadata.labels
     where = (
         labels.get(wellknown.INSTANCE_TYPE, ""),
@@ -190,14 +190,14 @@ def candidate(
 
 
 def movable(context: Context, node: str, *, guarded: bool = False) -> list[Pod]:
-    """Pods that will come back elsewhere once the machine goes."""
+    """Pods that will be recreated elsewhere once the node is removed."""
     if guarded:
         return [pod for pod in context.cluster_state.pods_on(node) if returning(pod)]
     return [pod for pod in context.cluster_state.pods_on(node) if reschedulable(pod, context.cluster_state.pdbs)]
 
 
 def prices(pools: Sequence[Pool]) -> dict[Offered, float | None]:
-    """What each offering costs now, whether or not it can be had."""
+    """What each offering costs now, whether or not it is available."""
     return {
         (kind.name, offering.zone, offering.capacity_type): offering.price
         for pool in pools
@@ -207,9 +207,9 @@ def prices(pools: Sequence[Pool]) -> dict[Offered, float | None]:
 
 
 def weight(cluster_state: ClusterState, node: Node, claim: NodeClaim, reason: str) -> tuple[int, int]:
-    """(whether a machine counts for the budgets of its pool, whether it already uses them up).
+    """(whether a node counts for the budgets of its NodePool, whether it already uses them up).
 
-    A machine that is not ready uses them up for every reason but its own ill health.
+    A node that is not ready uses them up for every reason but Unhealthy.
     """
     true = {each.type for each in claim.status.conditions if each.status == "True"}
     if "InstanceTerminating" in true or true.isdisjoint(_COUNTED):
@@ -219,7 +219,7 @@ def weight(cluster_state: ClusterState, node: Node, claim: NodeClaim, reason: st
 
 
 def totals(cluster_state: ClusterState, reason: str) -> dict[str, tuple[int, int]]:
-    """What the machines of each pool weigh together."""
+    """What the nodes of each NodePool weigh together."""
     found: dict[str, tuple[int, int]] = {}
     for claim in cluster_state.claims.store.all():
         node = cluster_state.node_for(claim)

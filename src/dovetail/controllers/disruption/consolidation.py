@@ -1,8 +1,8 @@
-"""Consolidation: the set of machines whose removal saves most, with what must be bought in their place.
+"""Consolidation: the set of nodes whose removal saves most, with the nodes that replace them.
 
-Machines are added to the set in the order of price for the trouble, as long as each makes the whole cheaper:
-many may go for several others. Only a real saving counts: equal cost moves nothing, and what is bought in
-their place must be cheaper whichever of its offerings is sold.
+Nodes are added to the set in the order of price per disruption cost, as long as each makes the whole cheaper:
+many may be replaced by several others. Only a real saving counts: at equal cost nothing moves, and the
+replacements must be cheaper whichever of their offerings is launched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dovetail.model.pods import Pod
 from dovetail.planner.launch.price_filter import Types, cheaper, cheapest
 from dovetail.planner.plan import Machine, Plan
 
-# What moving costs the workload: a charge for each pod, by its priority and its own word.
+# What an eviction costs the workload: a charge for each pod, by its priority and its annotations.
 
 DISRUPTION_COST = "karpenter.sh/disruption-cost"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
 
 
 def eviction(pod: Pod, *, managed: bool = False) -> float:
-    """1 for an ordinary pod, between -10 and 10. `managed`: deletion costs are ours and say nothing of the user's."""
+    """1 for an ordinary pod, between -10 and 10. `managed`: deletion costs are ours, not the user's."""
     text = pod.metadata.annotations.get(DISRUPTION_COST)
     if text is None and not managed:
         text = pod.metadata.annotations.get(DELETION_COST)
@@ -38,27 +38,27 @@ def eviction(pod: Pod, *, managed: bool = False) -> float:
 
 
 def machine(pods: Iterable[Pod], *, managed: bool = False) -> float:
-    """The charge for emptying a machine; 1 for one without pods to move."""
+    """The disruption cost of draining a node; 1 for one without pods to move."""
     return 1.0 + sum(max(0.0, eviction(pod, managed=managed)) for pod in pods)
 
 
 def _int32(text: str | None) -> int:
-    """Base 10 and within 32 bits, or nothing: other text counts as no word at all."""
+    """Base 10 and within 32 bits; any other text counts as 0."""
     if text is None or not _NUMBER.fullmatch(text):
         return 0
     value = int(text)
     return value if -_INT32 <= value < _INT32 else 0
 
 
-#: A saving below this share of what is removed is not worth anybody's trouble.
+#: A saving below this share of the price of what is removed is not worth a disruption.
 WORTH = 0.02
-#: How many cheaper types a spot machine that replaces a spot machine must have to choose from.
+#: How many cheaper types a spot node that replaces a spot node must have to choose from.
 SPOT_CHOICES = 15
-#: Questions to the planner in one pass.
+#: Simulations in one pass.
 MOST = 60
-#: A part this small is not divided because something must be bought for it.
+#: A part this small is not divided because it needs a replacement.
 FEW = 4
-#: Nothing is bought for machines of a fleet that costs at most this share more than a fresh one would.
+#: Nothing is launched in place of nodes of a fleet that costs at most this share more than a fresh one would.
 SLACK = 0.05
 #: A fleet that costs at most this share more is close to a fresh one: from there on fewer moves count for more.
 CLOSE = 0.03
@@ -85,9 +85,9 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """The best that was found for one machine, why it is not done, and what it would have had to save.
+    """The best that was found for one node, why it is not done, and what it would have had to save.
 
-    `instead` is what would have been bought in its place.
+    `instead` describes the replacements.
     """
 
     code: str
@@ -98,13 +98,13 @@ class Rejection(msgspec.Struct, frozen=True):
 
 
 def instead(plan: Plan) -> str:
-    """What a plan buys, in words."""
+    """What a plan launches, as text."""
     bought = Counter(f"{each.choice.instance_type} ({each.choice.capacity_type})" for each in plan.machines)
-    return ", ".join(f"{count} x {what}" for what, count in bought.items()) or "nothing bought"
+    return ", ".join(f"{count} x {what}" for what, count in bought.items()) or "no replacement"
 
 
 def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Dear machines with little on them first; ties by name, so that the same cluster gives the same answer."""
+    """Expensive nodes with few pods first; ties by name, so that the same cluster gives the same result."""
     known = [each for each in candidates if each.price is not None]
     return sorted(known, key=lambda each: (-(each.price or 0.0) / each.cost, each.node))
 
@@ -117,7 +117,7 @@ def evaluate(
     baseline: float = 0.0,
     types: Types = NO_TYPES,
 ) -> Proposal | Rejection:
-    """Whether removing exactly these machines pays. `types` say how different offerings are."""
+    """Whether removing exactly these nodes pays. `types` say how different offerings are."""
     before = sum(each.price or 0.0 for each in candidates)
     plan = simulate(candidates)
     if plan is None:
@@ -145,9 +145,9 @@ def evaluate(
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What a choice is made from, beside the candidates. `search` is `simulate` with more effort.
 
-    `removals` are sets that might go as a whole, `thinned` those that could go without buying, by room alone; `fresh`
-    is what all the pods would cost on an empty cluster, `above` what the fleet costs more, as a share of it; machines
-    that were `refused` lately are not asked about again.
+    `removals` are sets that might be removed as a whole, `thinned` those that need no replacement, by free capacity
+    alone; `fresh` is what all the pods would cost on an empty cluster, `above` what the fleet costs more, as a share of
+    it; nodes that were `refused` lately are not evaluated again.
     """
 
     simulate: Simulate
@@ -163,7 +163,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     types: Types = NO_TYPES
 
     def evaluate(self, candidates: Sequence[Candidate], simulate: Simulate | None = None) -> Proposal | Rejection:
-        """Whether removing exactly these machines pays."""
+        """Whether removing exactly these nodes pays."""
         return evaluate(
             candidates,
             simulate or self.simulate,
@@ -177,7 +177,7 @@ def choose(candidates: Sequence[Candidate], asked: Question) -> tuple[Proposal |
     """The set that saves most, and why each of the others stays.
 
     First the best of whole sets; then, while the fleet is clearly dearer than a fresh one for the same pods, further
-    machines with what must be bought for them.
+    nodes with their replacements.
     """
     judge = _Judge(asked, candidates)
     best = _whole(asked, judge)
@@ -188,14 +188,14 @@ def choose(candidates: Sequence[Candidate], asked: Question) -> tuple[Proposal |
             continue
         tried = (*best.candidates, each) if best else (each,)
         if not asked.allow(tried):
-            stays[each.node] = Rejection("BUDGET", "no budget is left for this machine now")
+            stays[each.node] = Rejection("BUDGET", "no disruption budget is left for this node now")
         elif judge.above(best, SLACK) is False:
-            text = "the fleet is as cheap as a fresh one, or nearly"
+            text = "no cheaper replacement: the fleet costs about as much as a freshly planned one"
             stays[each.node] = Rejection("NEAR_BEST", text, *judge.slack(best))
         elif each.node in asked.refused:
             stays[each.node] = asked.refused[each.node]
         elif judge.asked >= MOST:
-            stays[each.node] = Rejection("NOT_LOOKED_AT", "other machines came first in this pass")
+            stays[each.node] = Rejection("NOT_LOOKED_AT", "other nodes were evaluated first in this pass")
         else:
             found = judge(tried)
             if isinstance(found, Rejection):
@@ -209,7 +209,7 @@ def choose(candidates: Sequence[Candidate], asked: Question) -> tuple[Proposal |
 
 
 class _Judge:
-    """Asks the planner, counts how often, and weighs savings against moves."""
+    """Runs simulations, counts them, and weighs savings against moves."""
 
     def __init__(self, asked: Question, candidates: Sequence[Candidate]) -> None:
         self._question = asked
@@ -222,22 +222,22 @@ class _Judge:
         return self._question.evaluate(candidates, simulate)
 
     def above(self, best: Proposal | None, share: float) -> bool | None:
-        """Whether the fleet would still cost so much more than a fresh one; None if nobody knows."""
+        """Whether the fleet would still cost so much more than a fresh one; None if the fresh cost is unknown."""
         fresh = self._question.fresh
         return None if fresh is None else self._cost - (best.saving if best else 0.0) > fresh * (1 + share)
 
     def slack(self, best: Proposal | None) -> tuple[float, float]:
-        """What a fresh fleet would save, and what it must save before something is bought in place of others."""
+        """What a fresh fleet would save, and what it must save before replacements are launched."""
         fresh = self._question.fresh or 0.0
         return max(0.0, self._cost - (best.saving if best else 0.0) - fresh), fresh * SLACK
 
     def hopeful(self, going: Sequence[Candidate], share: float) -> bool:
-        """Whether the fleet could come so close to a fresh one if nothing had to be bought."""
+        """Whether the fleet could come so close to a fresh one if no replacement were needed."""
         fresh = self._question.fresh
         return fresh is not None and self._cost - sum(each.price or 0.0 for each in going) <= fresh * (1 + share)
 
     def pays(self, found: Proposal, best: Proposal | None = None) -> bool:
-        """Whether what is saved on top of the best pays for those who are moved on top of it."""
+        """Whether the additional saving over the best pays for the additional evictions."""
         more = found.evictions - (best.evictions if best else 0)
         charged = PAYS * self._pod if best is not None or self.above(None, NEAR) is False else 0.0
         return found.saving - (best.saving if best else 0.0) > max(1e-9, charged * more)
@@ -249,24 +249,24 @@ class _Judge:
         return found if best is None or self._of(found) > self._of(best) else best
 
     def might(self, going: Sequence[Candidate], best: Proposal | None) -> bool:
-        """Whether a set would be better than the best so far if nothing had to be bought for it."""
+        """Whether a set would be better than the best so far if it needed no replacement."""
         return best is None or self._merit(going, sum(each.price or 0.0 for each in going)) > self._of(best)
 
     def _of(self, found: Proposal) -> float:
         return self._merit(found.candidates, found.saving)
 
     def _merit(self, going: Sequence[Candidate], saving: float) -> float:
-        """What is saved, less a charge for every move; what is saved beyond a fleet close to fresh counts little."""
+        """The saving, less a charge for every move; what is saved beyond a fleet close to fresh counts little."""
         close = (self._question.fresh or 0.0) * (1 + CLOSE)
         beyond = max(0.0, min(saving, close - (self._cost - saving)))
         return saving - (1 - BEYOND) * beyond - self._pod * _moves(going)
 
 
 def _whole(asked: Question, judge: _Judge) -> Proposal | None:
-    """The best of whole sets: the most that is saved for the moves it takes.
+    """The best of whole sets: the largest saving for the moves it takes.
 
     They are planned quickly, those that cannot be the best not at all. Effort is spent on the one that is chosen, if
-    something is bought for it; and on those that might do, where none does in a fleet that is clearly too dear.
+    it needs replacements; and on the promising ones, where none pays in a fleet that is clearly too expensive.
     """
     best = judge.better(None, _together(asked.thinned, judge))
     for going in sorted(asked.removals, key=_moves):
@@ -281,7 +281,7 @@ def _whole(asked: Question, judge: _Judge) -> Proposal | None:
 
 
 def _searched(best: Proposal, asked: Question, judge: _Judge) -> Proposal:
-    """The same machines with the least that effort finds to buy for them."""
+    """The same nodes with the cheapest replacements that effort finds."""
     found = judge(best.candidates, asked.search)
     return found if isinstance(found, Proposal) and found.saving > best.saving else best
 
@@ -291,7 +291,7 @@ def _moves(candidates: Sequence[Candidate]) -> int:
 
 
 def _together(thinned: Sequence[Candidate], judge: _Judge) -> Proposal | None:
-    """As many of them as the planner confirms: all at once, or else by halves."""
+    """As many of them as a simulation confirms: all at once, or else by halves."""
     best: Proposal | None = None
     parts = [tuple(thinned)] if thinned else []
     while parts and judge.asked < MOST // 2:

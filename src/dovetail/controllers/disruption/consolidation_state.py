@@ -1,9 +1,9 @@
-"""Occasions: when another pass over the fleet could come to another end than the last one.
+"""Consolidation state: whether another pass over the fleet could have another result than the last one.
 
-A pass costs what the fleet is large, so it is made for what could let a machine go: one that became quiet, pods that
-left, a budget that opened, a machine that was opened or closed, other prices. Who comes takes room and gives no
-occasion. Some things end by themselves: the life of a machine, the protection of a pod. And a settled fleet is looked
-at again after a while in any case.
+A pass costs what the fleet is large, so it is made for changes that could allow a removal: a node that became
+consolidatable, deleted pods, a budget that opened, a node that was cordoned or uncordoned, other prices. New pods take
+capacity and trigger nothing. Some things end by themselves: the expiry of a NodeClaim, the protection of a pod. And a
+settled fleet is evaluated again after a while in any case.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
 from dovetail.planner.snapshot import Pool
 
-#: Without any change, everything is looked at again after so many seconds.
+#: Without any change, everything is evaluated again after so many seconds.
 SETTLED_FOR = 900.0
-#: Conditions whose change, or whose coming, is an occasion.
+#: Conditions whose every change, or whose becoming True, triggers a pass.
 _EITHER_WAY, _COMING = ("Drifted", "DisruptionReason", "Rebooting"), ("Consolidatable", "Drifted")
 
 
 class ConsolidationState:
-    """`count` says how many there were; `woken` is set when one should not wait for the next round."""
+    """`count` is the number of triggers; `woken` is set when one should not wait for the next period."""
 
     def __init__(self, context: Context) -> None:
         self.count = 0
@@ -56,7 +56,7 @@ class ConsolidationState:
     def passed(self, count: int, settled: bool, again: float) -> None:
         """A pass that began at that count is over, and whether it left nothing to do.
 
-        The next is due at `again`, an instant of the loop's clock, or when a machine expires.
+        The next is due at `again`, an instant of the loop's clock, or when a NodeClaim expires.
         """
         self._settled_at = count if settled else -1
         expiry = self.instant(self._expiries.first())
@@ -64,7 +64,7 @@ class ConsolidationState:
 
     @property
     def none(self) -> bool:
-        """Whether a pass would come to the same end as the last one."""
+        """Whether a pass would have the same result as the last one."""
         return self._settled_at == self.count and self._context.clock.monotonic() < self._until
 
     def left(self) -> float:
@@ -73,7 +73,7 @@ class ConsolidationState:
         return left if left > 0 else math.inf
 
     def sold(self, pools: Sequence[Pool]) -> None:
-        """What is for sale now: other offers than before are an occasion."""
+        """The offers of now: other offers than before trigger a pass."""
         offers = [pool.types for pool in pools]
         self.count += len(offers) != len(self._offers) or any(map(operator.is_not, offers, self._offers))
         self._offers = offers
@@ -84,10 +84,10 @@ class ConsolidationState:
         return math.inf if date is None else clock.monotonic() + (date - clock.now()).total_seconds() + 0.001
 
     def expired(self) -> list[NodeClaim]:
-        """Claims past their date, oldest date first."""
+        """NodeClaims past their expiry, oldest first."""
         return self._expiries.due(self._context.clock.now())
 
-    # -- what the watches say
+    # -- changes from the watches
 
     def _pod(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
@@ -101,7 +101,7 @@ class ConsolidationState:
         old, new = change.old, change.new
         mine = self._context.cluster_state.claim_for(change.object) is not None
         if old is None or (mine and old.metadata.labels.get(wellknown.INITIALIZED) != "true"):
-            self.count += not mine  # a machine of ours is being set up: the claim tells when it is quiet
+            self.count += not mine  # a node of ours is being set up: its NodeClaim becomes Consolidatable later
         else:
             self.count += new is None or _state(new) != _state(old)
 
@@ -131,7 +131,7 @@ class ConsolidationState:
 
 
 def _state(node: Node) -> Any:
-    """What of a machine matters to others."""
+    """What of a node matters to other nodes."""
     return node.ready, node.spec, node.status.allocatable, _guarded(node)
 
 
@@ -143,16 +143,16 @@ def _ends(pod: Pod) -> bool:
     return pod.finished or pod.terminating
 
 
-# What the planner has already refused: a machine that did not change is not asked about again for a while.
+# Rejections of earlier passes: a node that did not change is not evaluated again for a while.
 #
-# Most passes over a fleet come to the same answers; asking again costs a plan for each machine. An answer is
-# forgotten when the machine's pods or price change, when other offers are sold, and in any case after some minutes. So
-# is the search for whole sets that came to nothing, as long as the fleet has not become dearer against a fresh one.
+# Most passes over a fleet have the same results; evaluating again costs a plan for each node. A rejection is
+# dropped when the node's pods or price change, when the offers change, and in any case after some minutes. So
+# is a search for whole sets that found nothing, as long as the fleet has not become dearer against a fresh one.
 
 FOR, SEARCHED_FOR = 900.0, 3600.0
 #: A fleet is dearer than it was once it costs this share of a fresh one more.
 DEARER = 0.005
-#: Answers of the planner, and of pools that weigh them; others depend on the pass they were given in.
+#: Rejections by a simulation or a policy; the others depend on the pass they were made in.
 LASTING = frozenset({"NOT_CHEAPER", "PODS_WOULD_NOT_FIT", "SPOT_TO_SPOT_OFF", "SPOT_INFLEXIBLE", "NOT_BALANCED"})
 
 
@@ -163,7 +163,7 @@ class Refusals:
         self._vain: dict[bool, tuple[float, float]] = {}
 
     def still(self, candidates: Sequence[Candidate], pools: Sequence[Pool], now: float) -> dict[str, Rejection]:
-        """The answers that still hold."""
+        """The rejections that still hold."""
         offers = tuple(pool.types for pool in pools)
         if len(offers) != len(self._offers) or any(a is not b for a, b in zip(offers, self._offers, strict=True)):
             self._offers = offers
@@ -184,13 +184,13 @@ class Refusals:
                 self._known[each.node] = (each, why, now + FOR)
 
     def searched(self, above: float, now: float, *, restless: bool) -> None:
-        """Whole sets were looked for in vain in a fleet that costs so much more than a fresh one, as a share of it."""
+        """Whole sets were searched for in vain in a fleet that costs the share `above` more than a fresh one."""
         self._vain[restless] = (above + DEARER, now + SEARCHED_FOR)
 
     def vain(self, now: float, *, restless: bool) -> float:
-        """Up to which share above a fresh fleet there is no point in looking for whole sets.
+        """Up to which share above a fresh fleet a search for whole sets is pointless.
 
-        What was not found while machines were in motion may be found once they are quiet, and not the other way round.
+        What was not found while pods came and went may be found once nodes are consolidatable, but not vice versa.
         """
         known = [found for moving, found in self._vain.items() if restless or not moving]
         return max((share for share, until in known if now < until), default=-math.inf)

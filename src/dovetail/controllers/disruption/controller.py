@@ -1,6 +1,6 @@
-"""The disruption loop: empty machines first, then drifted ones, then the best saving; replacements before removals.
+"""The disruption loop: empty nodes first, then drifted ones, then the best saving; replacements before removals.
 
-Nothing here blocks: a proposal to consolidate is kept for a while and looked at again before it is carried out,
+Nothing here blocks: a consolidation proposal is kept for a while and validated again before it is executed,
 while everything else goes on. In safe mode nothing voluntary begins.
 """
 
@@ -41,20 +41,20 @@ from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Pool
 
 PERIOD = 10.0
-#: Seconds without another occasion after which those that came close together are looked at.
+#: Seconds without another trigger after which triggers close together are handled in one pass.
 TOGETHER = 0.5
-#: How often, in seconds, a machine is said to stay; less often where the whole fleet is as good as it can be.
+#: How often, in seconds, an Unconsolidatable event is repeated; less often where the whole fleet is near the optimum.
 SAID, SAID_OF_ALL = 900.0, 3600.0
-#: How long a decision to consolidate, or to remove an empty machine, must hold before it is carried out.
+#: How long a decision to consolidate, or to remove an empty node, must hold before it is executed.
 VALIDATION = 15.0
-#: How long a wish, or the next thought, waits in seconds for machines where pods still come and go: the best of a part
-#: is not the best. Where pools ask for a longer quiet than that, a thought waits for it as well, up to so long.
+#: How long a pending consolidation, or the next search, waits in seconds for nodes where pods still come and go: the
+#: best of a part is not the best. Where NodePools have a longer consolidateAfter, a search waits for it, up to so long.
 GATHERING, PATIENCE = 60.0, 600.0
-#: What the ways to save are called in metrics: the fleet is always searched as a whole.
+#: What the searches are called in metrics: the fleet is always searched as a whole.
 _SEARCHES = {"empty": "empty", "underutilized": "multi"}
 
 
-#: What an answer depends on, as lists of things.
+#: What a proposal depends on, as lists of objects.
 Seen = tuple[tuple[object, ...], ...]
 
 
@@ -66,7 +66,7 @@ class Wish(NamedTuple):
     seen: Seen
 
     def still(self, seen: Seen) -> bool:
-        """Whether everything is as it was, so that the same question would have the same answer."""
+        """Whether everything is as it was, so that the same search would have the same result."""
         return list(map(len, self.seen)) == list(map(len, seen)) and all(
             map(operator.is_, chain.from_iterable(self.seen), chain.from_iterable(seen))
         )
@@ -74,7 +74,7 @@ class Wish(NamedTuple):
 
 class Disruption:
     def __init__(self, context: Context, queue: CommandQueue | None = None) -> None:
-        """With a `queue` of its own (a dry run) nothing is cleaned up: what it finds is another autoscaler's."""
+        """With a `queue` of its own (a dry run) no taint is removed: what it finds is another autoscaler's."""
         self._context = context
         self._cleans = queue is None
         self._ids = context.chance.child("reconcile", "disruption")
@@ -87,20 +87,20 @@ class Disruption:
         self._consolidation_state = ConsolidationState(context)
         self._wish: Wish | None = None
         self._candidate_cache = CandidateCache(context)
-        #: Why each machine stays, as of the last pass: what `explain` and the events tell.
+        #: Why each node stays, as of the last pass: for `explain` and the events.
         self.field = Field()
         self.stays: dict[str, Rejection] = {}
-        #: What was last said of those that stay, and until when it need not be said again.
+        #: The last published reason of each node that stays, and until when it need not be published again.
         self._said: dict[str, tuple[str, float]] = {}
-        #: Whether somebody waits for a budget or for time to pass, when the next pass is due, and when we last thought.
+        #: Whether a candidate waits for a budget or for time to pass, when the next pass is due, and the last search.
         self._waiting = False
         self._again = math.inf
         self._thought = -math.inf
-        #: Since when a thought waits for machines to be quiet.
+        #: Since when a search waits for nodes to become consolidatable.
         self._wanted: float | None = None
 
     async def run(self) -> None:
-        self.queue.resume()  # before anything is cleaned up that a command still holds
+        self.queue.resume()  # before taints are removed that a command still needs
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run(), name="disruption queue")
             while True:
@@ -117,12 +117,12 @@ class Disruption:
         seconds = min(seconds, self._consolidation_state.left())
         if self._wish is not None:
             held = self._context.clock.monotonic() - self._wish.since
-            due = VALIDATION if held < VALIDATION - 0.5 else GATHERING  # machines that become quiet before wake us
+            due = VALIDATION if held < VALIDATION - 0.5 else GATHERING  # a consolidatable node wakes us earlier
             seconds = min(seconds, max(1.0, due - held))
         try:
             async with asyncio.timeout(seconds):
                 await self._consolidation_state.woken.wait()
-                while self._consolidation_state.woken.is_set():  # neighbours become quiet together
+                while self._consolidation_state.woken.is_set():  # nodes become consolidatable together
                     self._consolidation_state.woken.clear()
                     await asyncio.sleep(TOGETHER)
         except TimeoutError:
@@ -131,7 +131,7 @@ class Disruption:
             self._consolidation_state.woken.clear()
 
     async def once(self) -> bool:
-        """One pass; whether anything was begun."""
+        """One pass; whether a command was started."""
         context = self._context
         if not context.cluster_state.synced.is_set():
             return False
@@ -175,7 +175,7 @@ class Disruption:
         self._context.metrics.disruption_evaluation.labels(*labels).observe(stopwatch() - began)
 
     async def _clean(self) -> None:
-        """Take our taint off machines that no command holds: an earlier life may have left it there."""
+        """Remove our taint from nodes that no command holds: a previous process may have left it there."""
         context, cluster_state, busy = self._context, self._context.cluster_state, self.queue.busy()
         marked = cluster_state.claims.store.by(STAGE, DISRUPTED)
         tainted = cluster_state.nodes.store.by(STAGE, DISRUPTED)
@@ -191,7 +191,7 @@ class Disruption:
     # -- the methods, in their order
 
     async def _expire(self, pools: Sequence[Pool]) -> bool:
-        """Machines past their date, each with its own command; nobody's budget holds them back."""
+        """NodeClaims past their expiry, each with its own command; no budget holds them back."""
         context, acted = self._context, False
         known = prices(pools)
         for claim in self._consolidation_state.expired():
@@ -272,7 +272,7 @@ class Disruption:
         return await self._hold(best, seen)
 
     async def _hold(self, best: Proposal | None, seen: Seen = ()) -> bool:
-        """Carry out what has been worth it for a while; one that has just turned up must hold first."""
+        """Execute a proposal that has held for the validation period; a new one must hold first."""
         held, self._wish = self._wish, None
         if best is None:
             if held is not None:
@@ -305,15 +305,15 @@ class Disruption:
         self._waiting |= not begun
         return begun
 
-    # -- who may
+    # -- candidates
 
     def _quiet(self, at_least: float = 0.0) -> list[Candidate]:
-        """Machines nothing happened on for their pool's consolidateAfter, and for `at_least` seconds in any case."""
+        """Candidates without pod events for their NodePool's consolidateAfter, and for at least `at_least` seconds."""
         quiet, before = self.field.quiet, self._context.clock.now() - timedelta(seconds=at_least)
         return [each for each in self.field.candidates if each.node in quiet and quiet[each.node] <= before]
 
     def _restless(self) -> bool:
-        """Whether pods come and go on a machine that will be a candidate once they have settled."""
+        """Whether pods come and go on a node that will be a candidate later."""
         cluster_state = self._context.cluster_state
         settles = {pool.name for pool in self._settling() if not pool.static}
         return any(
@@ -322,7 +322,7 @@ class Disruption:
         )
 
     def _think_at(self, now: float) -> float:
-        """When to think if pods come and go until then."""
+        """When to search if pods come and go until then."""
         if self._wanted is None:
             self._wanted = now
         quiet = max((pool.spec.disruption.quiet_time or timedelta() for pool in self._settling()), default=timedelta())
@@ -332,7 +332,7 @@ class Disruption:
         return until
 
     def _in_motion(self) -> frozenset[str]:
-        """Machines of ours where pods come and go just now, and those that stand empty: no place to move anybody to."""
+        """Nodes of ours where pods come and go just now, and empty ones: no target for moved pods."""
         cluster_state, settles = self._context.cluster_state, {pool.name for pool in self._settling()}
         nodes = [
             cluster_state.node_for(claim)
@@ -343,7 +343,7 @@ class Disruption:
         return frozenset((*empty, *(node.metadata.name for node in nodes if node is not None)))
 
     def _settling(self) -> list[NodePool]:
-        """The pools whose machines may become quiet."""
+        """The NodePools whose nodes may become consolidatable."""
         pools = self._context.cluster_state.pools.store.all()
         return [pool for pool in pools if pool.spec.disruption.consolidate_after != "Never"]
 
@@ -351,7 +351,7 @@ class Disruption:
         found = self._context.cluster_state.pools.store.get(pool)
         return found.spec.disruption.consolidation_policy if found else "WhenEmpty"
 
-    # -- what is told
+    # -- events and history
 
     def _record_stay(self, decision: str, candidate: Candidate, why: Rejection) -> None:
         decision_history = self._context.decision_history
@@ -369,7 +369,7 @@ class Disruption:
         )
 
     def _tell_stays(self) -> None:
-        """Why each stays, on its node and its claim, and in the ledger: again if it is news, or after a while."""
+        """Publish why each node stays, on Node and NodeClaim, and record it: when it changed, or after a while."""
         now, before, self._said = self._context.clock.monotonic(), self._said, {}
         for each in self.field.candidates:
             why = self.stays.get(each.node)
@@ -390,7 +390,7 @@ class Disruption:
             self._record_stay(decision, each, why)
 
     def _tell_field(self) -> None:
-        """On every machine that may not be disrupted: the reasons that are not its own state."""
+        """Publish on every blocked node the blockers that are not its own state."""
         for name, reasons in self.field.blocked.items():
             node = self._context.cluster_state.nodes.store.get(name)
             claim = self._context.cluster_state.claim_for(node) if node is not None else None
@@ -403,21 +403,21 @@ def _kind(proposal: Proposal) -> str:
     return "multi" if len(proposal.candidates) > 1 else "single"
 
 
-# What is told of a wish to consolidate while it is held, on every machine it is about: that there is one, or no more.
+# Events of a pending consolidation, on every node of it: that there is one, or that it was rejected.
 #
-# Karpenter's words, so that whoever watches its events needs no others.
+# Karpenter's reasons and messages, so that existing dashboards keep working.
 
 _WHY = {"BUDGET": "budget", "PODS_WOULD_NOT_FIT": "scheduling"}
 
 
 def wished(context: Context, proposal: Proposal) -> None:
-    """The wish has just turned up."""
+    """The consolidation is now pending."""
     for each in proposal.candidates:
         _tell(context, proposal, each, "ConsolidationCandidate", f"Consolidation candidate: {_words(proposal, each)}")
 
 
 def dropped(context: Context, proposal: Proposal, stays: Mapping[str, Rejection]) -> None:
-    """The wish did not hold."""
+    """The pending consolidation did not hold."""
     for each in proposal.candidates:
         why = _WHY.get(stays[each.node].code, "churn") if each.node in stays else "churn"
         text = f"Consolidation rejected: {_words(proposal, each)}, reason: {why}"

@@ -1,7 +1,7 @@
-"""Drift: a machine that is no longer what its pool and its class ask for.
+"""Drift: a NodeClaim that no longer matches its NodePool and its NodeClass.
 
-What we compare ourselves (hashes, labels) is evidence at once. What a cloud says (images, networks, types)
-must be said twice, some time apart, before a machine is replaced for it: an empty or partial answer has
+What we compare ourselves (hashes, labels) is evidence at once. What a cloud reports (images, networks, types)
+must be reported twice, some time apart, before a node is replaced for it: an empty or partial answer has
 taken down whole fleets.
 """
 
@@ -26,9 +26,9 @@ from dovetail.planner.snapshot import Pool
 
 POOL, REQUIREMENTS, TYPE_GONE = "NodePoolDrifted", "RequirementsDrifted", "InstanceTypeNotFound"
 
-#: Seconds between the two times a cloud must say it.
+#: Seconds between the two reports of a cloud.
 AGAIN = 60.0
-#: A type that cannot be found drifts no machine younger than this.
+#: A type that cannot be found drifts no NodeClaim younger than this.
 YOUNG = timedelta(hours=1)
 
 
@@ -47,7 +47,7 @@ def static(claim: NodeClaim, pool: NodePool) -> str | None:
 
 
 def type_gone(claim: NodeClaim, types: Mapping[str, InstanceType]) -> str | None:
-    """Whether a complete list no longer has the machine's type and place. An empty list says nothing."""
+    """Whether a complete list no longer has the NodeClaim's type, zone and capacity type."""
     labels = claim.metadata.labels
     if not types or INSTANCE_TYPE not in labels:
         return None
@@ -64,11 +64,11 @@ def type_gone(claim: NodeClaim, types: Mapping[str, InstanceType]) -> str | None
     return None
 
 
-# Replacing what has drifted: each machine by its own command, oldest drift first, as many as the budgets allow.
+# Replacing drifted nodes: each by its own command, oldest drift first, as many as the budgets allow.
 
 
 class Drifting:
-    """`waiting` says whether the last pass left somebody for the next one."""
+    """`waiting` says whether the last pass left a drifted node for the next one."""
 
     def __init__(self, context: Context, queue: CommandQueue) -> None:
         self._context = context
@@ -76,7 +76,7 @@ class Drifting:
         self.waiting = False
 
     async def once(self, pools: Sequence[Pool]) -> bool:
-        """Whether anything was begun."""
+        """Whether a command was started."""
         found = self._drifted(pools)
         self.waiting = False
         self._context.metrics.disruption_eligible.labels("drifted").set(len(found))
@@ -93,9 +93,9 @@ class Drifting:
         return acted
 
     def _drifted(self, pools: Sequence[Pool]) -> list[Candidate]:
-        """Machines that have drifted and may go: those without pods first, then by the age of their drift.
+        """Drifted nodes that may be disrupted: those without pods first, then by the age of their drift.
 
-        Pods do not hold a machine whose end has a date anyway.
+        Pods do not block a node with a terminationGracePeriod.
         """
         context = self._context
         known, now = prices(pools), context.clock.now()

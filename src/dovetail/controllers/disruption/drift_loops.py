@@ -1,8 +1,8 @@
 """Drift that repeats itself: a NodeClaim launched from the current NodePool and NodeClass drifts from those very two.
 
 Replacing it would not help, and would go on for ever. So drift stops for that NodePool until the NodePool or its
-NodeClass changes. What follows from the objects alone is judged by the NodePool's generation that the claim was made
-from; what a cloud says, by whether an older claim drifted for the same reason and the same demand shortly before.
+NodeClass changes. What follows from the objects alone is judged by the NodePool's generation that the NodeClaim was
+made from; what a cloud reports, by whether an older NodeClaim drifted for the same reason and version shortly before.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 
-#: A claim that drifts at a greater age has drifted from something that changed since its launch.
+#: A NodeClaim that drifts at a greater age has drifted from something that changed since its launch.
 LOOP_MAX_AGE = timedelta(hours=1)
-#: Reasons that follow from the NodePool and the claim alone.
+#: Reasons that follow from the NodePool and the NodeClaim alone.
 FROM_OBJECTS = frozenset({drift.POOL, drift.REQUIREMENTS})
 
-#: What a NodePool and its NodeClass ask of instances; equal while neither changes.
+#: What a NodePool and its NodeClass require of instances; equal while neither changes.
 Version = tuple[int, str]
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Why drift has stopped for a NodePool: the version that contradicts itself, the reason, the claim that drifted."""
+    """Why drift has stopped for a NodePool: the contradictory version, the reason, the NodeClaim that drifted."""
 
     version: Version
     reason: str
@@ -36,19 +36,19 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 def version(pool: NodePool, node_class: Mapping[str, Any]) -> Version:
-    """The generation of the NodePool, and what the NodeClass asks for and has resolved, but for its conditions."""
+    """The generation of the NodePool, and the spec and status of the NodeClass, but for its conditions."""
     resolved = {key: value for key, value in (node_class.get("status") or {}).items() if key != "conditions"}
     text = msgspec.json.encode((node_class.get("spec"), resolved), order="deterministic").decode()
     return pool.metadata.generation, text
 
 
 def contradicts_itself(claim: NodeClaim, pool: NodePool, reason: str) -> bool:
-    """Whether a claim made from the NodePool as it stands is said to have drifted from it."""
+    """Whether a NodeClaim made from the NodePool as it stands counts as drifted from it."""
     return reason in FROM_OBJECTS and made_from(claim) == str(pool.metadata.generation)
 
 
 def made_from(claim: NodeClaim) -> str:
-    """The generation of the NodePool that a claim was made from; empty where its maker did not write it."""
+    """The generation of the NodePool that a NodeClaim was made from; empty where its creator did not write it."""
     return claim.metadata.annotations.get(wellknown.NODEPOOL_GENERATION, "")
 
 
@@ -72,7 +72,7 @@ class DriftLoops:
             del self._first_drift[key]
 
     def observe(self, claim: NodeClaim, pool: NodePool, current: Version, reason: str, now: datetime) -> Stop | None:
-        """A claim is about to be marked as drifted: the reason to stop instead, if it shows that drift repeats."""
+        """A NodeClaim is about to be marked as drifted: the reason to stop instead, if it shows that drift repeats."""
         seen = self._first_drift.get((pool.name, reason))
         if seen is None or seen[0] != current:
             seen = self._first_drift[pool.name, reason] = (current, now)
@@ -83,10 +83,10 @@ class DriftLoops:
 
 
 def _is_successor(claim: NodeClaim, reason: str, first_drift: datetime, now: datetime) -> bool:
-    """Whether a claim was made after another had drifted for the reason that it drifts for now.
+    """Whether a NodeClaim was made after another had drifted for the same reason.
 
-    A type that the cloud no longer offers says nothing about the demand, and a claim that says what it was made from is
-    judged by that.
+    A type that the cloud no longer offers says nothing about the NodePool, and a NodeClaim with a recorded generation
+    is judged by that.
     """
     created = claim.metadata.creation_timestamp
     if created is None or reason == drift.TYPE_GONE or (reason in FROM_OBJECTS and made_from(claim)):

@@ -1,7 +1,7 @@
-"""Expiration: a machine's last day. Its replacement comes first, but not for ever.
+"""Expiration: NodeClaims past expireAfter. The replacement comes first, but not for ever.
 
-Expiry is a promise, not a wish: budgets and protected pods do not hold it back, as in Karpenter, and if the room
-for its pods cannot be had within a while the machine goes all the same.
+Budgets and protected pods do not hold expiration back, as in Karpenter, and if the replacement cannot be launched
+within a while the node is terminated all the same.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dovetail.model.kinds.nodepool import NodePool
 
 
 def date(claim: NodeClaim, pool: NodePool | None = None) -> datetime | None:
-    """When a claim expires; None if it never does.
+    """When a NodeClaim expires; None if it never does.
 
-    Claims of older generations have no date of their own and go by their pool; without it they never expire.
+    NodeClaims of older API versions have no expireAfter of their own and use their NodePool's; without it they never
+    expire.
     """
     life, created = claim.spec.life, claim.metadata.creation_timestamp
     if claim.spec.by_pool:
@@ -28,7 +29,7 @@ def date(claim: NodeClaim, pool: NodePool | None = None) -> datetime | None:
 
 
 def remaining(claim: NodeClaim, now: datetime) -> float:
-    """The share of its life that a claim still has before it: 1 if it never expires."""
+    """The share of its lifetime that a NodeClaim still has: 1 if it never expires."""
     end, created = date(claim), claim.metadata.creation_timestamp
     if end is None or created is None or end <= created:
         return 1.0
@@ -36,7 +37,7 @@ def remaining(claim: NodeClaim, now: datetime) -> float:
 
 
 class Expiries:
-    """The dates of all claims, noted as they come."""
+    """The expiry dates of all NodeClaims, kept up by the watch."""
 
     def __init__(self, cluster_state: ClusterState) -> None:
         self._store, self._pools = cluster_state.claims.store, cluster_state.pools.store
@@ -46,7 +47,7 @@ class Expiries:
         cluster_state.listen(NODECLAIMS, self._changed)
 
     def _changed(self, change: Change[NodeClaim]) -> None:
-        if change.old is None or change.new is None:  # what a claim asks for never changes
+        if change.old is None or change.new is None:  # the spec of a NodeClaim never changes
             self._note(change.key, change.new)
 
     def _note(self, name: str, claim: NodeClaim | None) -> None:
@@ -57,10 +58,10 @@ class Expiries:
             self._dates[name] = when
 
     def first(self) -> datetime | None:
-        """When somebody expires next, or did already."""
+        """The earliest expiry, past or future."""
         return min(self._dates.values(), default=None)
 
     def due(self, now: datetime) -> list[NodeClaim]:
-        """Claims past their date, oldest date first."""
+        """NodeClaims past their expiry, oldest first."""
         dated = sorted((when, name) for name, when in self._dates.items() if when <= now)
         return [claim for claim in map(self._store.get, (name for _, name in dated)) if claim is not None]

@@ -1,4 +1,4 @@
-"""Hysteresis: a workload is not moved for cost more often than a set number of times an hour."""
+"""Rate limit of moves: a workload is not moved for cost more often than a set number of times an hour."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AN_HOUR = 2
 
 
 class Moves:
-    """Counts moves by workload, since a moved pod comes back under another name."""
+    """Counts moves by workload, since a moved pod is recreated under another name."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -34,12 +34,12 @@ class Moves:
                     del self._sizes[whose]
 
     def free(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The machines on which everybody may still be moved this hour."""
+        """The candidates whose pods may all still be moved this hour."""
         self._forget()
         if not self._moved:
             return list(candidates)
         left = {whose: AN_HOUR * max(1, self._sizes[whose]) - len(moved) for whose, moved in self._moved.items()}
-        most = min(left.values())  # who has fewer pods than that has not too many of anybody's
+        most = min(left.values())  # a candidate with fewer pods than that cannot exceed any owner's limit
         return [each for each in candidates if len(each.pods) <= most or self._may(each, left)]
 
     def _may(self, candidate: Candidate, left: Mapping[str, int]) -> bool:
@@ -60,13 +60,13 @@ class Moves:
         self._forget()
 
     def _owners(self, candidate: Candidate) -> Counter[str]:
-        """Whose pods would be moved, and how many of each."""
+        """The owners of the pods that would be moved, and how many pods of each."""
         wanted = set(candidate.pods)
         pods = self._context.cluster_state.pods_on(candidate.node)
         return Counter(owner(pod) for pod in pods if pod.metadata.key in wanted)
 
 
 def owner(pod: Pod) -> str:
-    """Whose pod it is: of its controller, by UID, or its own."""
+    """The owner of a pod: its controller, by UID, or the pod itself."""
     controller = next((each for each in pod.metadata.owner_references if each.controller), None)
     return controller.uid if controller is not None else pod.metadata.key

@@ -1,8 +1,8 @@
-"""Carrying out commands: replacements first, then the candidates go; or everything is as it was before.
+"""Executing commands: replacements first, then the candidates are deleted; or everything is rolled back.
 
-A command is written on the claims it concerns (its replacements carry it), so that a new life takes it up
-where the old one left it. When a replacement fails, or what the command was decided for is no longer so, the
-candidates are let off and the replacements are taken back, so that no surplus machine stays.
+A command is written on its replacement NodeClaims, so that the next process resumes it
+where the previous one left it. When a replacement fails, or the command is no longer valid, the
+candidates are untainted and the replacements are deleted, so that no surplus node stays.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from dovetail.planner.plan import Plan
 
 COMMAND = "dovetail.sh/command"
 LOOK = 1.0
-#: How long replacements may take, in seconds.
+#: How long replacements may take to initialize, in seconds.
 PATIENCE = 600.0
-#: Seconds until the scheduler has surely heard that a machine was closed.
+#: Seconds until the scheduler has surely received the taint of a node.
 HEARD = 0.5
 
 
@@ -55,13 +55,13 @@ class Queue:
         self._places: dict[str, list[tuple[str, str, Target]]] = {}
 
     def busy(self) -> frozenset[str]:
-        """Claims that a command already has."""
+        """NodeClaims that a command already has."""
         return frozenset(each.claim for command in self.commands.values() for each in command.candidates)
 
     async def start(self, command: Command, plan: Plan | None, copy: Copy | None = None) -> bool:
-        """Taint the candidates, buy what the plan says, and take the command in hand; whether it could begin.
+        """Taint the candidates, create the replacements of the plan, and queue the command; whether it was started.
 
-        With `copy`, one more machine of a static pool is bought instead.
+        With `copy`, one more NodeClaim of a static NodePool is created instead.
         """
         context = self._context
         command = self._narrowed(command, validation.before(context, command))
@@ -85,7 +85,7 @@ class Queue:
         return True
 
     def _narrowed(self, command: Command, verdict: Verdict) -> Command:
-        """The command for those candidates that may still go."""
+        """The command for those candidates that are still valid."""
         dropped = [each for each in command.candidates if each not in verdict.candidates]
         if not dropped:
             return command
@@ -147,7 +147,7 @@ class Queue:
         return None
 
     async def _prepare(self, command: Command) -> None:
-        """Close the machines that take in the successors until these have come: the scheduler would pack them worse."""
+        """Taint nodes that receive replacement pods until these are created: the scheduler would pack them worse."""
         context = self._context
         places = self._places.pop(command.id, [])
         if context.settings.place is not Place.BIND or not places:
@@ -187,7 +187,7 @@ class Queue:
             ).inc()
 
     async def _failed(self, command: Command, why: str) -> None:
-        """What was to come first does not come."""
+        """The replacements do not come up."""
         context = self._context
         context.log.error(
             "failed terminating nodes while executing a disruption command",
@@ -200,7 +200,7 @@ class Queue:
         await self._undo(command, why)
 
     async def _undo(self, command: Command, why: str) -> None:
-        """Back to where we were; what was bought for nothing goes back too. Only what has expired goes all the same."""
+        """Roll back: delete unused replacements, untaint the candidates. Expired nodes are terminated all the same."""
         context = self._context
         context.decision_history.record(disruption.undone(context, command, why))
         if command.reason is Reason.EXPIRED:
@@ -217,7 +217,7 @@ class Queue:
         self.commands.pop(command.id, None)
 
     def _used(self, claim: NodeClaim) -> bool:
-        """Whether somebody has moved in already: then the machine earns its keep."""
+        """Whether pods run on a replacement already: then it stays."""
         node = self._context.cluster_state.node_for(claim)
         if node is None:
             return False
@@ -230,7 +230,7 @@ class Queue:
             await release(self._context, each.node, each.claim)
 
     async def _claimed(self, candidate: Candidate, command: Command) -> bool:
-        """Put the taint and the reason on a candidate; False if it changed under us."""
+        """Put the taint and the reason on a candidate; False if it changed meanwhile."""
         context = self._context
         node = context.cluster_state.nodes.store.get(candidate.node)
         claim = context.cluster_state.claims.store.get(candidate.claim)
@@ -246,7 +246,7 @@ class Queue:
         return True
 
     async def _buy(self, command: Command, plan: Plan | None, copy: Copy | None) -> tuple[str, ...] | None:
-        """Write the replacements' claims; None if one of them could not be written."""
+        """Create the replacement NodeClaims; None if one of them could not be created."""
         context = self._context
         made: list[str] = []
         for pool, body in self._wanted(command, plan, copy):
@@ -270,7 +270,7 @@ class Queue:
     def _wanted(
         self, command: Command, plan: Plan | None, copy: Copy | None
     ) -> Iterator[tuple[NodePool | None, dict[str, Any]]]:
-        """What is to be bought, each with its pool if that is still there; the command is written on it."""
+        """The replacement NodeClaims, each with its NodePool if that still exists; the command is annotated on them."""
         note = msgspec.json.encode(Note.of(command)).decode()
         bodies: list[tuple[NodePool | None, dict[str, Any]]] = []
         if copy is not None:
@@ -288,7 +288,7 @@ class Queue:
             await delete(self._context, claim, "rolled_back", decision=command.id)
 
     def _nominate(self, command: Command, plan: Plan | None, made: Sequence[str]) -> None:
-        """Room is kept for the pods that will come, under the names of those that go."""
+        """Nominate the evicted pods for their planned targets: their replacement pods inherit the nominations."""
         if plan is None:
             return
         context = self._context
@@ -308,7 +308,7 @@ class Queue:
                     self._places.setdefault(command.id, []).append((owner.uid, pod.metadata.uid, target))
 
     def resume(self) -> None:
-        """Take up the commands that an earlier life wrote on its replacements."""
+        """Resume the commands that a previous process wrote on its replacements."""
         found: dict[str, tuple[Note, list[str]]] = {}
         for claim in self._context.cluster_state.claims.store.all():
             note = self._noted(claim)
@@ -330,7 +330,7 @@ class Queue:
                 self._context.cluster_state.mark(each.provider_id for each in alive)
 
     def _noted(self, claim: NodeClaim) -> Note | None:
-        """The command that a replacement carries. One that cannot be read is left to whoever finds the machine idle."""
+        """The command annotated on a replacement. With an unreadable one the node stays until it is found empty."""
         text = claim.metadata.annotations.get(COMMAND)
         if not text or claim.metadata.deletion_timestamp is not None:
             return None
@@ -385,7 +385,7 @@ class Queue:
 
 
 async def release(context: Context, node_name: str, claim_name: str) -> None:
-    """Take taint and reason off a machine that stays after all."""
+    """Remove taint and reason from a node that stays after all."""
     node = context.cluster_state.nodes.store.get(node_name)
     if node is not None and node.metadata.deletion_timestamp is None:
         with suppress(NotFound):

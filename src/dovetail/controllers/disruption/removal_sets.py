@@ -1,8 +1,8 @@
-"""Which machines stay: the part of the fleet that holds everybody for the least money, with a charge for every move.
+"""Which nodes stay: the part of the fleet that holds all pods at the least cost, with a charge for every move.
 
-All machines are weighed at once, resource by resource, so that what stays is not short of memory while CPU stands
-idle. Whole pods fit less well than their sums, so several margins are tried; which of the answers is best is the
-planner's to say. An integer programme for a small fleet; of a large one the relaxation, rounded up, is as good.
+All nodes are weighed at once, resource by resource, so that what stays is not short of memory while CPU stands
+idle. Whole pods fit less well than their sums, so several margins are tried; the planner decides which of the sets is
+best. An integer programme for a small fleet; for a large one the relaxation, rounded up, is as good.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dovetail.planner.problem.nodes import facts_of
 from dovetail.planner.problem.pod_spec import Shape, shape_of
 from dovetail.planner.snapshot import NodeState
 
-#: How heavily moves weigh, and how much of the machines that stay may be asked for.
+#: How heavily moves weigh, and how much of the remaining capacity may be requested.
 TRIED = tuple(itertools.product((1.0, 2.5), (1.0, 0.99, 0.98, 0.97, 0.95, 0.92)))
 #: Large fleets are weighed less often.
 ROUGH = ((1.0, 1.0), (1.0, 0.97), (1.0, 0.94))
@@ -35,7 +35,7 @@ def removals(
     allowed: Mapping[str, int],
     charge: float,
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Sets of candidates to go, each different. `charge` is what moving a pod costs."""
+    """Sets of candidates to remove, each different. `charge` is what moving a pod costs."""
     known = [each for each in candidates if each.node in there.row and each.price is not None]
     if len(known) < 2:
         return
@@ -61,23 +61,23 @@ def removals(
             yield going
 
 
-# Thinning out: which machines could go without buying anything, judged by room alone.
+# Thinning out: which nodes could be removed without a replacement, judged by free capacity alone.
 #
-# A quick look before the planner's exact one. Machines with the fewest pods for their price go first, and their pods
-# into the tightest room that is left elsewhere. It knows resources only, so its answer is a proposal to be planned,
-# never a decision.
+# A quick estimate before the planner's exact simulation. Nodes with the fewest pods for their price come first, and
+# their pods go to the tightest free capacity elsewhere. Only resources count, so the result is a proposal to be
+# simulated, never a decision.
 
 Amounts = npt.NDArray[np.float64]
 
-#: Close to a fresh fleet a machine goes if it costs so many times what an average pod costs, for each of its pods.
+#: Close to a fresh fleet a node is removed if it costs so many times what an average pod costs, for each of its pods.
 DEAR = 2.0
 
 
 class Room:
-    """What is free on every machine: a row each, a column for each resource, in shares of an average machine."""
+    """Free capacity of every node: a row each, a column for each resource, in shares of an average node."""
 
     def __init__(self, nodes: Sequence[NodeState], memory: Memory) -> None:
-        """Room on machines that stay: initialised, not going, and not closed by a taint."""
+        """Capacity of nodes that stay: initialized, not terminating, and without a NoSchedule taint."""
         open_ones = [node for node in nodes if node.initialized and not node.deleting and not _closed(node)]
         self.names = tuple(sorted({name for node in open_ones for name, amount in node.allocatable.items() if amount}))
         self.row = {node.name: row for row, node in enumerate(open_ones)}
@@ -92,7 +92,7 @@ class Room:
         self._sizes: dict[Shape, Amounts] = {}
 
     def size(self, pod: Pod) -> Amounts:
-        """What a pod takes, in the same shares."""
+        """What a pod requests, in the same shares."""
         shape = shape_of(pod, self._memory)
         if shape not in self._sizes:
             self._sizes[shape] = np.array(self._row(shape.requests)) / self._scale
@@ -109,10 +109,10 @@ def removable(
     allowed: Mapping[str, int],
     fresh: float | None = None,
 ) -> list[Candidate]:
-    """Candidates that could go together, best first.
+    """Candidates that could be removed together, best first.
 
-    `pods` are those to move, by node; `allowed` is left by pool. Once the fleet is close to what a `fresh` one would
-    cost, only machines go that are dear for the few pods on them.
+    `pods` are those to move, by node; `allowed` is the budget left by NodePool. Once the fleet is close to what a
+    `fresh` one would cost, only nodes are removed that are expensive for the few pods on them.
     """
     left = dict(allowed)
     cost = sum(each.price or 0.0 for each in candidates)
@@ -142,13 +142,13 @@ def removable(
 
 
 def _worth(candidate: Candidate) -> tuple[float, float, str]:
-    """Few pods for much money first; then the dearer one."""
+    """Few pods for a high price first; then the more expensive one."""
     price = max(candidate.price or 0.0, 1e-9)
     return (candidate.cost / price, -price, candidate.node)
 
 
 def _place(sizes: Sequence[Amounts], free: Amounts, alive: npt.NDArray[np.bool_]) -> list[tuple[Amounts, int]] | None:
-    """The tightest room for each, largest first; taken from `free`. None, with `free` as it was, if one has none."""
+    """The tightest fit for each, largest first; taken from `free`. None, with `free` as it was, if one does not fit."""
     placed: list[tuple[Amounts, int]] = []
     for size in sorted(sizes, key=lambda each: -float(each.max())):
         rest = free - size

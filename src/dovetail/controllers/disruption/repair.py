@@ -1,8 +1,8 @@
-"""Repair: a machine that has been ill for too long is replaced or restarted, within its pool's budgets.
+"""Repair: a node that has been unhealthy for too long is replaced or rebooted, within its NodePool's budgets.
 
-The replacement comes first, as for every other reason, and the drain is bounded by the policy that asks for it. When
-more than a fifth of a pool is ill the cause is not the machines, and repairing them would make it worse. The gate
-NodeRepair opens it; `--legacy-node-repair` puts the older controller in its place.
+The replacement comes first, as for every other reason, and the drain is bounded by the repair policy. When
+more than a fifth of a NodePool is unhealthy the cause is not the nodes, and repairing them would make it worse. The
+gate NodeRepair enables it; `--legacy-node-repair` puts the older controller in its place.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from dovetail.model.nodes import Node
 from dovetail.planner.snapshot import Pool
 
 UNHEALTHY_SHARE = 0.2
-#: An ailment that has lasted for so long is written down; machines are not ready for a moment when they join.
+#: A condition that has lasted for so long is recorded; nodes are not ready for a moment when they join.
 SERIOUS = timedelta(minutes=1)
-#: Blockers that no repair minds: it is there for machines that never came up, and for those nobody may touch.
+#: Blockers that do not block a repair: it also covers nodes that never initialized and do-not-disrupt nodes.
 WAIVED = frozenset({"DO_NOT_DISRUPT_NODE", "NOT_INITIALIZED"})
 
 
 class Patient(NamedTuple):
-    """A machine that is to be repaired now."""
+    """A node that is to be repaired now."""
 
     node: Node
     claim: NodeClaim
@@ -47,7 +47,7 @@ class Patient(NamedTuple):
 
     @property
     def bound(self) -> float | None:
-        """Seconds for the drain: the policy's or the claim's, whichever is shorter; None leaves it to the claim."""
+        """Seconds for the drain: the shorter of the policy's and the NodeClaim's; None leaves it to the NodeClaim."""
         grace, policy = self.claim.spec.grace, self.diagnosis.grace
         if policy is None or grace is None:
             return policy
@@ -55,7 +55,7 @@ class Patient(NamedTuple):
 
 
 class Repair:
-    """Does nothing unless the gate is open. Policies that cannot be followed stop the start."""
+    """Does nothing unless the gate is open. Invalid policies stop the start."""
 
     def __init__(self, context: Context, queue: CommandQueue) -> None:
         self._context = context
@@ -63,15 +63,15 @@ class Repair:
         settings = context.settings
         open_ = settings.gate("NodeRepair") and not settings.legacy_node_repair
         self._policies = Policies(context.cloud.repair_policies()) if open_ else None
-        #: What was last written down about each claim that is ill.
+        #: What was last recorded about each unhealthy NodeClaim.
         self._told: dict[str, str] = {}
 
     def due(self) -> bool:
-        """Whether somebody is ill enough to be looked at."""
+        """Whether a node is due for repair."""
         return bool(self._ill())
 
     async def once(self, pools: Sequence[Pool]) -> bool:
-        """One repair at most; whether it was begun."""
+        """One repair at most; whether it was started."""
         patients = [each for each in self._ill() if self._admitted(each)]
         self._context.metrics.disruption_eligible.labels("unhealthy").set(len(patients))
         if not patients:
@@ -82,12 +82,12 @@ class Repair:
             if machine.pool in tripped:
                 self._hold(each)
             elif each.claim.is_true("Initialized") and not allowed.fits((machine,)):
-                self._write(each, "its pool's budget for Unhealthy allows no more")
+                self._write(each, "the disruption budget of its NodePool for Unhealthy allows no more")
             elif await self._treat(each, machine, pools):
                 return True
         return False
 
-    # -- who
+    # -- unhealthy nodes
 
     def _ill(self) -> list[Patient]:
         if self._policies is None:
@@ -114,7 +114,7 @@ class Repair:
         return found
 
     def _admitted(self, each: Patient) -> bool:
-        """Whether nothing forbids the repair; what does is told."""
+        """Whether nothing blocks the repair; a blocker is published."""
         why = self._objection(each)
         if why is not None:
             self._context.event_publisher.blocked(each.node, each.claim, why)
@@ -122,7 +122,7 @@ class Repair:
         return why is None
 
     def _write(self, each: Patient, waits_for: str = "") -> None:
-        """Write down when a machine will be repaired, or what its repair waits for; once each time it is news."""
+        """Record when a node will be repaired, or what its repair waits for; once each time it changes."""
         decision_history, uid = self._context.decision_history, each.claim.metadata.uid
         text = each.diagnosis.prognosis + (f", waits: {waits_for}" if waits_for else "")
         if self._told.get(uid) == text:
@@ -163,7 +163,7 @@ class Repair:
         return None
 
     def _tripped(self) -> frozenset[str]:
-        """Pools of which so much is ill, however lately, that nothing of them is repaired."""
+        """NodePools with so many unhealthy nodes, however lately, that none of them is repaired."""
         assert self._policies is not None
         total: Counter[str] = Counter()
         ill: Counter[str] = Counter()
@@ -175,7 +175,7 @@ class Repair:
         return frozenset(pool for pool, count in ill.items() if count > math.ceil(UNHEALTHY_SHARE * total[pool]))
 
     def _hold(self, each: Patient) -> None:
-        """Say on everything that is concerned that too many are ill at once."""
+        """Publish on Node, NodeClaim and NodePool that too many nodes are unhealthy at once."""
         context, name = self._context, each.claim.node_pool or ""
         text = f'more than {UNHEALTHY_SHARE:.0%} of nodes in nodepool "{name}" are unhealthy'
         self._write(each, text)
@@ -183,7 +183,7 @@ class Repair:
             if subject is not None:
                 context.event_publisher.publish(subject, "Warning", "NodeRepairBlocked", text, dedupe=900.0)
 
-    # -- what is done
+    # -- repairs
 
     async def _treat(self, each: Patient, machine: Candidate, pools: Sequence[Pool]) -> bool:
         context = self._context

@@ -1,8 +1,8 @@
-"""Diagnosis: which of a cloud's repair policies a node's conditions call for, and how urgently.
+"""Repair policies: which of a cloud's policies a node's conditions call for, and how urgently.
 
 A condition is covered if some policy names its type and status. Of the policies of that pair those whose expression
-finds the reason apply; where none does, the one policy without an expression stands in. A policy acts once its
-condition has outlasted the toleration. The sternest action that is due wins, and the shortest drain.
+matches the reason apply; where none does, the one policy without an expression applies. A policy acts once its
+condition has outlasted the toleration. The most severe action that is due wins, and the shortest drain.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ STATUSES = frozenset({"True", "False", "Unknown"})
 
 
 class PoliciesError(ValueError):
-    """Repair policies that cannot be followed, each fault in its own words."""
+    """Invalid repair policies, each fault in its own sentence."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done about a node. `grace` bounds its drain: None leaves it to the claim."""
+    """What is to be done about a node. `grace` bounds its drain: None leaves it to the NodeClaim."""
 
     action: RepairAction
     condition: str
@@ -45,7 +45,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prognosis(self) -> str:
-        """What ails the node, what is done about it, and when."""
+        """The node condition, the remedy, and when it is due."""
         told = f"{self.condition}={self.status}" + (f" ({self.reason})" if self.reason else "")
         cure = "restart" if self.action is RepairAction.REBOOT else "replacement"
         return f"{told}: {cure} due at {stamp(self.due)}"
@@ -65,7 +65,7 @@ class _Finding(msgspec.Struct, frozen=True):
         return self.rank + (now - self.due) / AGEING
 
     def weight(self) -> tuple[bool, int, float, str]:
-        """What makes one finding speak for the node: the smallest does."""
+        """Which finding decides for the node: the smallest does."""
         gentle = self.policy.action is not RepairAction.REPLACE
         return gentle, -self.policy.priority, self.due.timestamp(), self.condition.type
 
@@ -95,7 +95,7 @@ class Policies:
         return found if found is not None and found.due <= now else None
 
     def foresee(self, node: Node, claim: NodeClaim, now: datetime) -> Diagnosis | None:
-        """What is due now, or the first that will be; None for a node that is well."""
+        """What is due now, or the first that will be; None for a healthy node."""
         found = self._findings(node, claim, now)
         if not found:
             return None

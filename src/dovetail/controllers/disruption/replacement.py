@@ -1,8 +1,8 @@
-"""What comes before a machine goes: others for its pods, one exactly like it, or, where a gate allows it, nothing.
+"""How a node is replaced: by new nodes for its pods, by one of the same NodePool, or, where a gate allows it, after it.
 
-A machine of a dynamic pool is followed by whatever its pods need now, one of a static pool by one more of the pool.
-A reservation that is full, or a static pool at its limit, has no room for a successor; with a terminate-first gate
-the old machine goes first and makes that room.
+A node of a dynamic NodePool is replaced by what its pods need now, one of a static NodePool by one more of the pool.
+A full capacity reservation, or a static NodePool at its limit, has no capacity for a replacement; with a
+terminate-first gate the old node is terminated first and frees it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _WORDS = {
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """One more machine of a static pool, and what it will be sold as unless the cloud decides otherwise."""
+    """One more NodeClaim of a static NodePool, and the offering that it will likely be launched as."""
 
     pool: NodePool
     likely: LaunchOption | None = None
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
-    """How a machine is followed. `terminate_first` is why it goes before anything comes, if it does."""
+    """How a node is replaced. `terminate_first` is why it is terminated before its replacement, if it is."""
 
     plan: Plan | None = None
     copy: Copy | None = None
@@ -48,7 +48,7 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Why a machine cannot be followed now. Without words it is only a matter of time."""
+    """Why a node cannot be replaced now. Without a text it is only a matter of time."""
 
     why: str = ""
 
@@ -77,7 +77,7 @@ async def _copied(context: Context, pool: NodePool, each: Candidate, *, terminat
     )
     wanted = pool.spec.replicas or 0
     if standing > wanted or (standing < wanted and room(cluster_state, pool) > 0):
-        return Refused()  # until it has given up what is too many, or has what it lacks
+        return Refused()  # until the static controller has scaled it to its replicas
     offered = await _offered(context, pool)
     if terminate_first and offered is None:
         return Refused()
@@ -92,7 +92,7 @@ async def _copied(context: Context, pool: NodePool, each: Candidate, *, terminat
 
 
 async def _offered(context: Context, pool: NodePool) -> tuple[LaunchOption, ...] | None:
-    """Everything a pool's machines may be sold as, to be had or not; None if that is not known now."""
+    """All offerings of a NodePool's nodes, available or not; None if they are not known now."""
     wanted = Requirements.of_entries(pool.spec.template.spec.requirements)
     try:
         return tuple(compatible(wanted, cluster_pools.labels(pool), await context.offers.types(pool)))
@@ -102,14 +102,14 @@ async def _offered(context: Context, pool: NodePool) -> tuple[LaunchOption, ...]
 
 
 def _reservations(offered: Sequence[LaunchOption]) -> tuple[bool, set[str]]:
-    """Whether there is nothing for sale but reservations that are full, and which of them still stand."""
+    """Whether only full reservations are on offer, and which of them still exist."""
     offerings = [each.offering for each in offered]
     full = bool(offerings) and all(each.reservation_id is not None and not launchable(each) for each in offerings)
     return full, {each.reservation_id for each in offerings if each.reservation_id is not None and each.available}
 
 
 def _reservation(context: Context, each: Candidate) -> str:
-    """The reservation that a machine has a place in."""
+    """The capacity reservation that a node uses."""
     node = context.cluster_state.nodes.store.get(each.node)
     reserved = node is not None and each.capacity_type == "reserved"
     return node.metadata.labels.get(RESERVATION, "") if node is not None and reserved else ""

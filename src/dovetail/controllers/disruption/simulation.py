@@ -1,4 +1,4 @@
-"""What if these machines were gone: the planner's answer for their pods, on what would be left."""
+"""Scheduling simulation: the plan for the pods of candidates, without the candidates."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from dovetail.planner.problem.pod_spec import Shape, shape_of
 from dovetail.planner.provision import provision, quote
 from dovetail.planner.snapshot import NodeState, Pool
 
-#: Seconds' worth of work for a plan that may be carried out.
+#: Seconds' worth of work for a plan that may be executed.
 EFFORT = 0.5
 CLOSED = Taint(key="dovetail.sh/in-motion", effect="NoSchedule")
 
 
 class Simulation:
-    """One instant of the cluster, asked many questions."""
+    """One snapshot of the cluster, simulated many times."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class Simulation:
         closed: Collection[str] = (),
         asked: Sequence[Candidate] = (),
     ) -> None:
-        """`closed` are machines where nobody should be moved to: they are in motion, or about to go.
+        """`closed` are nodes that no pod should be moved to: pods come and go there, or they are empty.
 
-        Nothing about those `asked` is looked up later, so that these questions may be asked beside the loop.
+        Nothing about `asked` is read from the cluster later, so that these simulations may run beside the loop.
         """
         waiting = [
             *provisionable_pods.waiting(context.cluster_state),
@@ -60,7 +60,7 @@ class Simulation:
 
     @property
     def seen(self) -> tuple[tuple[object, ...], ...]:
-        """What answers depend on: the machines, those who wait, and what is for sale."""
+        """What results depend on: the nodes, the pending pods, and the offers."""
         return self._snapshot.nodes, self._snapshot.pending, self._snapshot.pools
 
     def question(
@@ -74,8 +74,8 @@ class Simulation:
     ) -> Question:
         """All that a choice among the candidates is made from.
 
-        In a fleet that is dearer than a fresh one by the share `vain` at most, no whole sets are looked for, nor those
-        whose pool did not agree.
+        In a fleet that is dearer than a fresh one by the share `vain` at most, no whole sets are searched for, nor
+        those whose NodePool rejected them.
         """
         fresh = self.fresh(candidates)
         above = sum(each.price or 0.0 for each in candidates) / fresh - 1.0 if fresh else math.inf
@@ -97,10 +97,10 @@ class Simulation:
         )
 
     def without(self, candidates: Collection[Candidate], effort: float | None = None, credit: str = "") -> Plan | None:
-        """A plan that gives every pod of the candidates a place elsewhere; None if some pod would have none.
+        """A plan that places every pod of the candidates elsewhere; None if some pod would be unschedulable.
 
-        Pods that wait anyway are planned along, and do not count against the candidates if they have no place.
-        `credit` is a reservation that has one place more once the candidates are gone.
+        Pending pods are planned along, and do not count against the candidates if they are unschedulable.
+        `credit` is a capacity reservation that has one more free instance once the candidates are gone.
         """
         gone = {each.node for each in candidates}
         moved = [pod for each in candidates for pod in self._moved(each)]
@@ -119,7 +119,7 @@ class Simulation:
         return plan
 
     def baseline(self) -> float:
-        """What the pods that wait anyway would cost: no part of any candidate's bill."""
+        """What the pending pods would cost: no part of any candidate's cost."""
         if not self._snapshot.pending:
             return 0.0
         return provision(self._snapshot).cost.per_hour
@@ -127,14 +127,14 @@ class Simulation:
     def thinned(
         self, candidates: Sequence[Candidate], there: Room, allowed: Mapping[str, int], fresh: float | None
     ) -> list[Candidate]:
-        """Candidates that could probably go without buying anything."""
+        """Candidates that could probably be removed without a replacement."""
         pods = {each.node: self._moved(each) for each in candidates}
         return removable(candidates, pods, there, allowed, fresh)
 
     def removals(
         self, candidates: Sequence[Candidate], there: Room, allowed: Mapping[str, int], fresh: float | None
     ) -> Iterator[tuple[Candidate, ...]]:
-        """Whole sets of candidates that might go together; moving a pod is charged with what a pod costs."""
+        """Whole sets of candidates that might be removed together; moving a pod is charged with what a pod costs."""
         if fresh is None:
             return iter(())
         cost = sum(each.price or 0.0 for each in candidates)
@@ -145,14 +145,14 @@ class Simulation:
         return removal_sets.removals(candidates, pods, there, allowed, charge)
 
     def fresh(self, candidates: Sequence[Candidate]) -> float | None:
-        """What the pods of these machines would cost on an empty cluster; None if not all would have a place."""
+        """What the pods of these nodes would cost on an empty cluster; None if not all would be schedulable."""
         moved = [pod for each in candidates for pod in self._moved(each)]
         empty = msgspec.structs.replace(self._snapshot, nodes=(), pending=tuple(moved))
         known = empty.memory.table("fresh")
         about = (_alike(moved, empty.memory), tuple(map(id, empty.pools)), tuple(map(id, empty.daemons)))
         if about not in known:
             known.clear()
-            known[about] = (quote(empty), empty.pools, empty.daemons)  # whoever is known by identity must stay
+            known[about] = (quote(empty), empty.pools, empty.daemons)  # objects keyed by identity must stay alive
         price: float | None = known[about][0]
         return price
 
@@ -164,18 +164,18 @@ class Simulation:
 
 
 def _alike(pods: Sequence[Pod], memory: Memory) -> frozenset[tuple[Shape, int]]:
-    """Pods by what they ask for, and how many ask for it."""
+    """Pods by their scheduling shape, with counts."""
     with memory.lock:
         return frozenset(Counter(shape_of(pod, memory) for pod in pods).items())
 
 
 def _shut(node: NodeState) -> NodeState:
-    """The same machine, its pods counted as ever, with the door closed."""
+    """The same node, its pods counted as ever, with a NoSchedule taint."""
     return msgspec.structs.replace(node, taints=(*node.taints, CLOSED))
 
 
 def _credited(pool: Pool, reservation: str) -> Pool:
-    """The same offers, with one place more in a reservation."""
+    """The same offers, with one more free instance in a reservation."""
     types = tuple(
         msgspec.structs.replace(
             kind,

@@ -1,4 +1,4 @@
-"""A command: machines that go, machines that come first, and why. Carried out by the queue."""
+"""A command: nodes to remove, their replacements, and why. Executed by the queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reason(StrEnum):
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine that may be disrupted. `pods` are those that must find a place elsewhere."""
+    """A node that may be disrupted. `pods` are those that must be rescheduled elsewhere."""
 
     node: str
     claim: str
@@ -42,10 +42,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """`replacements` are the claims that must be up before the candidates go.
+    """`replacements` are the NodeClaims that must be initialized before the candidates are deleted.
 
-    `grace` bounds the drain in seconds, whatever the claims say; `drift` is what a drifted machine no longer matches,
-    `ailment` the condition that a repair is for; `terminate_first` is why nothing can come before the candidates go.
+    `grace` bounds the drain in seconds, whatever the NodeClaims say; `drift` is what a drifted node no longer matches,
+    `ailment` the condition that a repair is for; `terminate_first` is why no replacement can come first.
     """
 
     id: str
@@ -72,7 +72,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         return "replace" if self.replacements else "delete"
 
     def words(self) -> str:
-        """As Karpenter's log says it, for those who grep."""
+        """As Karpenter's log formats it, for existing searches."""
         pools = ",".join(sorted({each.pool for each in self.candidates}))
         nodes = ", ".join(each.node for each in self.candidates)
         text = f"{self.reason}/{self.id}: {self.decision}: nodepools=[{pools}]: [{nodes}]"
@@ -83,10 +83,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandQueue(Protocol):
-    """Takes commands: the disruption queue carries them out, a dry run records them."""
+    """Takes commands: the disruption queue executes them, a dry run records them."""
 
     def busy(self) -> frozenset[str]:
-        """Claims that a command already has."""
+        """NodeClaims that a command already has."""
         ...
 
     def resume(self) -> None: ...
@@ -94,14 +94,14 @@ class CommandQueue(Protocol):
     async def run(self) -> None: ...
 
     async def start(self, command: Command, plan: Plan | None, copy: Copy | None = None) -> bool:
-        """Whether the command began."""
+        """Whether the command was started."""
         ...
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A command as its replacements carry it, for a process that comes after us.
+    """A command as annotated on its replacements, for the next process.
 
-    The candidates go without their pods: those are found on the machines again, and an object's annotations may not
+    The candidates have no pods there: those are read from the cluster again, and the annotations of an object may not
     be longer than 256 KiB together.
     """
 
@@ -128,7 +128,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 def old_words(command: Command) -> str:
     """The line of earlier releases (`consolidation delete, terminating 1 nodes …`), which runbooks still grep for.
 
-    An empty machine is a matter of emptiness only where its pool asks for no more than that.
+    An empty node is a matter of emptiness only where its NodePool's policy is WhenEmpty.
     """
     method = {
         "Empty": "emptiness" if command.policy == "when_empty" else "consolidation",

@@ -1,9 +1,9 @@
-"""Grounds: whether what a command was decided for still holds.
+"""Validation: whether a command still holds.
 
-A decision takes its time: the planner thinks, taints are written, replacements boot. Meanwhile a pool may be put back
-as it was, a pod may come, a budget may close, a person may forbid it. So the grounds are asked for again before
-anything is touched, when no pod can come any more, and for as long as the candidates have not gone. Machines that are
-expired or ill go all the same.
+A decision takes its time: the planner searches, taints are written, replacements boot. Meanwhile a NodePool may be
+reverted, a pod may be created, a budget may close, an annotation may forbid it. So the command is validated again
+before anything is written, when no pod can be scheduled there any more, and until the candidates are deleted. Expired
+and unhealthy nodes are not validated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VOLUNTARY = frozenset({Reason.EMPTY, Reason.DRIFTED, Reason.UNDERUTILIZED})
 
 
 class Verdict(NamedTuple):
-    """The candidates that may still go, and what is said against the others."""
+    """The candidates that are still valid, and why the others are not."""
 
     candidates: tuple[Candidate, ...]
     why: str = ""
@@ -32,22 +32,24 @@ Objection = Callable[[Context, Reason, Candidate, Node, NodeClaim], str]
 
 
 def before(context: Context, command: Command) -> Verdict:
-    """Before anything is touched."""
+    """Before anything is written."""
     found = _judged(context, command, _objection)
     if not found.candidates or command.reason not in VOLUNTARY:
         return found
     allowed = Allowances.now(context, command.reason).trim(found.candidates)
-    shut = {each.node: "its pool's budget allows no more" for each in found.candidates if each not in allowed}
+    shut = {
+        each.node: "the NodePool's disruption budget allows no more" for each in found.candidates if each not in allowed
+    }
     return _left(command, found.candidates, shut, found.why)
 
 
 def closed(context: Context, command: Command) -> Verdict:
-    """Once the candidates are closed, so that nobody comes any more; the command itself uses up the budgets now."""
+    """Once the candidates are tainted, so that no pod is scheduled there; the command itself counts for the budgets."""
     return _judged(context, command, _objection)
 
 
 def under_way(context: Context, command: Command) -> Verdict:
-    """While the candidates wait for what comes in their place. Once the first has gone there is no way back."""
+    """While the candidates wait for their replacements. Once the first is deleted there is no way back."""
     claims = map(context.cluster_state.claims.store.get, (each.claim for each in command.candidates))
     if any(claim is None or claim.metadata.deletion_timestamp is not None for claim in claims):
         return Verdict(command.candidates)
@@ -64,7 +66,7 @@ def _judged(context: Context, command: Command, objection: Objection) -> Verdict
             context.cluster_state.claims.store.get(each.claim),
         )
         if node is None or claim is None:
-            continue  # gone already, which whoever touches it next finds out
+            continue  # gone already, which the next write finds out
         text = objection(context, command.reason, each, node, claim)
         if text:
             objections[each.node] = text
@@ -74,7 +76,7 @@ def _judged(context: Context, command: Command, objection: Objection) -> Verdict
 def _left(
     command: Command, candidates: tuple[Candidate, ...], objections: Mapping[str, str], said: str = ""
 ) -> Verdict:
-    """Empty machines go one by one; everybody else was planned for as a whole."""
+    """Empty nodes are removed one by one; all others were planned for as a whole."""
     told = [*filter(None, (said,)), *(f"{node}: {text}" for node, text in objections.items())]
     left = tuple(each for each in candidates if each.node not in objections)
     if objections and command.reason is not Reason.EMPTY:
@@ -84,18 +86,18 @@ def _left(
 
 
 def _objection(context: Context, reason: Reason, chosen: Candidate, node: Node, claim: NodeClaim) -> str:
-    """What is said against a machine that nothing has been done to."""
+    """What blocks a candidate before it is tainted."""
     baseless = _baseless(context, reason, node, claim)
     if baseless:
         return baseless
     if reason is Reason.UNDERUTILIZED and not set(candidate(context, node, claim, {}).pods) <= set(chosen.pods):
-        return "a pod came that was not planned for"
+        return "a pod was scheduled that was not planned for"
     waived = reason is Reason.DRIFTED
     return together(blocking(context, node, claim, context.clock.now(), waive_pods=waived))
 
 
 def _withdrawal(context: Context, reason: Reason, chosen: Candidate, node: Node, claim: NodeClaim) -> str:
-    """What calls a machine back: somebody's word. A drain keeps to the budgets of pods by itself."""
+    """What blocks a candidate after it was tainted: annotations. A drain respects PDBs by itself."""
     baseless = _baseless(context, reason, node, claim)
     if baseless:
         return baseless
@@ -105,7 +107,7 @@ def _withdrawal(context: Context, reason: Reason, chosen: Candidate, node: Node,
 
 
 def _baseless(context: Context, reason: Reason, node: Node, claim: NodeClaim) -> str:
-    """Why there is no longer a reason to remove a machine; nothing if there is."""
+    """Why there is no longer a reason to remove a node; empty if there is."""
     if reason is Reason.DRIFTED:
         return "" if claim.is_true("Drifted") else "it is no longer drifted"
     if reason is Reason.EMPTY:
@@ -113,5 +115,5 @@ def _baseless(context: Context, reason: Reason, node: Node, claim: NodeClaim) ->
     pool = context.cluster_state.pools.store.get(claim.node_pool or "")
     disruption = pool.spec.disruption if pool is not None else None
     if disruption is None or disruption.quiet_time is None or disruption.consolidation_policy == "WhenEmpty":
-        return "its pool no longer asks for consolidation"
+        return "its NodePool no longer allows consolidation"
     return ""

@@ -1,6 +1,6 @@
-"""Why: what a person asks of a pod, a node or a pool, answered from the objects and the ledger.
+"""Explanations of a pod, a node or a NodePool, from the objects and the decision history.
 
-Pure: the mirror and the decisions come in, an `Answer` goes out.
+Pure: the cluster state and the decisions come in, an `Answer` goes out.
 """
 
 from dovetail.controllers.explain.answer import Answer, Unknown, silence, since

@@ -1,4 +1,4 @@
-"""An answer, and what all of them need of the ledger."""
+"""An answer, and what all of them need of the decision history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dovetail.model.nodes import Lease
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One line says the most important thing; `details` are what `-v` adds, `deep` what `-vv` adds.
+    """`line` is the most important fact; `details` are what `-v` adds, `deep` what `-vv` adds.
 
     `facts` is the same for programs.
     """
@@ -55,16 +55,16 @@ def dollars(price: float | None) -> str:
     return f"${price:.4f}/h" if price is not None else "at an unknown price"
 
 
-# Whether anybody acts at all: an autoscaler that is away explains every pod that waits.
+# Whether an autoscaler runs at all: without one, every pending pod waits.
 
-#: A lease that nobody has renewed for so long is nobody's.
+#: A lease that was not renewed for so long has no holder.
 SILENT = timedelta(minutes=1)
 
 
 def silence(leases: Iterable[Lease], now: datetime) -> str:
-    """That nobody acts and since when; nothing if somebody does, or where nobody says."""
+    """That no autoscaler runs, and since when; nothing if one does, or where there is no lease."""
     known = {each.metadata.key: each.spec.renew_time for each in leases if each.spec.renew_time is not None}
     if not known or now - max(known.values()) <= SILENT:
         return ""
     name, last = max(known.items(), key=lambda one: one[1])
-    return f"nobody acts: the autoscaler's lease {name} was last renewed at {stamp(last)}, see its log"
+    return f"no autoscaler is running: its lease {name} was last renewed at {stamp(last)}, see its log"

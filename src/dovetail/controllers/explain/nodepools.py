@@ -1,4 +1,4 @@
-"""A pool: what it has, what it may still buy, and how many of its machines may go now."""
+"""A NodePool: what it has, what it may still launch, and how many of its nodes may be disrupted now."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def _summary(machines: Sequence[NodeClaim]) -> str:
     states = {
         "drifted": sum(each.is_true("Drifted") for each in machines),
         "not initialized": sum(not each.is_true("Initialized") for each in machines),
-        "on the way out": sum(each.metadata.deletion_timestamp is not None for each in machines),
+        "terminating": sum(each.metadata.deletion_timestamp is not None for each in machines),
     }
     told = ", ".join(f"{count} {state}" for state, count in states.items() if count)
-    text = f"{len(machines)} machine(s)" + (f" for {dollars(cost)} when bought" if machines else "")
+    text = f"{len(machines)} node(s)" + (f" for {dollars(cost)} at launch" if machines else "")
     return f"{text} ({told})" if told else text
 
 
@@ -72,7 +72,7 @@ def _limits(pool: NodePool) -> list[str]:
 
 
 def _machines(cluster_state: ClusterState, machines: Sequence[NodeClaim]) -> list[str]:
-    """Each machine, for who wants every type."""
+    """Each NodeClaim in one line."""
     found = []
     for claim in sorted(machines, key=lambda each: each.name):
         node = cluster_state.node_for(claim)
@@ -89,7 +89,7 @@ def _machines(cluster_state: ClusterState, machines: Sequence[NodeClaim]) -> lis
 def left(
     cluster_state: ClusterState, pool: NodePool, reason: str, now: datetime
 ) -> tuple[int, budgets.Allowance, int, int]:
-    """How many machines may go now, by which budget, of how many, and how many are on their way already."""
+    """How many nodes may be disrupted now, by which budget, of how many, and how many are disrupting already."""
     counted, consuming = totals(cluster_state, reason).get(pool.name, (0, 0))
     found = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
     return max(0, found.nodes - consuming), found, counted, consuming
@@ -103,9 +103,9 @@ def allowance(cluster_state: ClusterState, pool: NodePool, reason: str, now: dat
         return f"budget {reason}: no limit"
     by = f"nodes: {found.decided_by.nodes}" if found.decided_by else ""
     schedule = found.decided_by.schedule if found.decided_by else None
-    text = f"budget {reason}: {free} of {counted} may go now ({by}"
+    text = f"budget {reason}: {free} of {counted} may be disrupted now ({by}"
     text += f", schedule {schedule} for {found.decided_by.duration}" if schedule and found.decided_by else ""
     if found.nodes < 1:
         opens = budgets.opens(pool.spec.disruption.budgets, reason, counted, now)
         text += f", opens {stamp(opens)}" if opens is not None else ""
-    return text + (f", {consuming} going or not ready)" if consuming else ")")
+    return text + (f", {consuming} disrupting or not ready)" if consuming else ")")

@@ -1,4 +1,4 @@
-"""A node: everything that keeps it, the best that was found instead, and when it will be looked at again."""
+"""A node: everything that blocks its disruption, the best alternative, and when it will be evaluated again."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod, returning
 from dovetail.model.quantity import resources
 
-# What becomes of a machine that nobody has ended: whether it stays, why, and when it is looked at again.
+# A node that is not terminating: whether it stays, why, and when it is evaluated again.
 
-_RESTLESS = "stays for now: pods came or went lately"
+_RESTLESS = "stays for now: pods were scheduled or deleted lately"
 
 
 class Outlook:
-    """A machine, its pool, and what was written down about it."""
+    """A node, its NodePool, and what was recorded about it."""
 
     def __init__(
         self, cluster_state: ClusterState, node: Node, claim: NodeClaim, about: Sequence[Decision], now: datetime
@@ -49,43 +49,43 @@ class Outlook:
 
     @property
     def reason(self) -> str:
-        """What it would go for, as budgets call it."""
+        """The reason that it would be disrupted for, as budgets call it."""
         if self._drifted is not None or (self._pool is not None and self._pool.static):
             return "Drifted"
         return "Empty" if self.empty else "Underutilized"
 
     def _last_look(self, about: Sequence[Decision]) -> Decision | None:
-        """What the last look came to, if it still counts: that no budget was left does only while none is."""
+        """The last evaluation, if it still counts: that no budget was left does only while none is."""
         kept = next((each for each in reversed(about) if each.kind == "keep"), None)
         if kept is None or self.empty or self._spared():
             return None
         return None if kept.reason == "BUDGET" and self._left("Underutilized") else kept
 
     def _spared(self) -> str:
-        """Why its pool never gives back a machine like this for its cost; nothing if it may."""
+        """Why its NodePool never consolidates a node like this; nothing if it may."""
         pool = self._pool
         if pool is None:
-            return "its pool is gone"
+            return "its NodePool is gone"
         if pool.static:
-            return "its pool is static"
+            return "its NodePool is static"
         if pool.spec.disruption.consolidate_after == "Never":
-            return "consolidation is off for its pool (consolidateAfter: Never)"
+            return "consolidation is off for its NodePool (consolidateAfter: Never)"
         if pool.spec.disruption.consolidation_policy == "WhenEmpty" and not self.empty:
-            return "it is not empty, and its pool gives back empty machines only (consolidationPolicy: WhenEmpty)"
+            return "it is not empty, and its NodePool removes empty nodes only (consolidationPolicy: WhenEmpty)"
         return ""
 
     def _left(self, reason: str) -> bool:
         return self._pool is None or nodepools.left(self._cluster_state, self._pool, reason, self._now)[0] > 0
 
     def verdict(self, why: Sequence[candidates.Blocker], stopped: str, repair: str) -> str:
-        """What becomes of the machine, in one line."""
+        """What happens to the node, in one line."""
         rebooting, reason = self._claim.condition("Rebooting"), self._claim.condition("DisruptionReason")
         if rebooting is not None and rebooting.status == "True":
             return f"is {rebooting.message}"
         if reason is not None and reason.status == "True":
-            return f"goes as soon as what comes in its place is ready ({reason.reason})"
+            return f"will be terminated as soon as its replacement is ready ({reason.reason})"
         if repair:
-            return f"is ill: {repair}"
+            return f"is unhealthy: {repair}"
         if why:
             return f"stays: {candidates.words(why[0])}{others(why)}"
         if stopped:
@@ -93,14 +93,14 @@ class Outlook:
         return self._replacement(self._drifted) if self._drifted is not None else self._cost()
 
     def _replacement(self, drifted: ClaimCondition) -> str:
-        """What will become of a machine that is no longer what its pool asks for."""
+        """What happens to a drifted node."""
         if self._pool is not None and not self._left("Drifted"):
             shut = nodepools.allowance(self._cluster_state, self._pool, "Drifted", self._now)
             return f"has drifted ({drifted.reason}) and waits: {shut}"
         return f"will be replaced within its budget: {drifted.reason}"
 
     def _cost(self) -> str:
-        """What will become of a machine that only its cost speaks against."""
+        """What happens to a node that only its cost could be a reason to remove."""
         if self.kept is not None:
             return f"stays: {self.kept.summary} ({self.kept.reason}{saving(self.kept)})"
         spared = self._spared()
@@ -112,17 +112,21 @@ class Outlook:
         if self._pool is not None and not self._left("Empty"):
             return f"is empty and waits: {nodepools.allowance(self._cluster_state, self._pool, 'Empty', self._now)}"
         at = self._quiet_at()
-        return "is empty and goes within seconds" if quiet or at is None else f"is empty and goes at {at:%H:%M:%SZ}"
+        return (
+            "is empty and will be removed within seconds"
+            if quiet or at is None
+            else f"is empty and will be removed at {at:%H:%M:%SZ}"
+        )
 
     def drift(self) -> list[str]:
-        """That it is no longer what its pool asks for, whatever else holds it."""
+        """That it has drifted, whatever else blocks it."""
         if self._drifted is None:
             return []
         at = self._drifted.last_transition_time
         return [f"drifted: {self._drifted.reason}" + (f" since {stamp(at)}" if at else "")]
 
     def _quiet_at(self) -> datetime | None:
-        """When nothing will have happened on it for its pool's consolidateAfter, if nothing does."""
+        """When its NodePool's consolidateAfter will have passed, if there is no further pod event."""
         after = self._pool.spec.disruption.quiet_time if self._pool is not None else None
         initialized = self._claim.condition("Initialized")
         last = self._claim.status.last_pod_event_time or (initialized.last_transition_time if initialized else None)
@@ -136,26 +140,26 @@ class Outlook:
         )
 
     def next_look(self, why: Sequence[candidates.Blocker]) -> list[str]:
-        """When this machine will be looked at again, and when it ends in any case."""
+        """When this node will be evaluated again, and when it expires."""
         expiry = date(self._claim)
         return [self._look(why), *([f"expires {stamp(expiry)}"] if expiry is not None else [])]
 
     def _look(self, why: Sequence[candidates.Blocker]) -> str:
         ends = [each.until for each in why if each.until is not None]
         if why:
-            first = f", the first of it at {stamp(min(ends))}" if ends else ""
-            return f"next look as soon as what blocks it is gone{first}"
+            first = f", the first of them at {stamp(min(ends))}" if ends else ""
+            return f"evaluated again as soon as its blockers are gone{first}"
         if self._spared() or self._pool is None:
-            return "no look for its cost unless its pool or its pods change"
+            return "not evaluated for consolidation unless its NodePool or its pods change"
         at = self._quiet_at()
         if at is not None and at > self._now:
             text = self._pool.spec.disruption.consolidate_after
-            return f"next look at {at:%H:%M:%SZ}: pods came or went lately (consolidateAfter {text})"
+            return f"evaluated again at {at:%H:%M:%SZ}: pods were scheduled or deleted lately (consolidateAfter {text})"
         if self.kept is None:
-            return "next look within seconds"
+            return "evaluated again within seconds"
         again = datetime.fromisoformat(self.kept.time) + timedelta(seconds=FOR)
         when = f"at {again:%H:%M:%SZ} at the latest" if again > self._now else "within minutes"
-        return f"next look {when}, or as soon as its pods, budgets or prices change"
+        return f"evaluated again {when}, or as soon as its pods, budgets or prices change"
 
 
 def saving(decision: Decision) -> str:
@@ -163,44 +167,46 @@ def saving(decision: Decision) -> str:
     return f", saving {dollars(found)}" if isinstance(found, float) else ""
 
 
-# A machine on its way out: how far its end has come, what it waits for, and until when.
+# A terminating node: how far its termination is, what it waits for, and until when.
 
 
 def line(claim: NodeClaim, pods: Sequence[Pod], held: Sequence[candidates.Blocker], now: datetime) -> str:
-    """`held` is what the pods say that will not go."""
+    """`held` are the blockers of the pods that cannot be evicted."""
     volumes = claim.condition("VolumesDetached")
     if claim.is_true("InstanceTerminating"):
-        return "is drained; its machine shuts down"
+        return "is drained; its instance is shutting down"
     if volumes is not None and volumes.status == "Unknown":
         return "is drained; its volumes are being detached"
     left = len(drain.decide(pods, now, deadline.of(claim)).waiting)
     if not left:
-        return "is drained; its machine goes next"
+        return "is drained; its instance is terminated next"
     return f"is being drained: {left} pod(s) left" + (f"; {candidates.words(held[0])}{others(held)}" if held else "")
 
 
 def cause(about: Sequence[Decision]) -> list[str]:
-    """Who ended it, and when, if anybody has written it down."""
+    """The decision that deleted it, and when, if one was recorded."""
     last = next((each for each in reversed(about) if each.kind in ("disrupt", "end")), None)
-    return [f"goes since {last.time}: {last.summary} (decision {last.id})"] if last is not None else []
+    return [f"terminating since {last.time}: {last.summary} (decision {last.id})"] if last is not None else []
 
 
 def patience(claim: NodeClaim, held: Sequence[candidates.Blocker]) -> list[str]:
-    """When the wait ends, if somebody has said it."""
+    """When the wait ends, if there is a deadline."""
     end = deadline.of(claim)
     if end is not None:
-        ahead = f"; room for those that hold it is bought {AHEAD.seconds // 60} minutes before" if held else ""
+        ahead = (
+            f"; capacity for the pods that block it is launched {AHEAD.seconds // 60} minutes before" if held else ""
+        )
         return [f"all its pods will be deleted by {stamp(end)}{ahead}"]
-    return ["it has no terminationGracePeriod: it waits for as long as they hold it"] if held else []
+    return ["it has no terminationGracePeriod: it waits for as long as its pods block it"] if held else []
 
 
-# A machine that is not well: what ails it, and what will be done about it when.
+# An unhealthy node: its conditions, and when it will be repaired.
 
 
 def conditions(node: Node) -> list[str]:
-    """What is not as it should be: that it is not ready, or something else of it."""
+    """Conditions that are not True: Ready, or another readiness condition."""
     return [
-        f"ill: {each.type}={each.status} ({each.reason})"
+        f"unhealthy: {each.type}={each.status} ({each.reason})"
         + (f" since {stamp(each.last_transition_time)}" if each.last_transition_time else "")
         for each in node.status.conditions
         if each.type.endswith("Ready") and each.status != "True"
@@ -208,7 +214,7 @@ def conditions(node: Node) -> list[str]:
 
 
 def repair_outlook(node: Node, about: Sequence[Decision]) -> str:
-    """When it will be repaired or what that waits for, as long as it is ill of what was written down."""
+    """When it will be repaired or what that waits for, as long as it has the recorded condition."""
     last = next((each for each in reversed(about) if each.kind == "ill"), None)
     if last is None:
         return ""
@@ -222,7 +228,7 @@ def node(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, 
         return gone("node", name, decisions)
     claim = cluster_state.claim_for(found)
     if claim is None:
-        return Answer(subject=f"node/{name}", line="is not ours: no NodeClaim has its provider id; nothing touches it")
+        return Answer(subject=f"node/{name}", line="is not managed: no NodeClaim has its provider id")
     pods = tuple(cluster_state.pods_on(name))
     held = candidates.of_pods(pods, cluster_state.pdbs, now)
     about = [each for each in decisions if concerns(each, name)]
@@ -263,12 +269,12 @@ def node(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, 
 
 
 def gone(kind: str, name: str, decisions: Sequence[Decision]) -> Answer:
-    """A machine that is no more: what was last decided about it, if anything was."""
+    """A node that is gone: the last decision about it, if there was one."""
     about = [each for each in decisions if concerns(each, name)]
     if not about:
         raise Unknown(f"{kind}/{name} is not in the cluster")
     last = about[-1]
-    line = f"is gone; last was {last.id} at {last.time}: {last.summary}"
+    line = f"is gone; last decision {last.id} at {last.time}: {last.summary}"
     return Answer(subject=f"{kind}/{name}", line=line, deep=story(about[-10:]))
 
 
@@ -282,7 +288,7 @@ def claim(cluster_state: ClusterState, decisions: Sequence[Decision], name: str,
         return node(cluster_state, decisions, there.metadata.name, now)
     about = [each for each in decisions if concerns(each, name)]
     if found.metadata.deletion_timestamp is not None:
-        line, details = "is going; it has no node", cause(about)
+        line, details = "is terminating; it has no node", cause(about)
         return Answer(subject=f"nodeclaim/{name}", line=line, details=tuple(details), deep=story(about[-10:]))
     steps = [each for each in found.status.conditions if each.type in ("Launched", "Registered") and each.message]
     told = "; ".join(f"{each.type}={each.status}: {each.message}" for each in steps if each.status != "True")
@@ -291,7 +297,7 @@ def claim(cluster_state: ClusterState, decisions: Sequence[Decision], name: str,
 
 
 def _machine(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
-    """What it is, what it costs, and how full it is."""
+    """Its offering, price and utilization."""
     labels, price = found.metadata.labels, paid(claim)
     kind = ", ".join(labels.get(key, "?") for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE))
     room, asked = resources(found.status.allocatable), [requests(pod) for pod in pods if not pod.finished]
@@ -300,12 +306,12 @@ def _machine(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
         for name in ("cpu", "memory")
         if room.get(name)
     )
-    cost = "price unknown" if price is None else f"{dollars(price)} when bought"
-    return f"{kind}, {cost}; {len(asked)} pod(s) ask for {full}"
+    cost = "price unknown" if price is None else f"{dollars(price)} at launch"
+    return f"{kind}, {cost}; {len(asked)} pod(s) request {full}"
 
 
 def rules(pods: Iterable[Pod]) -> list[str]:
-    """What its pods insist on wherever they go, with how many of them do."""
+    """The required constraints of its pods, with how many pods have them."""
     found: dict[str, list[str]] = {}
     for pod in pods:
         if any(each.kind == "DaemonSet" for each in pod.metadata.owner_references):
@@ -322,20 +328,20 @@ def _rules(pod: Pod) -> Iterable[str]:
     affinity = pod.spec.affinity
     if affinity is not None and affinity.pod_anti_affinity is not None:
         for term in affinity.pod_anti_affinity.required:
-            yield f"apart from others by {term.topology_key}"
+            yield f"anti-affinity by {term.topology_key}"
     if affinity is not None and affinity.pod_affinity is not None:
         for term in affinity.pod_affinity.required:
-            yield f"together with others by {term.topology_key}"
+            yield f"affinity by {term.topology_key}"
 
 
 def _alternative(kept: Decision | None) -> list[str]:
-    """The best that was found, and what it would have had to save."""
+    """The best alternative that was found, and what it would have had to save."""
     if kept is None:
         return []
     threshold = kept.detail.get("needed")
     if threshold is None and kept.before is not None:
         threshold = WORTH * kept.before
     needed = f"; a move must save at least {dollars(threshold)}" if threshold is not None else ""
-    best = "best alternative" if isinstance(kept.detail.get("saving"), float) else "looked at"
+    best = "best alternative" if isinstance(kept.detail.get("saving"), float) else "evaluated"
     found = "; ".join(filter(None, (kept.detail.get("instead"), kept.summary)))
     return [f"{best} {kept.time}: {found} [{kept.reason}]{saving(kept)}{needed}"]

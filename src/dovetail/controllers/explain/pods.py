@@ -1,4 +1,4 @@
-"""A pod: why it waits, or where it runs and how it came there."""
+"""A pod: why it is pending, or where it runs and which decision placed it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pod(cluster_state: ClusterState, decisions: Sequence[Decision], key: str, no
     refusal = _refusal(cluster_state, life, found)
     nominated_pods = cluster_state.reservations.of(found.metadata.uid)
     if nominated_pods is not None:
-        line = f"waits for {nominated_pods.kind} {nominated_pods.name}, which is on its way"
+        line = f"waits for {nominated_pods.kind} {nominated_pods.name}, which is starting"
         return Answer(subject=f"pod/{key}", line=line, deep=story(about[-5:]))
     if refusal is not None:
         return _refused(key, refusal, about)
@@ -48,7 +48,7 @@ def pod(cluster_state: ClusterState, decisions: Sequence[Decision], key: str, no
 
 
 def _refusal(cluster_state: ClusterState, decisions: Sequence[Decision], pod: Pod) -> Refusal | None:
-    """The newest that names the pod; or one of its like, where not all of those were named."""
+    """The newest refusal that names the pod; or one of its owner's pods, where not all were named."""
     newest = [refusal for each in reversed(decisions) for refusal in each.refusals]
     key, owner = pod.metadata.key, pod.metadata.controller
     for refusal in newest:
@@ -66,7 +66,7 @@ def _refused(key: str, refusal: Refusal, about: Sequence[Decision]) -> Answer:
         deep += [f"{name}: {step['left']:>6} left after {step['clause']}{_turned_away(step)}" for step in steps]
     blamed: dict[str, Any] = next(iter(refusal.pools.values()), {})
     if refusal.code in REASONS:
-        details.append(f"cure: {blamed.get('cure') or REASONS[refusal.code].cure}")
+        details.append(f"remedy: {blamed.get('cure') or REASONS[refusal.code].cure}")
     return Answer(
         subject=f"pod/{key}",
         line=f"pending: {refusal.message} ({refusal.code})",
@@ -78,7 +78,7 @@ def _refused(key: str, refusal: Refusal, about: Sequence[Decision]) -> Answer:
 
 def _turned_away(step: dict[str, Any]) -> str:
     types = step.get("turned_away") or ()
-    return f"; turned away: {', '.join(types)}" if types else ""
+    return f"; rejected: {', '.join(types)}" if types else ""
 
 
 def _funnel(pool: str, funnel: dict[str, Any]) -> str:
@@ -95,12 +95,12 @@ def _funnel(pool: str, funnel: dict[str, Any]) -> str:
 def _running(
     cluster_state: ClusterState, decisions: Sequence[Decision], about: Sequence[Decision], found: Pod, now: datetime
 ) -> Answer:
-    """Where it runs, how it holds that machine, and why it was this machine that was bought."""
+    """Where it runs, how it blocks its node's disruption, and why this node was launched."""
     name = found.spec.node_name
     node = cluster_state.nodes.store.get(name)
     claim = cluster_state.claim_for(node) if node else None
     price = paid(claim) if claim else None
-    cost = "" if price is None else f" ({dollars(price)} when bought)"
+    cost = "" if price is None else f" ({dollars(price)} at launch)"
     held = candidates.of_pods((found,), cluster_state.pdbs, now)
     bought = [each for each in decisions if claim and any(made.claim == claim.name for made in each.machines)]
     machines = [made for each in bought for made in each.machines if claim and made.claim == claim.name]
@@ -108,7 +108,7 @@ def _running(
         subject=f"pod/{found.metadata.key}",
         line=f"runs on {name}{cost}",
         details=(
-            *(f"holds its node: {candidates.words(each)}" for each in held),
+            *(f"blocks its node: {candidates.words(each)}" for each in held),
             *story(sorted({each.id: each for each in (*about[-5:], *bought)}.values(), key=lambda each: each.time)),
         ),
         deep=tuple(f"cheaper, but {lost}" for made in machines for lost in made.cheaper),

@@ -1,1 +1,1 @@
-"""Numbers about what there is, by Karpenter's names, written down when somebody asks and at no cost otherwise."""
+"""Gauges of the cluster's objects, by Karpenter's names, computed at scrape time."""

@@ -1,6 +1,6 @@
 """Pending pods by the zone that they are confined to: a zone that is short shows here before its pods wait long.
 
-The zones are those of the node selector and the required node affinity; volumes and spreads are not looked at.
+The zones are those of the node selector and the required node affinity; volumes and spreads do not count.
 """
 
 from __future__ import annotations

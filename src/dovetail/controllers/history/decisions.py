@@ -1,8 +1,8 @@
-"""The ledger: every decision with its id, what it was based on, what it cost, and why.
+"""Decision history: every decision with its id, what it was based on, what it cost, and why.
 
 An id goes into the log line, the event, the annotation and the metric, so that any of them leads to the
-whole story. Recording never waits; a store keeps the decisions for at least seven days across restarts. That a
-machine stays for the same reason as before is told once in a while only: a quiet fleet writes next to nothing.
+whole record. Recording never waits; a store keeps the decisions for at least seven days across restarts. That a
+node stays for the same reason as before is recorded once in a while only: a settled fleet writes next to nothing.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from dovetail.clock import Clock
 from dovetail.model.meta import stamp
 
 KEPT = timedelta(days=7)
-#: How often it is recorded that a machine stays while nothing about it changes.
+#: How often it is recorded that a node stays while nothing about it changes.
 STAYS = timedelta(hours=6)
-#: Names of pods and machines shown in one decision; the counts are always exact.
+#: Names of pods and nodes shown in one decision; the counts are always exact.
 SHOWN = 50
 _IN_MEMORY = 5000
-#: Decisions that go to the store in one call: after a while without one, there are many.
+#: Decisions that go to the store in one call: after an outage there are many.
 TOGETHER = 50
 
 
 class Bought(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A machine a decision asks for, with the cheaper offerings that lost and why."""
+    """A NodeClaim that a decision creates, with the cheaper offerings that were rejected and why."""
 
     claim: str
     pool: str
@@ -45,7 +45,7 @@ class Bought(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Pods that got no place, and the funnel of each pool."""
+    """Unschedulable pods, and the funnel of each NodePool."""
 
     pods: tuple[str, ...]
     count: int
@@ -57,7 +57,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """`kind` is provision, refuse, disrupt, undo, end, ill, keep, safe-mode, drift-stop or shadow.
 
-    `reason` is of its vocabulary; `about` are claims and pools that it concerns beside the machines and pods it names.
+    `reason` is of its vocabulary; `about` are NodeClaims and NodePools that it concerns beside those it names.
     """
 
     id: str
@@ -108,7 +108,7 @@ class DecisionHistory:
         self._saving = asyncio.Lock()
 
     def new_id(self) -> str:
-        """An id that is short enough to read aloud."""
+        """A short random id."""
         return f"d-{self._chance.suffix(8)}"
 
     def now(self) -> str:
@@ -128,11 +128,11 @@ class DecisionHistory:
         return tuple(self._kept)
 
     def about(self, subject: str) -> tuple[Decision, ...]:
-        """Decisions that name a pod (`namespace/name`), a machine or a pool, newest last."""
+        """Decisions that name a pod (`namespace/name`), a node or a NodePool, newest last."""
         return tuple(each for each in self._kept if concerns(each, subject))
 
     async def restore(self) -> None:
-        """What was decided before this process, if a store remembers it."""
+        """Load what was decided before this process, if there is a store."""
         if self._store is None:
             return
         oldest = self._oldest()
@@ -142,12 +142,12 @@ class DecisionHistory:
         self._stays = {each.subject: each for each in self._kept if each.kind == "keep"}
 
     async def news(self) -> None:
-        """Returns when something was decided since it last did."""
+        """Returns when something was recorded since it last did."""
         await self._news.wait()
         self._news.clear()
 
     async def save(self) -> None:
-        """Bring what is new to the store; on failure it stays for the next time."""
+        """Write what is new to the store; on failure it stays for the next time."""
         async with self._saving:
             while self._store is not None and self._unsaved:
                 batch = list(islice(self._unsaved, TOGETHER))
@@ -171,7 +171,7 @@ class DecisionHistory:
 
 
 def _same(known: Decision, decision: Decision) -> bool:
-    """Whether nothing has changed about a machine that stays, since it was last told."""
+    """Whether nothing has changed about a node that stays, since it was last recorded."""
     age = datetime.fromisoformat(decision.time) - datetime.fromisoformat(known.time)
     return age < STAYS and all(
         getattr(known, name) == getattr(decision, name) for name in ("reason", "summary", "before", "detail")
@@ -179,7 +179,7 @@ def _same(known: Decision, decision: Decision) -> bool:
 
 
 def concerns(decision: Decision, subject: str) -> bool:
-    """Whether a decision names a pod, with its namespace or without, a machine or a pool."""
+    """Whether a decision names a pod, with its namespace or without, a node or a NodePool."""
 
     def among(pods: Iterable[str]) -> bool:
         return any(pod == subject or pod.endswith(f"/{subject}") for pod in pods)

@@ -1,4 +1,4 @@
-"""What the ledger keeps of a command: what goes, what comes, at what price, and that it was given up."""
+"""The decision history of a command: what is removed, what replaces it, at what price, and that it was rolled back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def undone(context: Context, command: Command, why: str) -> Decision:
         kind="undo",
         time=context.decision_history.now(),
         reason=command.reason,
-        summary=f"given up, {why}: {_words(command)}",
+        summary=f"rolled back, {why}: {_words(command)}",
         view_age=context.cluster_state.age(),
         removed=tuple(each.node for each in command.candidates),
         about=_about(command),
@@ -51,7 +51,7 @@ def _words(command: Command) -> str:
 
 
 def _bought(names: Sequence[str], plan: Plan | None, copy: Copy | None) -> tuple[Bought, ...]:
-    """What comes in their place, under the names of its claims."""
+    """The replacements, by the names of their NodeClaims."""
     if copy is not None and copy.likely is not None:
         kind, offering = copy.likely.instance_type.name, copy.likely.offering
         return tuple(
@@ -81,7 +81,7 @@ def _bought(names: Sequence[str], plan: Plan | None, copy: Copy | None) -> tuple
 
 
 def _cost(command: Command, plan: Plan | None, bought: Sequence[Bought]) -> float | None:
-    """What is bought, in dollars an hour; unknown where others will buy it, or nobody can say what it costs."""
+    """The price of the replacements per hour; unknown where a later decision launches them, or a price is unknown."""
     if plan is not None:
         return plan.cost.per_hour
     if command.terminate_first or len(bought) < len(command.replacements):
@@ -90,18 +90,18 @@ def _cost(command: Command, plan: Plan | None, bought: Sequence[Bought]) -> floa
 
 
 def _price(context: Context, candidate: Candidate) -> float | None:
-    """What a machine costs today; or when it was bought, where nobody sells its like to us any more."""
+    """The price of a node today; or at its launch, where its offering no longer exists."""
     claim = context.cluster_state.claims.store.get(candidate.claim)
     return candidate.price if candidate.price is not None or claim is None else paid(claim)
 
 
 def _about(command: Command) -> tuple[str, ...]:
-    """The claims that go and their pools: people ask by either."""
+    """The NodeClaims that are removed and their NodePools: either may be searched for."""
     return (*(each.claim for each in command.candidates), *sorted({each.pool for each in command.candidates}))
 
 
 def _sum(prices: Iterable[float | None]) -> float | None:
-    """All of them together; unknown if one of them is."""
+    """The sum; unknown if one of them is."""
     total = 0.0
     for each in prices:
         if each is None:

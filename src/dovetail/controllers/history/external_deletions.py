@@ -1,7 +1,7 @@
-"""The witness: machines that somebody else gives up are in the history too.
+"""External deletions: Nodes, NodeClaims and NodePools that another actor deletes are in the history too.
 
-Whoever deletes a Node, a NodeClaim or a NodePool by hand decides like us, and who asks later why a machine is gone
-should not find silence. Kubernetes does not keep who it was; what was deleted, and when, it does.
+A deletion by hand is a decision like ours, and an operator who asks later why a node is gone must find it.
+Kubernetes does not record the actor; what was deleted, and when, it does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NODE, _CLAIM = _Deleted("Node", "node_deleted"), _Deleted("NodeClaim", "nodecla
 
 
 class ExternalDeletions:
-    """Tells of each end once: by what was deleted first."""
+    """Records each deletion once: by what was deleted first."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -35,7 +35,7 @@ class ExternalDeletions:
         context.cluster_state.listen(NODES, self._node_changed)
 
     async def run(self) -> None:
-        """What was deleted while nobody watched, unless a decision of an earlier life tells of it."""
+        """Record what was deleted while no controller was running, unless a previous process has recorded it."""
         context = self._context
         ends = [each for each in context.decision_history.decisions() if each.kind in ("disrupt", "end")]
         told = {name for each in ends for name in each.about}
@@ -47,7 +47,7 @@ class ExternalDeletions:
             if claim.name in told:
                 context.ended.add(claim.metadata.uid)
             what, reason = _NODE if claim.metadata.deletion_timestamp is None else _CLAIM
-            self._tell(claim, reason, f"its {what} was deleted at {stamp(at)}, while nobody watched")
+            self._tell(claim, reason, f"its {what} was deleted at {stamp(at)}, while no controller was running")
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
         old, new = change.old, change.new
@@ -62,16 +62,16 @@ class ExternalDeletions:
         if claim.node_pool and (pool is None or pool.metadata.deletion_timestamp is not None):
             self._tell(claim, "nodepool_deleted", f"its NodePool {claim.node_pool} was deleted")
         else:
-            self._tell(claim, _CLAIM.reason, "its NodeClaim was deleted by somebody else")
+            self._tell(claim, _CLAIM.reason, "its NodeClaim was deleted by another actor")
 
     def _node_changed(self, change: Change[Node]) -> None:
-        """A Node that begins to go before its claim does; one without our finalizer is none of our ends."""
+        """A Node that is deleted before its NodeClaim; one without our finalizer is not ours to record."""
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.deletion_timestamp or not new.metadata.deletion_timestamp:
             return
         claim = self._context.cluster_state.claim_for(new)
         if claim is not None and claim.metadata.deletion_timestamp is None:
-            self._tell(claim, _NODE.reason, f"its Node {change.key} was deleted by somebody else")
+            self._tell(claim, _NODE.reason, f"its Node {change.key} was deleted by another actor")
 
     def _tell(self, claim: NodeClaim, reason: str, why: str) -> None:
         context = self._context
@@ -79,8 +79,8 @@ class ExternalDeletions:
             return
         context.ended.add(claim.metadata.uid)
         context.log.info(
-            "nodeclaim deleted by somebody else",
-            controller="witness",
+            "nodeclaim deleted by another actor",
+            controller="external-deletions",
             NodeClaim=logs.ref(claim.name),
             Node=logs.ref(claim.status.node_name),
             reason=reason,

@@ -1,4 +1,4 @@
-"""What the ledger keeps of a batch: what was bought and why, and who was refused and why."""
+"""The decision history of a batch: what was launched and why, and which pods are unschedulable and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dovetail.planner.plan import Machine, Plan, Unschedulable
 def bought(
     decision_history: DecisionHistory, cluster_state: ClusterState, plan: Plan, names: Mapping[str, str], decision: str
 ) -> Decision:
-    """`names` are the claims' names by the plan's own; a machine that has none was not bought."""
+    """`names` are the NodeClaims' names by the plan's own; one that has none was not created."""
     machines = [machine for machine in plan.machines if machine.name in names]
     whole = len(machines) == len(plan.machines)
     cost = plan.cost.per_hour if whole else sum(machine.price for machine in machines)
@@ -50,7 +50,7 @@ def refused(
         id=decision,
         kind="refuse",
         time=decision_history.now(),
-        summary=f"{len(pods)} pod(s) have no place: {_reasons([message for (_, message), _ in shown])}",
+        summary=f"{len(pods)} pod(s) are unschedulable: {_reasons([message for (_, message), _ in shown])}",
         view_age=cluster_state.age(),
         pod_count=len(pods),
         refusals=tuple(
@@ -67,9 +67,9 @@ def refused(
 
 
 def _summary(machines: int, pods: int, cost: float, placed: int) -> str:
-    """Only what there is to tell: most plans either buy or fill."""
-    bought = f"{machines} machine(s) for {pods} pod(s) at ${cost:.4f}/h" if machines else ""
-    filled = f"{placed} pod(s) on machines that are there" if placed else ""
+    """Only the parts that are not empty: most plans either launch or fill."""
+    bought = f"{machines} node(s) for {pods} pod(s) at ${cost:.4f}/h" if machines else ""
+    filled = f"{placed} pod(s) on existing nodes" if placed else ""
     return ", ".join(filter(None, (bought, filled)))
 
 

@@ -1,7 +1,7 @@
-"""Where the ledger lives between two processes: a file, or ConfigMaps beside the controller.
+"""Stores of the decision history: a file, or ConfigMaps beside the controller.
 
 Both hold one JSON decision a line. ConfigMaps are filled one after the other and deleted whole, so that no
-write ever rewrites much and forgetting is a delete.
+write ever rewrites much and expiry is a delete.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import CONFIGMAPS
 
 LABEL = "dovetail.sh/history"
-#: Where the lease and the history are if nothing says otherwise.
+#: The namespace of the lease and the history by default.
 NAMESPACE = "kube-system"
 #: A ConfigMap may hold 1 MiB; we stop well before, since each append sends it whole.
 FULL = 128 * 1024
@@ -109,7 +109,7 @@ class ConfigMaps:
                 await self._kube.delete(CONFIGMAPS, each["metadata"]["name"], self._namespace)
 
     async def _begin(self, time: str, text: str) -> None:
-        """A new ConfigMap; or one of the same second that has room, which somebody before us began."""
+        """A new ConfigMap; or one of the same second that has room, which a previous process created."""
         second = "dovetail-history-" + "".join(c for c in time if c.isdigit())
         for name in chain((second,), (f"{second}-{number:03}" for number in count(1))):
             held = await self._held(name, text)
@@ -120,7 +120,7 @@ class ConfigMaps:
         self._name, self._text = name, held + text
 
     async def _held(self, name: str, text: str) -> str:
-        """What a ConfigMap holds already; one that is not there yet is made with the text."""
+        """What a ConfigMap holds already; one that does not exist is created with the text."""
         metadata = {"name": name, "namespace": self._namespace, "labels": {LABEL: "true"}}
         try:
             await self._kube.create(CONFIGMAPS, {"metadata": metadata, "data": {"decisions": text}})

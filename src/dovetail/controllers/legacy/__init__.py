@@ -1,5 +1,5 @@
-"""The kinds before v1.
+"""Kinds of the API versions before v1.
 
-Provisioner and AWSNodeTemplate become NodePool and EC2NodeClass; Machine mirrors
-NodeClaim.
+Provisioner and AWSNodeTemplate become NodePool and EC2NodeClass; Machine objects show
+NodeClaims.
 """

@@ -1,6 +1,6 @@
-"""Machines: the claims of a Provisioner's pool, shown under the name that its generation knew.
+"""Machines: the NodeClaims of a Provisioner's NodePool, shown as the v1alpha5 kind.
 
-They are views, owned by their claims; `generations` keeps the pools and classes themselves.
+They are views, owned by their NodeClaims; `provisioner` converts the Provisioners and AWSNodeTemplates.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Legacy:
             self._worker.add(claim.name)
 
     async def _show(self, name: str) -> Again:
-        """The claim as a Machine, for those who know no other name for it."""
+        """Write the NodeClaim as a Machine, for clients that only know v1alpha5."""
         context = self._context
         claim = context.cluster_state.claims.store.get(name)
         if claim is None or claim.metadata.deletion_timestamp is not None:
@@ -67,7 +67,7 @@ class Legacy:
         except AlreadyExists:
             await context.kube.patch(MACHINES, name, {"metadata": {"labels": labels}})
         except NotFound:
-            return None  # nobody installed that kind
+            return None  # the kind is not installed
         if machine.get("status"):
             await context.kube.patch(MACHINES, name, {"status": machine["status"]}, subresource="status")
         return None

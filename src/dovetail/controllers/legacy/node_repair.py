@@ -1,7 +1,7 @@
-"""The older repair: an ill machine is ended at once, without a replacement first and beside all budgets.
+"""The legacy repair: an unhealthy node is deleted at once, without a replacement first and beside all budgets.
 
-`--legacy-node-repair` puts it in the place of the repair that is a method of disruption, for those who relied on it.
-When more than a fifth of a pool is ill (of the cluster, for machines without a pool), nothing is ended.
+`--legacy-node-repair` puts it in the place of the repair that is a method of disruption.
+When more than a fifth of a NodePool is unhealthy (of the cluster, for nodes without one), nothing is deleted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNHEALTHY_SHARE = 0.2
 
 
 class LegacyRepair:
-    """The controller `node.health`; does nothing unless it is asked for and the gate NodeRepair is open."""
+    """The controller `node.health`; does nothing unless it is enabled and the gate NodeRepair is open."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -59,7 +59,7 @@ class LegacyRepair:
             await self._end(node, claim, problem)
 
     def _problems(self, node: Node, now: datetime) -> Iterator[tuple[datetime, Condition]]:
-        """What ails a node, and from when on it is acted upon."""
+        """Unhealthy conditions of a node, and when each is due for repair."""
         for pattern, policy in self._policies:
             for each in node.status.conditions:
                 if _names(policy, each) and pattern.search(each.reason):
@@ -77,7 +77,7 @@ class LegacyRepair:
         return ill > math.ceil(UNHEALTHY_SHARE * len(nodes))
 
     async def _end(self, node: Node, claim: NodeClaim, problem: Condition) -> None:
-        """Its pods cannot be asked nicely: the end is now."""
+        """Delete at once: the pods of an unhealthy node cannot be evicted gracefully."""
         context = self._context
         await deadline.at_once(context, claim, "unhealthy")
         context.metrics.claims_unhealthy_disrupted.labels(

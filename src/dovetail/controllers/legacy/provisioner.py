@@ -1,7 +1,7 @@
-"""Older generations: a Provisioner becomes a NodePool that it owns, an AWSNodeTemplate an EC2NodeClass.
+"""Older API versions: a Provisioner becomes a NodePool that it owns, an AWSNodeTemplate an EC2NodeClass.
 
 The v1 object is applied again whenever the old one changes, and its status is shown on the old one. A name
-that is taken is an error that says so. v1 objects that came through a v1beta1 door unconverted are mended.
+that is taken is an error that says so. v1 objects that were written as v1beta1 without conversion are mended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dovetail.model.meta import stamp
 OLD = {"Provisioner": PROVISIONERS, "AWSNodeTemplate": AWSNODETEMPLATES}
 NEW = {"NodePool": NODEPOOLS, "EC2NodeClass": EC2NODECLASSES}
 MANAGER = "dovetail-generations"
-#: How long to wait before trying again what the server or a name stood against.
+#: How long to wait before trying again after a refusal or a name collision.
 AGAIN = 60.0
 
 
@@ -89,7 +89,7 @@ class Generations:
         return AGAIN if problems else None
 
     def _profile(self) -> str:
-        """The instance profile of templates that name none: what the first generation's installer made."""
+        """The instance profile of templates that name none: the one that the v1alpha5 installer created."""
         settings = self._context.settings
         derived = f"KarpenterNodeInstanceProfile-{settings.cluster_name}" if settings.cluster_name else ""
         return settings.default_instance_profile or derived
@@ -113,7 +113,7 @@ class Generations:
         return None
 
     def _generation(self, resource: Resource, name: str) -> int | None:
-        """The generation of a v1 object as the mirror has it; None if it has none."""
+        """The generation of a v1 object in the cluster state; None if there is none."""
         if resource is NODEPOOLS:
             pool = self._context.cluster_state.pools.store.get(name)
             return None if pool is None else pool.metadata.generation
@@ -123,7 +123,7 @@ class Generations:
         return found
 
     async def _show(self, obj: dict[str, Any], problems: list[str]) -> None:
-        """Tell on the old object how it stands: what its v1 object holds, and what is wrong."""
+        """Show on the old object what its v1 object holds, and what is wrong."""
         kind, name = str(obj["kind"]), member(obj, "metadata")["name"]
         status: dict[str, Any] = {}
         if kind == "Provisioner":
@@ -143,7 +143,7 @@ class Generations:
             await self._context.kube.patch(OLD[kind], name, {"status": status}, subresource="status")
 
     def _looks_sound(self, resource: Resource, name: str) -> bool:
-        """Whether the mirror shows nothing to mend, which is nearly always: then nobody need ask the server."""
+        """Whether the cluster state shows nothing to mend, which is nearly always: then no request is made."""
         if resource is NODEPOOLS:
             pool = self._context.cluster_state.pools.store.get(name)
             named = pool is None or pool.spec.template.spec.node_class_ref.group != ""
@@ -152,7 +152,7 @@ class Generations:
         return bool(found.get("amiSelectorTerms")) or "amiFamily" not in found
 
     async def _mend(self, resource: Resource, name: str) -> Again:
-        """Make right what a v1beta1 door let through unconverted."""
+        """Mend an object that was written as v1beta1 without conversion."""
         if self._looks_sound(resource, name):
             return None
         try:
@@ -177,7 +177,7 @@ def _about(obj: dict[str, Any]) -> Reference:
 
 
 def _active(obj: dict[str, Any], problems: list[str], now: str) -> dict[str, Any]:
-    """The condition that the first generation had, its time kept while it stays as it is."""
+    """The condition that v1alpha5 had, its time kept while it stays as it is."""
     made = {"type": "Active", "status": "False" if problems else "True"}
     if problems:
         made |= {"reason": "NotInForce", "message": "; ".join(problems)}

@@ -1,5 +1,5 @@
-"""What is exported to Prometheus.
+"""Prometheus metrics.
 
-definitions under Karpenter's names, gauges read at scrape time, conditions,
+Definitions under Karpenter's names, gauges read at scrape time, conditions,
 pod latency.
 """

@@ -1,6 +1,6 @@
-"""What the status of an object says, whichever kind it is of: for those who count conditions and tell of them.
+"""Conditions of an object, whichever kind it is of: for the condition metrics and events.
 
-Which kinds are watched, and which of their labels the numbers carry, is as Karpenter has it.
+Which kinds are watched, and which of their labels the metrics have, is as Karpenter has it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AnyCondition = Condition | StatusCondition
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind whose conditions are told. `general`: also by the names that have the kind as a label."""
+    """A kind whose conditions are exported. `general`: also by the metric names that have the kind as a label."""
 
     resource: Resource
     labels: tuple[str, ...] = ()
@@ -35,12 +35,12 @@ class Kind(msgspec.Struct, frozen=True):
 
     @property
     def called(self) -> tuple[str, ...]:
-        """The labels as numbers carry them."""
+        """The labels as metrics have them."""
         return tuple(label.translate(str.maketrans("/.-", "___")) for label in self.labels)
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What one object says."""
+    """Status and metadata of one object."""
 
     name: str
     deleted: datetime | None
@@ -57,7 +57,7 @@ NODES = Kind(kinds.NODES, (NODECLASS, NODEPOOL, INITIALIZED), general=False)
 
 
 def watched(cluster_state: ClusterState) -> tuple[tuple[Kind, Reflector[Any]], ...]:
-    """The kinds, and where their objects are."""
+    """The kinds, and their reflectors."""
     return (
         (CLAIMS, cluster_state.claims),
         (POOLS, cluster_state.pools),
@@ -67,7 +67,7 @@ def watched(cluster_state: ClusterState) -> tuple[tuple[Kind, Reflector[Any]], .
 
 
 def seen(kind: Kind, obj: Any) -> Seen:
-    """What an object says; NodeClasses are kept as they came."""
+    """Status and metadata of an object; NodeClasses are kept as untyped dictionaries."""
     if isinstance(obj, dict):
         obj = msgspec.convert(obj, _Plain, strict=False)
     meta = obj.metadata

@@ -1,7 +1,7 @@
-"""How often conditions turn, how long they had lasted, and how long the ends of objects take.
+"""Condition transitions, how long conditions lasted, and how long terminations take.
 
-Each kind has numbers of its own, with the labels of its objects; Karpenter's kinds are counted once more under the
-names that all kinds share, which older alerts ask for.
+Each kind has metrics of its own, with the labels of its objects; Karpenter's kinds are counted once more under the
+names that all kinds share, which older alerts use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BUCKETS = tuple(0.5 * 2**n for n in range(15))
 
 
 class Turns:
-    """Told of everything that turned or ended."""
+    """Counters and histograms of transitions and terminations."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._own = {
@@ -35,7 +35,7 @@ class Turns:
             families.transitions.labels(condition, status, reason, *labels).inc()
 
     def lasted(self, kind: Kind, values: Sequence[str], condition: str, turn: tuple[str, str], seconds: float) -> None:
-        """A condition `turn`ed from one status to another after so long."""
+        """A condition changed from one status to another (`turn`) after so long."""
         for families, labels in self._told(kind, values):
             families.durations.labels(condition, *turn, *labels).observe(seconds)
 
@@ -56,7 +56,7 @@ class _Families:
         condition = f"{prefix}_status_condition"
         self.transitions = Counter(
             f"{condition}_transitions",
-            "Conditions that turned.",
+            "Condition transitions.",
             ("type", "status", "reason", *labels),
             registry=registry,
         )
@@ -69,7 +69,7 @@ class _Families:
         )
         self.ends = Histogram(
             f"{prefix}_termination_duration_seconds",
-            "From an object's delete to its end.",
+            "From the deletion of an object to its removal.",
             labels,
             registry=registry,
             buckets=buckets,

@@ -1,8 +1,8 @@
-"""Transitions: a condition that turns, or a finalizer that goes, is told by an event and counted.
+"""Condition transitions: a changed condition, or a removed finalizer, is published as an event and counted.
 
-That is how the life of a machine reads in `kubectl describe nodeclaim`, and what alerts on conditions ask for. What
-turned while nobody led is counted once somebody does, and told by nobody. These events are many where many machines
-come at once, so they have a queue of their own: nothing that somebody must hear waits behind them.
+So `kubectl describe nodeclaim` shows the lifecycle of a NodeClaim, and alerts on conditions work. What changed
+while no process led is counted by the next leader, without an event. These events are many where many nodes
+start at once, so they have a queue of their own: no other event waits behind them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Transitions:
 
 
 def _says_the_same(old: Any, new: Any) -> bool:
-    """Most changes are of something else and cost nothing. NodeClasses, kept as they came, are few."""
+    """Most changes are of something else and cost nothing. NodeClasses are few and always compared."""
     if old is None or new is None or isinstance(new, dict):
         return False
     return bool(old.status.conditions == new.status.conditions and old.metadata.finalizers == new.metadata.finalizers)

@@ -1,4 +1,4 @@
-"""Conditions that objects have now, since when, and for how long those that are deleted have been going."""
+"""Conditions that objects have now, since when, and for how long deleted ones have been terminating."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def _family(prefix: str, found: Found, now: datetime) -> Iterator[str]:
     )
     going = ((labels, one.deleted) for labels, one in found)
     yield from gauge(
-        f"{prefix}termination_current_time_seconds", "For how long an object has been going.", _seconds(going, now)
+        f"{prefix}termination_current_time_seconds",
+        "For how long an object has been terminating.",
+        _seconds(going, now),
     )
 
 

@@ -1,6 +1,6 @@
 """Metrics, by Karpenter's names and labels, so that dashboards and alerts keep working; ours begin with `dovetail_`.
 
-One object per run owns the registry: two controllers in one process (a lab, a test) do not share numbers. What is
+One object per run owns the registry: two controllers in one process (a lab, a test) do not share metrics. What is
 counted as it happens is here; what can be read off the cluster at any time is in `gauges`.
 """
 
@@ -85,19 +85,19 @@ LIFETIMES = (
     *(DAY * n for n in (1, 2, 3, 5, 10, 15, 20, 25, 30)),
 )
 
-#: When each series began is told by no Go program, and doubles their number.
+#: No Go program exports when each series began, and it doubles their number.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _DISRUPTED = ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode")
 
 
 class Metrics:
-    """Every family is made once, here, with the labels it has for ever."""
+    """Every family is made once, here, with its labels."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.registry = CollectorRegistry()
-        #: Numbers that are written anew whenever somebody asks, in pieces.
+        #: Metrics that are computed at each scrape, in pieces.
         self.sources: list[Callable[[], Iterator[str]]] = []
         ProcessCollector(registry=self.registry)
         self._claims()
@@ -116,7 +116,7 @@ class Metrics:
         return b"".join(self.pieces())
 
     def pieces(self) -> Iterator[bytes]:
-        """The same bit by bit, for who has other things to do in between."""
+        """The same in pieces, so that other tasks run in between."""
         yield generate_latest(self.registry)
         for source in self.sources:
             yield from (piece.encode() for piece in source())
@@ -126,7 +126,7 @@ class Metrics:
             "nodeclaims_created", "NodeClaims created.", ("reason", "nodepool", "min_values_relaxed")
         )
         self.claims_terminated = self._counter(
-            "nodeclaims_terminated", "NodeClaims that ended.", ("nodepool", "capacity_type", "zone")
+            "nodeclaims_terminated", "NodeClaims that were terminated.", ("nodepool", "capacity_type", "zone")
         )
         self.claims_disrupted = self._counter("nodeclaims_disrupted", "NodeClaims deleted by us, and why.", _DISRUPTED)
         self.claims_unhealthy_disrupted = self._counter(
@@ -136,23 +136,23 @@ class Metrics:
         )
         self.instance_termination = self._histogram(
             "nodeclaims_instance_termination_duration_seconds",
-            "From the cloud's delete to its end.",
+            "From the cloud's delete call to the instance's end.",
             ("nodepool",),
             buckets=TERMINATIONS[:11],
         )
         self.claim_termination = self._histogram(
             "nodeclaims_termination_duration_seconds",
-            "From a NodeClaim's delete to its end.",
+            "From the deletion of a NodeClaim to its removal.",
             ("nodepool",),
             buckets=TERMINATIONS,
         )
         self.nodes_created = self._counter("nodes_created", "Nodes that registered.", ("nodepool", "zone"))
-        self.nodes_terminated = self._counter("nodes_terminated", "Nodes that ended.", ("nodepool", "zone"))
+        self.nodes_terminated = self._counter("nodes_terminated", "Nodes that were terminated.", ("nodepool", "zone"))
         self.node_termination = self._summary(
-            "nodes_termination_duration_seconds", "From a node's delete to its end.", ("nodepool",)
+            "nodes_termination_duration_seconds", "From the deletion of a node to its removal.", ("nodepool",)
         )
         self.node_lifetime = self._histogram(
-            "nodes_lifetime_duration_seconds", "Age of nodes at their end.", ("nodepool",), buckets=LIFETIMES
+            "nodes_lifetime_duration_seconds", "Age of nodes at their termination.", ("nodepool",), buckets=LIFETIMES
         )
         self.nodes_drained = self._counter("nodes_drained", "Nodes that were drained.", ("nodepool",))
         self.launch_latency = self._histogram(
@@ -161,17 +161,17 @@ class Metrics:
 
     def _pods(self) -> None:
         self.deletion_costs = self._counter(
-            "pod_deletion_cost_pod_annotation_writes", "Deletion costs written on pods, and how it went.", ("result",)
+            "pod_deletion_cost_pod_annotation_writes", "Deletion costs written on pods, by result.", ("result",)
         )
         self.deletion_costs_left = self._gauge(
             "pod_deletion_cost_nodes_with_pending_annotation_writes",
-            "Machines whose pods are to be written on in this cycle.",
+            "Nodes whose pods are to be annotated in this cycle.",
             ("nodepool",),
         )
         self.evictions = self._counter("pods_eviction_requests", "Eviction requests, by answer.", ("code",))
         self.pods_drained = self._counter("pods_drained", "Pods drained.", ("reason",))
         self.pods_disruption_initiated = self._counter(
-            "pods_disruption_initiated", "Pods on machines we began to remove.", _DISRUPTED
+            "pods_disruption_initiated", "Pods on nodes whose disruption was started.", _DISRUPTED
         )
         dynamic = ("dynamic_resources",)
         self.pod_decision = self._histogram(
@@ -187,19 +187,17 @@ class Metrics:
         self.pod_provisioning_startup = self._histogram(
             "pods_provisioning_startup_duration_seconds", "From the first plan for a pod to its start.", ()
         )
-        self.pods_placed = self._counter(
-            "dovetail_pods_placed", "Planned pods, by what became of them.", ("outcome",), prefix=""
-        )
+        self.pods_placed = self._counter("dovetail_pods_placed", "Planned pods, by outcome.", ("outcome",), prefix="")
 
     def _pools(self) -> None:
         self.allowed_disruptions = self._gauge(
-            "nodepools_allowed_disruptions", "Machines a budget lets go now.", ("nodepool", "reason")
+            "nodepools_allowed_disruptions", "Nodes that a budget allows to be disrupted now.", ("nodepool", "reason")
         )
         self.unpriced = self._counter(
-            "nodepools_cost_tracker_errors", "NodeClaims without a known price when the cost was asked for.", ()
+            "nodepools_cost_tracker_errors", "NodeClaims without a known price when the cost was computed.", ()
         )
         self.consuming_budgets = self._gauge(
-            "nodepools_nodes_consuming_budgets", "Machines that use up a budget.", ("nodepool", "reason")
+            "nodepools_nodes_consuming_budgets", "Nodes that use up a budget.", ("nodepool", "reason")
         )
 
     def _planning(self) -> None:
@@ -208,32 +206,32 @@ class Metrics:
         )
         self.queue_depth = self._gauge("scheduler_queue_depth", "Pods in the batch.", ("controller", "scheduling_id"))
         self.unschedulable = self._gauge(
-            "scheduler_unschedulable_pods_count", "Pods without a place in the last plan.", ("controller",)
+            "scheduler_unschedulable_pods_count", "Unschedulable pods of the last plan.", ("controller",)
         )
         self.unfinished_plans = self._gauge(
             "scheduler_unfinished_work_seconds", "Age of the plan that is being made.", ("controller", "scheduling_id")
         )
         self.ignored_pods = self._gauge("scheduler_ignored_pods_count", "Pods that no plan can consider.", ())
         self.plan_cost = self._gauge(
-            "dovetail_plan_cost_dollars_per_hour", "What the last plan buys.", ("controller",), prefix=""
+            "dovetail_plan_cost_dollars_per_hour", "Price of what the last plan launches.", ("controller",), prefix=""
         )
         self.plan_bound = self._gauge(
-            "dovetail_plan_bound_dollars_per_hour", "No plan could cost less.", ("controller",), prefix=""
+            "dovetail_plan_bound_dollars_per_hour", "Lower bound of the last plan's cost.", ("controller",), prefix=""
         )
         self.plan_gap = self._gauge(
-            "dovetail_plan_gap_ratio", "The last plan's cost above its bound.", ("controller",), prefix=""
+            "dovetail_plan_gap_ratio", "The last plan's cost above its lower bound.", ("controller",), prefix=""
         )
         self.refused_plans = self._counter(
-            "dovetail_refused_plans", "Plans the verifier refused.", ("controller",), prefix=""
+            "dovetail_refused_plans", "Plans that the verifier refused.", ("controller",), prefix=""
         )
 
     def _state(self) -> None:
-        self.synced = self._gauge("cluster_state_synced", "Whether the mirror is complete.", ())
-        self.node_count = self._gauge("cluster_state_node_count", "Machines in the mirror.", ())
+        self.synced = self._gauge("cluster_state_synced", "Whether the cluster state is synced.", ())
+        self.node_count = self._gauge("cluster_state_node_count", "Nodes in the cluster state.", ())
         self.unsynced_seconds = self._gauge(
-            "cluster_state_unsynced_time_seconds", "How long the mirror has been incomplete.", ()
+            "cluster_state_unsynced_time_seconds", "How long the cluster state has been unsynced.", ()
         )
-        self.view_age = self._gauge("dovetail_view_age_seconds", "How old our view may be.", (), prefix="")
+        self.view_age = self._gauge("dovetail_view_age_seconds", "How old the cluster state may be.", (), prefix="")
         self.safe_mode = self._gauge(
             "dovetail_safe_mode", "1 while voluntary disruption is stopped.", ("cause",), prefix=""
         )
@@ -269,27 +267,27 @@ class Metrics:
         labels = ("decision", "reason", "consolidation_type")
         self.disruption_evaluation = self._histogram(
             "voluntary_disruption_decision_evaluation_duration_seconds",
-            "Time to choose machines to remove.",
+            "Time to choose nodes to disrupt.",
             ("reason", "consolidation_type"),
         )
         self.disruption_decisions = self._counter("voluntary_disruption_decisions", "Disruptions decided.", labels)
         self.disruption_by_pool = self._counter(
-            "voluntary_disruption_decisions_by_nodepool", "Disruptions decided, by pool.", ("nodepool", *labels)
+            "voluntary_disruption_decisions_by_nodepool", "Disruptions decided, by NodePool.", ("nodepool", *labels)
         )
         self.disruption_eligible = self._gauge(
-            "voluntary_disruption_eligible_nodes", "Machines that could be removed.", ("reason",)
+            "voluntary_disruption_eligible_nodes", "Nodes that could be disrupted.", ("reason",)
         )
         timeouts = self._counter(
-            "voluntary_disruption_consolidation_timeouts", "Searches that were given up.", ("consolidation_type",)
+            "voluntary_disruption_consolidation_timeouts", "Searches that timed out.", ("consolidation_type",)
         )
         for kind in ("multi", "single"):
             timeouts.labels(kind)  # a search here ends with the best it has found
         self.terminated_first = self._counter(
             "voluntary_disruption_terminate_first_decisions",
-            "Machines that go before others can come.",
+            "Nodes that are terminated before their replacement is launched.",
             ("nodepool", "reason", "terminate_first_reason"),
         )
-        self.reboots = self._counter("nodes_reboots", "Reboots that ended, and how.", ("result",))
+        self.reboots = self._counter("nodes_reboots", "Finished reboots, by result.", ("result",))
         self.reboot_duration = self._histogram(
             "nodes_reboot_duration_seconds", "From a reboot's request to its end.", ("result",), buckets=REBOOTS
         )
@@ -300,13 +298,13 @@ class Metrics:
             "voluntary_disruption_queue_failures", "Disruptions that were rolled back.", labels
         )
         self.failed_validations = self._counter(
-            "voluntary_disruption_failed_validations", "Decisions that no longer held.", ("consolidation_type",)
+            "voluntary_disruption_failed_validations", "Commands that failed validation.", ("consolidation_type",)
         )
 
         balanced = ("decision", "nodepool", "policy")
-        self.consolidation_moves = self._counter("consolidation_moves", "Moves weighed by Balanced pools.", balanced)
+        self.consolidation_moves = self._counter("consolidation_moves", "Moves scored by Balanced NodePools.", balanced)
         self.consolidation_score = self._histogram(
-            "consolidation_score", "How Balanced pools weighed moves.", balanced, buckets=SCORES
+            "consolidation_score", "Scores of moves in Balanced NodePools.", balanced, buckets=SCORES
         )
 
     def _interruption(self) -> None:
@@ -314,18 +312,18 @@ class Metrics:
             "interruption_received_messages", "Messages of the interruption queue.", ("message_type",)
         )
         self.interruptions_deleted = self._counter(
-            "interruption_deleted_messages", "Messages taken off the interruption queue.", ()
+            "interruption_deleted_messages", "Messages deleted from the interruption queue.", ()
         )
         self.unhealthy_machines = self._counter(
-            "interruption_instance_status_unhealthy", "Machines that the cloud says are ill.", ("category",)
+            "interruption_instance_status_unhealthy", "Instances that the cloud reports as unhealthy.", ("category",)
         )
         self.interruption_latency = self._histogram(
-            "interruption_message_queue_duration_seconds", "From what happened to our hearing of it.", ()
+            "interruption_message_queue_duration_seconds", "From the event to the receipt of its message.", ()
         )
 
     @contextmanager
     def planning(self, controller: str, decision: str, pods: int) -> Iterator[None]:
-        """While a plan for so many pods is being made: its size and its age, gone once it is there."""
+        """While a plan for so many pods is being made: its size and its age, removed once it is done."""
         began = self._clock.monotonic()
         self.queue_depth.labels(controller, decision).set(pods)
         self.unfinished_plans.labels(controller, decision).set_function(lambda: self._clock.monotonic() - began)

@@ -1,8 +1,8 @@
-"""Numbers as Prometheus reads them, written straight as text.
+"""The Prometheus text format, written directly.
 
-A cluster of thousands of machines has a hundred thousand numbers, one or more for every pod, resource and condition.
-The client library makes several objects of each, which would stop the loop for seconds at every scrape; so whatever
-is counted anew at each scrape is written here. A label without a value is no label, for Prometheus too.
+A cluster of thousands of nodes has a hundred thousand series, one or more for every pod, resource and condition.
+The client library makes several objects of each, which would stop the loop for seconds at every scrape; so what
+is computed at each scrape is written here. A label without a value is no label, for Prometheus too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-#: Rows that are written at a time: whoever serves them can do something else in between.
+#: Rows that are written at a time: the server can do something else in between.
 AT_A_TIME = 500
-#: What summaries tell, and over how many seconds they look back.
+#: Quantiles of summaries, and the seconds of observations that they cover.
 QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
 LOOK_BACK = 600.0
 
@@ -35,7 +35,7 @@ def gauge(name: str, text: str, rows: Iterable[Row]) -> Iterator[str]:
 
 
 class Summary:
-    """What was observed of something: how often, how much in all, and the quantiles of the last ten minutes."""
+    """A summary: count, sum, and the quantiles of the last ten minutes."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], now: Callable[[], float]) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)

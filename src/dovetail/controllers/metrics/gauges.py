@@ -13,7 +13,7 @@ from dovetail.controllers.metrics.pods import pods, waiting
 
 
 def sheet(context: Context) -> Iterator[str]:
-    """In pieces. Each family speaks of one moment, as it was when its turn came."""
+    """In pieces. Each family is of one moment, when its turn comes."""
     yield from nodes(context.cluster_state, context.clock)
     yield from types(context.cluster_state)
     yield from pods(context.cluster_state)

@@ -1,4 +1,4 @@
-"""What pools may have, have and cost, and what was decided."""
+"""Limits, usage and cost of NodePools, and decisions by kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dovetail.model.quantity import resources
 
 
 def pools(cluster_state: ClusterState, unpriced: Counter) -> Iterator[str]:
-    """`unpriced` counts NodeClaims whose price was not known when the cost was asked for."""
+    """`unpriced` counts NodeClaims whose price was not known when the cost was computed."""
     holdings = Holdings(cluster_state)
     limit = {pool.name: resources(pool.spec.limits) for pool in cluster_state.pools.store.all()}
     usage = {name: holdings.of(name) for name in limit}
@@ -40,20 +40,20 @@ def pools(cluster_state: ClusterState, unpriced: Counter) -> Iterator[str]:
                 unpriced.inc()
             cost[claim.node_pool] = cost.get(claim.node_pool, 0.0) + (price_now or 0.0)
     costs = [(f'nodepool="{name}"', each) for name, each in cost.items()]
-    yield from gauge("karpenter_nodepools_cost_total", "Price of a NodePool's machines an hour.", costs)
+    yield from gauge("karpenter_nodepools_cost_total", "Price of a NodePool's nodes per hour.", costs)
 
 
 def decisions(decision_history: DecisionHistory) -> Iterator[str]:
     known = decision_history.decisions()
     count = Tally(each.kind for each in known)
     rows = [(f'kind="{kind}"', float(number)) for kind, number in count.items()]
-    yield from gauge("dovetail_decisions", "Decisions in the ledger, by kind.", rows)
+    yield from gauge("dovetail_decisions", "Decisions in the history, by kind.", rows)
     last = {each.kind: each.id for each in known}
     latest = [(f'kind="{kind}",decision="{decision}"', 1.0) for kind, decision in last.items()]
     yield from gauge("dovetail_last_decision_info", "The latest decision of a kind.", latest)
 
 
 def _price(cluster_state: ClusterState, claim: NodeClaim) -> float | None:
-    """Today's price, or what it was planned at while nobody has asked for today's."""
+    """Today's price, or the planned one while today's is unknown."""
     today = price(claim.metadata.labels, cluster_state.types)
     return today if today is not None else paid(claim)

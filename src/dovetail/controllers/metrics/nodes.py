@@ -1,4 +1,4 @@
-"""What machines have and what is asked of them, and which types are sold."""
+"""Allocatable and requests of nodes, and the instance types on offer."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from dovetail.model.quantity import resources
 
 Amounts = Mapping[str, int]
 _TEXTS = {
-    "allocatable": "What pods may have of a node.",
-    "total_pod_requests": "Requests of the pods on a node, daemons among them.",
-    "total_pod_limits": "Limits of the pods on a node, daemons among them.",
-    "total_daemon_requests": "Requests of the daemons on a node.",
-    "total_daemon_limits": "Limits of the daemons on a node.",
-    "system_overhead": "Capacity of a node that pods may not have.",
+    "allocatable": "Allocatable resources of a node.",
+    "total_pod_requests": "Requests of the pods on a node, daemon pods included.",
+    "total_pod_limits": "Limits of the pods on a node, daemon pods included.",
+    "total_daemon_requests": "Requests of the daemon pods on a node.",
+    "total_daemon_limits": "Limits of the daemon pods on a node.",
+    "system_overhead": "Capacity of a node that is not allocatable.",
 }
-#: Labels of a node that its numbers carry, and what they are called there.
+#: Labels of a node that its metrics have, and their metric names.
 _LABELS = {key: key.partition("/")[2].replace("-", "_") for key in sorted(WELL_KNOWN)}
 
 
 def nodes(cluster_state: ClusterState, clock: Clock) -> Iterator[str]:
-    """Of every node, bought by us or not: amounts by resource, and age; of all together, how much is asked for."""
+    """Of every node, managed or not: amounts by resource, and age; of all together, the utilization."""
     seen = tuple(cluster_state.nodes.store.all())
     labels = [_labels(node) for node in seen]
     amounts = [_amounts(cluster_state, node) for node in seen]
@@ -45,11 +45,11 @@ def nodes(cluster_state: ClusterState, clock: Clock) -> Iterator[str]:
     held = _sum(each["allocatable"] for each in amounts)
     used = _sum(each["total_pod_requests"] for each in amounts)
     shares = [(f'resource_type="{plain(kind)}"', 100 * used.get(kind, 0) / held[kind]) for kind in held if held[kind]]
-    yield from gauge("karpenter_cluster_utilization_percent", "Requests as a share of what there is.", shares)
+    yield from gauge("karpenter_cluster_utilization_percent", "Requests as a share of allocatable.", shares)
 
 
 def types(cluster_state: ClusterState) -> Iterator[str]:
-    """The types of the last cut, as they are sold: their size, price and whether they can be had."""
+    """The instance types of the last snapshot: size, price and availability."""
     sold = tuple(cluster_state.sold.values())
     name = "karpenter_cloudprovider_instance_type"
     offerings = [
@@ -62,7 +62,7 @@ def types(cluster_state: ClusterState) -> Iterator[str]:
     memory = ((f'instance_type="{each.name}"', float(each.capacity.get("memory", 0))) for each in sold)
     yield from gauge(f"{name}_memory_bytes", "Memory of an instance type.", memory)
     available = {labels: 0.0 for labels, _ in offerings} | {labels: 1.0 for labels, each in offerings if each.available}
-    yield from gauge(f"{name}_offering_available", "Whether an offering can be had.", available.items())
+    yield from gauge(f"{name}_offering_available", "Whether an offering is available.", available.items())
     prices = {labels: each.price for labels, each in offerings if each.price is not None}
     yield from gauge(f"{name}_offering_price_estimate", "Dollars an hour of an offering.", prices.items())
 

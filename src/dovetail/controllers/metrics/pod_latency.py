@@ -1,6 +1,6 @@
-"""How long pods wait: for a decision, for a node, for their start.
+"""Pod latency: until a decision, until binding, until start.
 
-Only pods that were seen pending count, as they are told by the watch; a pod that ran before we did is no news.
+Only pods that were seen pending count, at the times that the watch reports; a pod that ran before us does not.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dovetail.model.pods import Pod
 
 
 class Waits:
-    """Follows the pods of a mirror, and is told of every plan."""
+    """Follows the pods of a cluster state, and receives every plan."""
 
     def __init__(self, clock: Clock, metrics: Metrics) -> None:
         self._clock = clock
         self._metrics = metrics
         self._unstarted: dict[str, Pod] = {}
         self._unbound: set[str] = set()
-        #: By UID: when a plan first looked at a pod, and when one first had a place for it.
+        #: By UID: when a pod was first in a plan's snapshot, and when a plan first placed it.
         self._seen: dict[str, datetime] = {}
         self._decided: set[str] = set()
         self._planned: dict[str, datetime] = {}
@@ -38,7 +38,7 @@ class Waits:
             self._changed(Change("added", pod.metadata.key, None, pod))
         cluster_state.listen(PODS, self._changed)
 
-    # -- what is told
+    # -- plans
 
     def looked_at(self, pods: Iterable[Pod]) -> None:
         """A plan is about to be made for these."""
@@ -48,7 +48,7 @@ class Waits:
                 self._seen.setdefault(pod.metadata.uid, now)
 
     def decided(self, pods: Iterable[Pod], refused: Collection[str]) -> None:
-        """A plan was made for these; the `refused`, by key, have no place."""
+        """A plan was made for these; the `refused`, by key, are unschedulable."""
         now = self._clock.now()
         for pod in pods:
             uid = pod.metadata.uid
@@ -104,21 +104,21 @@ class Waits:
         self._seen.pop(uid, None)
         self._planned.pop(uid, None)
 
-    # -- what is asked
+    # -- ages
 
     def unstarted(self) -> tuple[Pod, ...]:
         return tuple(self._unstarted.values())
 
     def since(self, pod: Pod) -> float:
-        """Seconds since it was made."""
+        """Seconds since its creation."""
         return self._age(pod.metadata.creation_timestamp) or 0.0
 
     def since_plan(self, pod: Pod) -> float | None:
-        """Seconds since a plan first had a place for it."""
+        """Seconds since a plan first placed it."""
         return self._age(self._planned.get(pod.metadata.uid))
 
     def since_seen(self, pod: Pod) -> float | None:
-        """Seconds since it was first looked at, if nothing has been decided yet."""
+        """Seconds since it was first in a snapshot, if nothing has been decided yet."""
         return None if pod.metadata.uid in self._decided else self._age(self._seen.get(pod.metadata.uid))
 
     def _age(self, since: datetime | None) -> float | None:
@@ -131,7 +131,7 @@ def has(pod: Pod, kind: str) -> bool:
 
 
 def is_dynamic(pod: Pod) -> str:
-    """Whether a pod asks for resources that are allocated dynamically, as a label's value."""
+    """Whether a pod uses dynamically allocated resources, as a label's value."""
     return "true" if pod.spec.resource_claims else "false"
 
 

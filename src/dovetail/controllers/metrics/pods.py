@@ -1,4 +1,4 @@
-"""Every pod's state, and how long those that have not started have been waiting."""
+"""Every pod's state, and how long pods that have not started have been waiting."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def pods(cluster_state: ClusterState) -> Iterator[str]:
     places = {node.metadata.name: _place(node.metadata.labels) for node in cluster_state.nodes.store.all()}
     nowhere = _place({})
     rows = ((_state(pod, places.get(pod.spec.node_name, nowhere)), 1.0) for pod in known)
-    yield from gauge("karpenter_pods_state", "Pods and what they are doing.", rows)
+    yield from gauge("karpenter_pods_state", "Pods by state.", rows)
 
 
 def waiting(waits: Waits) -> Iterator[str]:
-    """Those who have not started, those who have no node, and those about whom nothing was decided."""
+    """Pods that have not started, pods without a node, and pods without a decision."""
     unstarted = [(_named(pod), waits.since(pod), waits.since_plan(pod)) for pod in waits.unstarted()]
     unbound = [
         (f'{_named(pod)},dynamic_resources="{is_dynamic(pod)}"', waits.since(pod), waits.since_plan(pod))
@@ -48,7 +48,7 @@ def waiting(waits: Waits) -> Iterator[str]:
 
 
 def _place(labels: Mapping[str, str]) -> str:
-    """What a pod's state says of its node, behind the rest."""
+    """The labels of a pod's node, after the pod's own."""
     found = {name: labels.get(key, "") for name, key in _NODE.items()}
     return "," + labelled({**found, "managed": "true" if found["nodepool"] else "false"})
 

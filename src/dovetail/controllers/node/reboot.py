@@ -1,8 +1,8 @@
-"""Rebooting a machine in place, from the request on its claim to its return. The controller `nodeclaim.reboot`.
+"""Rebooting a node in place, from the request on its NodeClaim to its return. The controller `nodeclaim.reboot`.
 
-A fence against new pods, a drain that forces nobody, the boot's id written down, the cloud's call, and then the wait
-for another boot that is ready. Everything it needs to go on is on the claim, so that a new life goes on; a restart
-that fails ends the claim, because an ill machine that does not come back must be replaced.
+A taint against new pods, a drain that forces no pod, the boot id recorded, the cloud's call, and then the wait
+for another boot that is ready. All state is on the NodeClaim, so that the next process continues; a reboot
+that fails deletes the NodeClaim, because an unhealthy node that does not return must be replaced.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from dovetail.model.meta import stamp
 from dovetail.model.nodes import Node
 
 REQUESTED, ISSUED, SUCCEEDED, FAILED = "RebootRequested", "RebootIssued", "RebootSucceeded", "RebootFailed"
-#: Seconds: between two looks at a drain and at a boot; the shortest drain.
+#: Seconds: between two checks of a drain and of a boot; the shortest drain.
 LOOK_AT_DRAIN, LOOK, LEAST = 1.0, 5.0, 5.0
-#: How long the cloud may take to accept a reboot, and a machine to come back.
+#: How long the cloud may take to accept a reboot, and a node to return.
 ISSUANCE, RECOVERY = timedelta(minutes=5), timedelta(minutes=20)
-#: How these phases fail, and in which words.
+#: Result and message when one of these phases times out.
 NOT_ACCEPTED = "provider_error", "reboot was not issued within the issuance timeout"
 NOT_BACK = "recovery_timeout", "node did not recover within the observation window"
-#: After so many reboots within a day a machine is replaced instead.
+#: After so many reboots within a day a node is replaced instead.
 MOST, DAY = 2, timedelta(hours=24)
 
 
 def exhausted(claim: NodeClaim, now: datetime) -> bool:
-    """Whether a machine was rebooted so often lately that once more would not help."""
+    """Whether a node was rebooted so often lately that another reboot would not help."""
     return len(_lately(claim, now)) >= MOST
 
 
 async def commit(context: Context, claim: NodeClaim, why: str, grace: float | None) -> bool:
-    """Ask for a reboot on the claim; False if it is rebooting or going already. Conflicts go to the caller."""
+    """Request a reboot on the NodeClaim; False if it is rebooting or deleted already. Conflicts go to the caller."""
     try:
         claim = await context.kube.get(NODECLAIMS, claim.name, type=NodeClaim)
     except NotFound:
@@ -68,7 +68,7 @@ class Rebooting:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._evictions = Evictions(context)
-        #: Since when the cloud is asked, by claim; a new life begins to count anew.
+        #: Since when the cloud call is tried, by NodeClaim; a new process begins to count anew.
         self._asking: dict[str, datetime] = {}
         self._worker = Worker(
             "nodeclaim.reboot",
@@ -161,7 +161,7 @@ class Rebooting:
         return await self._accepted(claim, node)
 
     async def _drain(self, claim: NodeClaim, node: Node, grace: float | None) -> float:
-        """Ask pods to leave, force nobody; the seconds until the next look, 0 once it is over."""
+        """Evict pods, force none; the seconds until the next check, 0 once it is over."""
         if grace == 0:
             return 0.0
         now, asked = self._context.clock.now(), _requested_at(claim)
@@ -186,7 +186,7 @@ class Rebooting:
             body = {"metadata": {"labels": {wellknown.INITIALIZED: None}}}
             await self._context.kube.patch(NODES, node.metadata.name, body)
 
-    # -- until the machine is back
+    # -- until the node is back
 
     async def _observe(self, claim: NodeClaim, node: Node) -> Again:
         context = self._context
@@ -220,7 +220,7 @@ class Rebooting:
         )
 
     async def _failed(self, claim: NodeClaim, result: str, why: str) -> Again:
-        """The fence goes. A request that cannot be read ends there; a machine that does not come back is replaced."""
+        """Remove the taint. An unreadable request ends there; a node that does not return is replaced."""
         context, took = self._context, self._context.clock.now() - _requested_at(claim)
         node = context.cluster_state.node_for(claim)
         if node is not None:
@@ -255,7 +255,7 @@ def _lately(claim: NodeClaim, now: datetime) -> list[datetime]:
 
 
 def _grace(claim: NodeClaim) -> float | None:
-    """Seconds that the drain may take; None lets it take as long as it takes. ValueError if it cannot be read."""
+    """Seconds that the drain may take; None does not bound it. ValueError if it is unreadable."""
     text = claim.metadata.annotations.get(wellknown.REBOOT_GRACE)
     if text is None:
         return None
@@ -266,7 +266,7 @@ def _grace(claim: NodeClaim) -> float | None:
 
 
 def _bound(claim: NodeClaim) -> float | None:
-    """The same for a machine that goes: what cannot be read binds nobody."""
+    """The same for a terminating node: an unreadable value bounds nothing."""
     try:
         return _grace(claim)
     except ValueError:
@@ -280,7 +280,7 @@ def _requested_at(claim: NodeClaim) -> datetime:
 
 
 def _issued_at(claim: NodeClaim) -> datetime:
-    """When the machine ceased to be initialised, and in no case before the reboot was asked for."""
+    """When the node ceased to be initialized, and in no case before the reboot was requested."""
     found = claim.condition("Initialized")
     at = found.last_transition_time if found is not None and found.status == "Unknown" else None
     return max(at, _requested_at(claim)) if at is not None else _requested_at(claim)

@@ -1,7 +1,7 @@
-"""Our taints on machines: put on one that goes or is rebooted, taken off one that stays or is back.
+"""Our taints on nodes: added before disruption or a reboot, removed from a node that stays or is back.
 
-Taints are one list for everybody, so it is read afresh and written under its version: our mirror does not follow
-a node's heartbeats, and another's taint must not be lost.
+Taints are one list for all actors, so it is read afresh and written under its version: the cluster state does not
+follow a node's heartbeats, and the taint of another actor must not be lost.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def add(
 
 
 async def remove(context: Context, name: str, taint: Taint = wellknown.DISRUPTED_TAINT) -> None:
-    """Let pods come again."""
+    """Let pods be scheduled again."""
     node = await context.kube.get(NODES, name, type=Node)
     if not tainted(node, taint):
         return

@@ -1,1 +1,1 @@
-"""The life of a NodeClaim: launch, registration, initialization, and its end."""
+"""The lifecycle of a NodeClaim: launch, registration, initialization, termination."""

@@ -1,12 +1,12 @@
-"""Placing: the pods a machine was bought for are put on it before anybody else can come.
+"""Binding: the pods a NodeClaim was created for are bound to its node before other pods can be scheduled there.
 
-The scheduler spreads where the plan had packed, and then more machines are needed than were planned. So a
-machine joins under a taint of ours, its pods are bound, and the taint goes. A pod that changed, went
+The scheduler spreads where the plan has packed, and then more nodes are needed than were planned. So a
+node registers under a taint of ours, its pods are bound, and the taint is removed. A pod that changed, was bound
 elsewhere, or needs the scheduler (volumes to be provisioned, devices) is left alone.
 
-The scheduler hears of nodes and of pods on two different watches. If the taint went at once, it could see an
-open node before it sees who is on it, and fill it twice. So the taint stays until the scheduler has had time
-to hear, and longer while it is visibly behind.
+The scheduler learns of nodes and of pods by two different watches. If the taint were removed at once, it could see an
+open node before it sees the pods on it, and fill it twice. So the taint stays until the scheduler has had time
+to receive them, and longer while it is visibly behind.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from dovetail.model.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, U
 
 #: Taints of a node that is being filled, which keep no planned pod away.
 FILLING = frozenset({wellknown.PLACING, UNSCHEDULABLE})
-#: Seconds between two looks whether the pods of DaemonSets have come.
+#: Seconds between two checks whether the DaemonSet pods of a node exist.
 DAEMON_PODS_LOOK_S = 0.25
-#: Bindings on their way at once, over all machines.
+#: Concurrent bindings, over all nodes.
 AT_ONCE = 32
 #: The taint stays at least and at most so many seconds after the last binding.
 LEAST, MOST = 2.0, 20.0
-#: A pod that has waited this long, in seconds, for the scheduler's first look says that it is behind.
+#: A pod that has waited this long, in seconds, for the scheduler's first attempt shows that it is behind.
 BEHIND = 1.0
 
 
@@ -61,14 +61,14 @@ class Placement:
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._placed: dict[str, float] = {}
         self._check = BindingCheck(context.cluster_state, context.clock)
-        #: Pods whose binding did not hold at the last look, by node.
+        #: Pods whose planned binding did not hold at the last check, by node.
         self._refused: dict[str, frozenset[str]] = {}
-        #: Since when nodes could have had the pods of their DaemonSets.
+        #: Since when nodes could have had their DaemonSet pods.
         self._ready: dict[str, float] = {}
         self._schedulers = frozenset(filter(None, context.settings.place_schedulers.replace(" ", "").split(",")))
         #: Planned and bound pods of each node whose pods are being bound: one log line when that is over.
         self._waves: dict[str, tuple[int, int]] = {}
-        #: Pods that are bound, though the watch has not said so yet.
+        #: Pods that are bound, though the watch has not reported it yet.
         self._bound: set[str] = set()
         self._worker = Worker(
             "placement",
@@ -108,14 +108,14 @@ class Placement:
             self._inherit(pod, pod.metadata.controller.uid)
 
     def _bequeath(self, pod: Pod, owner: str) -> None:
-        """Whoever leaves a machine that goes, and was promised room elsewhere, leaves it to a successor."""
+        """The nomination of a pod that is evicted from a terminating node goes to its replacement."""
         room = self._context.cluster_state.reservations.of(pod.metadata.uid)
         if room is not None and _succeeded(pod) and self._context.settings.place is Place.BIND:
             until = self._context.clock.monotonic() + COME
             self._context.replacement_nominations.expect(owner, Room(room, pod.metadata.uid, until))
 
     def _inherit(self, pod: Pod, owner: str) -> None:
-        """A pod that comes in the place of one that goes is promised that place."""
+        """A replacement pod gets the nomination of an evicted pod of its owner."""
         context = self._context
         room = context.replacement_nominations.take(owner, context.clock.monotonic())
         if room is None:
@@ -189,7 +189,7 @@ class Placement:
             )
 
     def _awaits_daemon_pods(self, node: Node) -> bool:
-        """Whether the pods of DaemonSets are still to come to a node that is cordoned for them."""
+        """Whether a node that is cordoned for DaemonSet pods still waits for them."""
         taint, name = initialization.placing_taint(node), node.metadata.name
         if taint is None or taint.effect != PREFER_NO_SCHEDULE:
             return False
@@ -211,7 +211,7 @@ class Placement:
         return False
 
     def _settling(self, claim: NodeClaim, node: Node) -> float:
-        """Seconds to wait until the scheduler surely knows who is on the node, and whoever is expected has come."""
+        """Seconds to wait until the scheduler surely knows the node's pods, and expected replacement pods exist."""
         now = self._context.clock.monotonic()
         since = now - self._placed[node.metadata.name]
         if since < LEAST:
@@ -224,7 +224,7 @@ class Placement:
         return 0.5 if since < MOST and waits else 0.0
 
     def _leaving(self, pod: Pod) -> bool:
-        """Whether a pod is being drained away and succeeded; nobody is where a drain waits for this very machine."""
+        """Whether a pod is being drained and will be replaced. Not where the drain itself waits for this very node."""
         if not pod.spec.node_name or not _succeeded(pod):
             return False
         node = self._context.cluster_state.nodes.store.get(pod.spec.node_name)
@@ -232,7 +232,7 @@ class Placement:
         return any(each is not None and each.metadata.deletion_timestamp is not None for each in (node, claim))
 
     def _behind(self) -> bool:
-        """Whether the scheduler has not looked yet at a pod that has been there for a while."""
+        """Whether the scheduler has not tried a pod yet that exists for a while."""
         oldest = self._context.clock.now() - timedelta(seconds=BEHIND)
         return any(
             pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp < oldest and queued(pod)
@@ -240,7 +240,7 @@ class Placement:
         )
 
     async def _bind(self, claim: NodeClaim, node: Node) -> int:
-        """Put the promised pods on their node; how many it were."""
+        """Bind the nominated pods to their node; how many were bound."""
         waiting = [pod for pod in self._nominated_pods(claim, node) if not pod.spec.node_name]
         pods = [pod for pod in waiting if pod.metadata.uid not in self._bound]
         there = self._context.cluster_state.pods_on(node.metadata.name)
@@ -261,7 +261,7 @@ class Placement:
         return bound
 
     def _refuse(self, node: Node, pods: Sequence[Pod], why: Mapping[str, str]) -> None:
-        """Note pods whose planned binding does not hold now; they are looked at again while the node is closed."""
+        """Note pods whose planned binding does not hold now; they are checked again while the node is closed."""
         name = node.metadata.name
         known = self._refused.get(name, frozenset())
         self._refused[name] = frozenset(pod.metadata.uid for pod in pods)
@@ -281,11 +281,11 @@ class Placement:
             yield from filter(None, map(cluster_state.pod, tuple(cluster_state.reservations.on(target))))
 
     def _bindable(self, pod: Pod) -> bool:
-        """Still waiting as it was, and nothing about it that only the scheduler can arrange."""
+        """Still pending as planned, and without anything that only the scheduler can arrange."""
         if pod.finished or pod.terminating or pod.spec.scheduling_gates or pod.spec.resource_claims:
             return False
         if pod.spec.scheduler_name not in self._schedulers:
-            return False  # its scheduler keeps books of its own, and may start pods together or not at all
+            return False  # its scheduler has state of its own, and may start pods together or not at all
         claims = self._context.cluster_state.volume_claims.store
         for volume in pod.spec.volumes:
             if volume.ephemeral is not None:
@@ -302,7 +302,7 @@ class Placement:
             try:
                 await self._context.kube.bind(meta.name, meta.namespace, node.metadata.name, uid=meta.uid)
             except (Conflict, NotFound):
-                return False  # it went elsewhere, or away: it is left alone
+                return False  # it was bound elsewhere, or deleted: it is left alone
             except Forbidden as problem:
                 self._context.rights.deny(BIND_PODS, problem.message)
                 return False
@@ -316,7 +316,7 @@ class Placement:
         return True
 
     async def _open(self, node: Node) -> None:
-        """Take our taint away, from the node as it is now."""
+        """Remove our taint from the node as it is now."""
         try:
             fresh = await self._context.kube.get(NODES, node.metadata.name, type=Node)
         except NotFound:
@@ -333,7 +333,7 @@ class Placement:
         await self._context.kube.patch(NODES, node.metadata.name, body)
 
     async def _nominate(self, claim: NodeClaim, node: Node) -> None:
-        """Tell the scheduler where its pods are expected."""
+        """Set nominatedNodeName on the nominated pods, as a hint to the scheduler."""
         cluster_state = self._context.cluster_state
         body = {"status": {"nominatedNodeName": node.metadata.name}}
         for uid in tuple(cluster_state.reservations.on(Target("claim", claim.name))):
@@ -349,7 +349,7 @@ class Placement:
 
 
 def node_of(context: Context, target: Target) -> str | None:
-    """The name of a machine's node, if it has one yet."""
+    """The name of a target's node, if it has one yet."""
     if target.kind == "node":
         return target.name
     claim = context.cluster_state.claims.store.get(target.name)
@@ -358,18 +358,18 @@ def node_of(context: Context, target: Target) -> str | None:
 
 
 def _names(claim: NodeClaim, node: Node) -> tuple[Target, Target]:
-    """What a machine is called."""
+    """The targets that mean one node."""
     return Target("claim", claim.name), Target("node", node.metadata.name)
 
 
 def _succeeded(pod: Pod) -> bool:
-    """Whether another pod comes, under another name, as soon as this one is asked to go."""
+    """Whether a replacement is created, under another name, as soon as this pod is deleted."""
     owner = pod.metadata.controller
     return owner is not None and owner.kind == "ReplicaSet" and not pod.finished
 
 
 async def close(context: Context, name: str) -> bool:
-    """Put our taint on a node that will take in pods of a plan; False if it is gone or changes under us."""
+    """Put our taint on a node that will receive pods of a plan; False if it is gone or changes meanwhile."""
     try:
         node = await context.kube.get(NODES, name, type=Node)
         if not initialization.placing(node):
@@ -382,7 +382,7 @@ async def close(context: Context, name: str) -> bool:
 
 
 def fitting(node: Node, there: Iterable[Pod], pods: Iterable[Pod]) -> list[Pod]:
-    """Those of `pods` that the node as it is can take together with what is there, in their order."""
+    """Those of `pods` that the node as it is can take together with its pods, in their order."""
     room = dict(resources(node.status.allocatable))
     ports: list[HostPort] = []
     for pod in there:

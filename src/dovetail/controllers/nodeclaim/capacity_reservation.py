@@ -1,8 +1,8 @@
-"""Reserved machines: those that outlive their reservation are on demand from then on; those of ending blocks go.
+"""Capacity reservations: NodeClaims that outlive theirs become on-demand; those of ending blocks are drained.
 
-EC2 lets a machine run on, at the usual price, when its reservation ends or moves. Its labels then say what is true,
-so that it can be consolidated like any other. A capacity block is different: EC2 ends its machines by force, so they
-are drained before that.
+EC2 lets an instance run on, at the on-demand price, when its reservation ends or moves. The labels are then updated,
+so that it can be consolidated like any other. A capacity block is different: EC2 terminates its instances, so their
+nodes are drained before that.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Reserved:
                 await self._end(claim)
 
     def _expiring(self, claim: NodeClaim) -> set[str]:
-        """The reservations of the claim's class that are about to end."""
+        """The reservations of the NodeClaim's NodeClass that are about to end."""
         node_class = self._context.cluster_state.node_classes.store.get(claim.spec.node_class_ref.name) or {}
         listed = (node_class.get("status") or {}).get("capacityReservations") or ()
         return {each["id"] for each in listed if each.get("state") == "expiring"}
@@ -60,7 +60,7 @@ class Reserved:
         labels = {wellknown.CAPACITY_TYPE: machine.capacity_type} | dict.fromkeys(_LABELS)
         body = {"metadata": {"labels": labels}}
         if claim.status.node_name:
-            with suppress(NotFound):  # the machine may be without a node for a while: its claim is true all the same
+            with suppress(NotFound):  # without a Node for a while, its NodeClaim is updated all the same
                 await self._context.kube.patch(NODES, claim.status.node_name, body)
         try:
             await self._context.kube.patch(NODECLAIMS, claim.name, body)
@@ -74,7 +74,7 @@ class Reserved:
         )
 
     async def _end(self, claim: NodeClaim) -> None:
-        message = "The capacity block of this machine ends soon; its pods move elsewhere before that"
+        message = "The capacity block of this NodeClaim ends soon; its node is drained before that"
         self._context.event_publisher.publish(claim, "Warning", "CapacityBlockExpiring", message)
         self._context.log.info(
             "terminating nodeclaim of an expiring capacity block",

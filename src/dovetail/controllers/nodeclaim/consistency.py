@@ -1,4 +1,4 @@
-"""Whether machines are what was bought: a node with far less than its type promises is told about."""
+"""NodeClaim consistency: a node with far less capacity than its instance type is reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dovetail.model.nodes import Node
 from dovetail.model.quantity import quantity, resources
 
 PERIOD = 600.0
-#: Less than this share of what was expected is too little.
+#: Less than this share of the expected capacity is too little.
 SHARE = 0.9
 
 
@@ -23,7 +23,7 @@ class Consistency:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: Machines that were what was bought, with what was looked at: while that is the same, so is the answer.
+        #: Consistent NodeClaims, with the objects that were compared: while those are the same, so is the result.
         self._sound: dict[str, tuple[NodeClaim, Node]] = {}
 
     async def run(self) -> None:
@@ -58,11 +58,11 @@ class Consistency:
             try:
                 await context.kube.patch(NODECLAIMS, claim.name, body, subresource="status")
             except (Conflict, NotFound):
-                return  # somebody was quicker; the next check comes
+                return  # another write came first; the next check follows
 
 
 def issues(node: Node, claim: NodeClaim) -> Iterator[str]:
-    """What the node has too little of."""
+    """Resources that the node has too little of."""
     expected, found = resources(claim.status.capacity), resources(node.status.capacity)
     for name, requested in resources(claim.spec.resources.requests).items():
         wanted = expected.get(name, 0)

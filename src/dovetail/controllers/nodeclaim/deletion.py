@@ -1,6 +1,6 @@
-"""The end of a claim that we ask for: counted by its reason, and in the ledger unless a command tells of it there.
+"""Deleting a NodeClaim: counted by its reason, and in the decision history unless a command has recorded it.
 
-Everything else follows from the deletion: the node is drained, the machine ended, the finalizers released.
+Everything else follows from the deletion: the node is drained, the instance terminated, the finalizers removed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ async def delete(
     policy: str = "",
     bound: float | None = None,
 ) -> str:
-    """Delete a claim and return the id of the decision; a claim that is gone already is as good, and needs none.
+    """Delete a NodeClaim and return the id of the decision; one that is gone already is as good, and needs none.
 
     `why` says more than the reason does, `decision` is the command's that has recorded it, `policy` the
-    consolidation's, and `bound` the seconds its drain may take whatever the claim says.
+    consolidation policy, and `bound` the seconds its drain may take whatever the NodeClaim says.
     """
     context.ended.add(claim.metadata.uid)
     try:
@@ -46,7 +46,7 @@ async def delete(
 
 
 def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:
-    """How hard a claim's end may be: without a grace period its drain may take for ever."""
+    """How forceful a NodeClaim's termination may be: without a grace period its drain is unbounded."""
     grace = claim.spec.grace
     if bound is None and grace is not None:
         bound = grace.total_seconds()
@@ -56,7 +56,7 @@ def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:
 
 
 def record(context: Context, claim: NodeClaim, reason: str, why: str) -> str:
-    """Write down that a claim ends, and return the id of the decision."""
+    """Record that a NodeClaim is deleted, and return the id of the decision."""
     decision_history, labels = context.decision_history, claim.metadata.labels
     node, price = context.cluster_state.node_for(claim), paid(claim) if claim.status.provider_id else None
     known = [labels[key] for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE) if key in labels]
@@ -66,7 +66,7 @@ def record(context: Context, claim: NodeClaim, reason: str, why: str) -> str:
         kind="end",
         time=decision_history.now(),
         reason=reason,
-        summary=f"{what} goes: {why}",
+        summary=f"{what} is deleted: {why}",
         view_age=context.cluster_state.age(),
         before=price,
         cost=None if price is None else 0.0,

@@ -1,8 +1,8 @@
-"""The controller `nodeclaim.disruption`: writes on each claim whether it is quiet enough and whether it has drifted.
+"""The controller `nodeclaim.disruption`: writes the Consolidatable and Drifted conditions of each NodeClaim.
 
-Quiet: no pod came or went for the pool's consolidateAfter. The moment of the last pod event is written to the
-claim's status, so that a restart forgets nothing. What a cloud thinks of machines is asked in rounds over all of them;
-a claim is looked at again only where that has changed.
+Consolidatable: no pod event for the NodePool's consolidateAfter. The time of the last pod event is written to the
+NodeClaim's status, so that a restart forgets nothing. The cloud is asked about drift in rounds over all instances;
+a NodeClaim is reconciled again only where the answer has changed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from dovetail.model.reasons import REASONS
 
 #: Seconds between two rounds of asking the cloud.
 LOOK = 300.0
-#: Pod events closer together than this are one, and so are questions about what is on offer.
+#: Pod events closer together than this are one, and so are requests for the instance types.
 TOGETHER = timedelta(seconds=10)
 
 
 class _Opinion(msgspec.Struct, frozen=True):
-    """What the cloud said of a machine, when, and about which state of its pool, class and claim."""
+    """What the cloud reported of an instance, when, and for which versions of NodePool, NodeClass and NodeClaim."""
 
     about: tuple[object, ...]
     since: float
@@ -47,7 +47,7 @@ class _Opinion(msgspec.Struct, frozen=True):
 
 
 class _Demand(msgspec.Struct, frozen=True):
-    """What machines are held against: their pool and its class, and the versions of both."""
+    """What NodeClaims are compared with: their NodePool and its NodeClass, and the versions of both."""
 
     pool: NodePool
     node_class: Mapping[str, Any]
@@ -95,7 +95,7 @@ class Marks:
             self._worker.add(change.new.name)
 
     def _pool_changed(self, change: Change[NodePool]) -> None:
-        """What a pool asks of its machines has changed; how many it has is told on it too, and is nothing to them."""
+        """Reconcile the NodeClaims of a NodePool whose spec or annotations changed; its status does not matter."""
         old, new = change.old, change.new
         if new is None:
             self._offered.pop(change.key, None)
@@ -110,7 +110,7 @@ class Marks:
         self._all()
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        """A pod that came to a machine, ended there or began to leave. What was there when we started is no event."""
+        """A pod that was bound to a node, ended there or began to terminate. What was there at start is no event."""
         old, new = change.old, change.new
         pod = new or old
         if pod is None or not pod.spec.node_name or any(o.kind == "DaemonSet" for o in pod.metadata.owner_references):
@@ -152,14 +152,14 @@ class Marks:
         return min((each for each in (quiet, again) if each is not None), default=None)
 
     def _event(self, claim: NodeClaim, now: datetime) -> datetime | None:
-        """A pod event that the claim's status does not have yet."""
+        """A pod event that the NodeClaim's status does not have yet."""
         event, known = self._events.get(claim.name), claim.status.last_pod_event_time
         if event is None or (known is not None and known <= now and event - known < TOGETHER):
             return None
         return event
 
     def _quiet(self, claim: NodeClaim, pool: NodePool, conditions: Conditions, last: datetime) -> float | None:
-        """Mark the claim Consolidatable, or say in how many seconds it may be."""
+        """Set Consolidatable, or return in how many seconds it may be set."""
         after = pool.spec.disruption.quiet_time
         if pool.static or after is None or not claim.is_true("Initialized"):
             conditions.clear("Consolidatable")
@@ -172,7 +172,7 @@ class Marks:
         return None
 
     async def _drift(self, claim: NodeClaim, pool: NodePool, conditions: Conditions) -> float | None:
-        """Mark or unmark drift; seconds until a suspicion must be looked at again."""
+        """Set or clear Drifted; seconds until a first report must be confirmed."""
         if not claim.is_true("Launched"):
             conditions.clear("Drifted")
             return None
@@ -192,7 +192,7 @@ class Marks:
         return again
 
     def _repeats(self, claim: NodeClaim, pool: NodePool, reason: str, *, marked: bool) -> bool:
-        """Whether drift has stopped for a NodePool, or must stop now because this claim's would only repeat."""
+        """Whether drift has stopped for a NodePool, or must stop now because it would only repeat."""
         if pool.name in self._loops.stopped:
             self._review_stop(pool)
         if marked or pool.name in self._loops.stopped:
@@ -206,13 +206,13 @@ class Marks:
         return stop is not None
 
     def _review_stop(self, pool: NodePool) -> None:
-        """Let drift go on where the NodePool or its NodeClass has changed."""
+        """Let drift resume where the NodePool or its NodeClass has changed."""
         if not self._loops.is_stopped(pool.name, version(pool, self._context.offers.node_class(pool) or {})):
             self._context.metrics.drift_stopped.labels(pool.name).set(0)
             self._context.event_publisher.publish(
-                pool, "Normal", "DriftResumed", "Drift goes on: the demand has changed"
+                pool, "Normal", "DriftResumed", "Drift resumes: the NodePool or its NodeClass has changed"
             )
-            self._record(pool, "drift goes on: the NodePool or its NodeClass has changed")
+            self._record(pool, "drift resumes: the NodePool or its NodeClass has changed")
 
     def _say_stopped(self, pool: NodePool, stop: Stop) -> None:
         context, code = self._context, REASONS["DRIFT_REPEATS"]
@@ -244,9 +244,9 @@ class Marks:
         )
 
     async def _suspicion(self, claim: NodeClaim, pool: NodePool) -> tuple[str | None, float | None]:
-        """What the cloud says, once it has been asked again after a while and says the same.
+        """The drift that the cloud reports, once it has been asked again after a while and reports the same.
 
-        A mark that an earlier life left is the first time that it was said.
+        A Drifted condition that a previous process left is the first report.
         """
         demand = self._demanded(pool) if claim.status.provider_id else None
         said = await self._opinion(claim, demand) if demand is not None else None
@@ -264,7 +264,7 @@ class Marks:
         return None, heard + drift.AGAIN - self._context.clock.monotonic()
 
     async def _round(self) -> None:
-        """Hear again what the cloud says of all its machines; a claim is looked at where it is news."""
+        """Ask the cloud again about all instances; a NodeClaim is reconciled where the answer changed."""
         context = self._context
         demands = {pool.name: self._demanded(pool) for pool in context.cluster_state.pools.store.all()}
         for machine in await context.cloud.machines():
@@ -277,7 +277,7 @@ class Marks:
                 self._worker.add(claim.name)
 
     def _demanded(self, pool: NodePool) -> _Demand | None:
-        """None while the pool's class is missing."""
+        """None while the NodePool's NodeClass is missing."""
         node_class = self._context.offers.node_class(pool)
         if node_class is None:
             return None
@@ -285,7 +285,7 @@ class Marks:
         return _Demand(pool, node_class, (pool.metadata.generation, version))
 
     async def _opinion(self, claim: NodeClaim, demand: _Demand, machine: Instance | None = None) -> str | None:
-        """What the cloud says. It is asked anew for new facts, or after a while; pods coming and going are neither."""
+        """The cloud's report. It is asked again for new versions, or after a while; pod events are neither."""
         about = (*demand.version, claim.is_true("Initialized"))
         now, uid = self._context.clock.monotonic(), claim.metadata.uid
         known = self._opinions.get(uid)
@@ -305,12 +305,12 @@ class Marks:
         try:
             there = machine or await context.cloud.get(claim.status.provider_id)
         except InstanceNotFound:
-            return None  # gone is garbage collection's business
+            return None  # garbage collection handles it
         told = {"metadata": {"name": meta.name, "labels": meta.labels, "annotations": meta.annotations}}
         return await context.cloud.drift(told, there, demand.node_class)
 
     async def _types(self, demand: _Demand) -> Mapping[str, InstanceType]:
-        """What is on offer by name; machines that are looked at together are held against the same list."""
+        """The instance types by name; NodeClaims that are reconciled together are compared with the same list."""
         name, now = demand.pool.name, self._context.clock.monotonic()
         known = self._offered.get(name)
         if known is None or known[0] != demand.version or now - known[1] >= TOGETHER.total_seconds():
@@ -320,7 +320,7 @@ class Marks:
 
 
 def _since(claim: NodeClaim, conditions: Conditions, now: datetime) -> datetime | None:
-    """When pods last came or went, or the machine was ready for them. A date to come was written by a wrong clock."""
+    """The last pod event, or the initialization of the node. A date in the future was written by a wrong clock."""
     moments = (claim.status.last_pod_event_time, conditions.since("Initialized"))
     return max((at for at in moments if at is not None and at <= now), default=None)
 

@@ -1,12 +1,12 @@
 """Garbage both ways: NodeClaims whose instance is gone, and instances whose NodeClaim is gone.
 
 Only the provider id and the claim's UID count, never a name. A NodeClaim whose Node is Ready stays, whatever the cloud
-leaves out: credentials of another account or region see none of our instances, and the kubelet's word is better
-evidence. Where the cloud leaves out more NodeClaims in one look than fail by themselves, nothing is collected and safe
-mode begins; an instance that the cloud describes as terminated is not left out. An instance is ended only when the
-server says of its very claim that it is not there; where that is true of most of the fleet, another cluster of our
-name is likelier than as many lost claims, so it must be true for an hour. A new process looks often at first: the one
-before may have died between two writes.
+leaves out: credentials of another account or region see none of our instances, and the kubelet's status is better
+evidence. Where the cloud leaves out more NodeClaims in one list than fail by themselves, nothing is collected and safe
+mode begins; an instance that the cloud describes as terminated is not left out. An instance is terminated only when
+the server answers that its very NodeClaim does not exist; where that is true of most of the fleet, another cluster of
+our name is likelier than as many lost NodeClaims, so it must be true for an hour. A new process collects often at
+first: the previous one may have died between two writes.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.reasons import REASONS
 
 PERIOD = 120.0
-#: The first rounds of a life, and the seconds between them.
+#: The first rounds of a process, and the seconds between them.
 HASTE, ROUNDS = 10.0, 20
 #: An instance launched less than so many seconds ago may not be listed yet.
 LISTED_AFTER_S = 300.0
-#: More NodeClaims than both of these left out in one look say more about the look than about the instances.
+#: More NodeClaims than both of these left out in one list say more about the list than about the instances.
 MAX_UNLISTED, MAX_UNLISTED_SHARE = 2, 0.1
-#: A machine this young may belong to a claim that is being written right now.
+#: An instance this young may belong to a NodeClaim that is being written right now.
 YOUNG = timedelta(seconds=30)
-#: Orphans beyond this number, and beyond half of the fleet, are left alone until they have been orphans for so long.
+#: Orphans beyond this number, and beyond half of the fleet, are kept until they have been orphans for so long.
 FEW, LONG = 2, 3600.0
 
 
@@ -51,7 +51,7 @@ class Garbage:
         await every(PERIOD, self.collect, "garbagecollection", self._context.log, again=HASTE)
 
     async def collect(self) -> None:
-        with self._context.safety.cloud("list machines"):
+        with self._context.safety.cloud("list instances"):
             machines = await self._context.cloud.machines()
         await self._orphan_claims(machines)
         await self._orphan_instances(machines)
@@ -81,7 +81,7 @@ class Garbage:
             )
 
     async def _absent(self, claims: Iterable[NodeClaim]) -> tuple[list[NodeClaim], list[NodeClaim]]:
-        """Of claims that a list left out: those whose instance is described as terminated, and those not found."""
+        """Of NodeClaims that a list left out: those whose instance is described as terminated, and those not found."""
         terminated: list[NodeClaim] = []
         unlisted: list[NodeClaim] = []
         for claim in claims:
@@ -92,7 +92,7 @@ class Garbage:
         return terminated, unlisted
 
     def _speaks_for(self, claim: NodeClaim) -> bool:
-        """Whether the Node, or the claim's age, says that an instance which the cloud does not list may exist."""
+        """Whether the Node, or the NodeClaim's age, shows that an instance which the cloud does not list may exist."""
         node, launched = self._context.cluster_state.node_for(claim), claim.condition("Launched")
         if node is not None or claim.is_true("Registered"):
             return node is not None and node.ready
@@ -116,7 +116,7 @@ class Garbage:
         self._orphans = {each.provider_id: self._orphans.get(each.provider_id, now) for each in orphans}
         for machine in self._certain(orphans, len(machines)):
             try:
-                with context.safety.cloud("end machines"):
+                with context.safety.cloud("terminate instances"):
                     await context.cloud.terminate(machine.provider_id)
             except InstanceNotFound:
                 continue
@@ -136,29 +136,29 @@ class Garbage:
             time=decision_history.now(),
             reason="garbage_collected",
             subject=machine.provider_id,
-            summary=f"{machine.instance_type} in {machine.zone} goes: its claim {name} is not there",
+            summary=f"{machine.instance_type} in {machine.zone} is terminated: its NodeClaim {name} does not exist",
             about=tuple(filter(None, (name, pool))),
         )
         decision_history.record(decision)
         return decision.id
 
     async def _orphaned(self, machine: Instance) -> bool:
-        """Whether the server says that the claim which the machine was bought for is not there, or has another."""
+        """Whether the server answers that the instance's NodeClaim does not exist, or has another instance."""
         name = machine.claim_name
         if name is None:
             return False
         try:
             claim = await self._context.kube.get(NODECLAIMS, name, type=NodeClaim)
         except NotFound as answer:
-            return answer.details.get("name") == name  # otherwise it does not know the kind just now
+            return answer.details.get("name") == name  # otherwise the server does not know the kind just now
         return (claim.status.provider_id or claim.metadata.uid) not in (machine.provider_id, machine.claim_uid)
 
     def _certain(self, orphans: list[Instance], fleet: int) -> list[Instance]:
-        """Those of the orphans that may be ended now."""
+        """Those of the orphans that may be terminated now."""
         if len(orphans) <= max(FEW, fleet // 2):
             return orphans
         self._context.log.error(
-            "leaving machines without a claim alone",
+            "keeping instances without a NodeClaim",
             controller="instance.garbagecollection",
             error=REASONS["MANY_ORPHANS"].told(orphans=len(orphans), fleet=fleet),
             cure=REASONS["MANY_ORPHANS"].cure,

@@ -1,4 +1,4 @@
-"""Initialization: whether a registered node is what was bought, and ready for pods."""
+"""Initialization: whether a registered node is complete and ready for pods."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dovetail.model.taints import ephemeral, text
 
 
 class Wanting(NamedTuple):
-    """What a node still lacks, as its claim's condition says it."""
+    """What a node still lacks, as its NodeClaim's condition says it."""
 
     reason: str
     message: str
 
 
 def wanting(node: Node | None, claim: NodeClaim) -> Wanting | None:
-    """What is missing; None if the node is initialised (but for pods that we are still placing)."""
+    """What is missing; None if the node is initialized (but for pods that we are still binding)."""
     if node is None:
         return Wanting("NodeNotFound", "Node not registered with cluster")
     if not node.ready:
@@ -38,7 +38,7 @@ def wanting(node: Node | None, claim: NodeClaim) -> Wanting | None:
 
 
 def placing(node: Node) -> bool:
-    """Whether planned pods are still being put on the node."""
+    """Whether planned pods are still being bound to the node."""
     return placing_taint(node) is not None
 
 

@@ -1,7 +1,7 @@
-"""Launch: the claim becomes a machine, once.
+"""Launch: one instance for a NodeClaim, exactly once.
 
-The claim's UID is the token of the purchase, so asking again (after a crash, a lost answer, a conflict) gets
-the machine that was already bought. What can be bought follows from the claim alone.
+The NodeClaim's UID is the idempotency token, so that a retry (after a crash, a lost answer, a conflict) gets
+the instance that was already launched. The launch options follow from the NodeClaim alone.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import format_resources
 
-#: How long a pool that cannot launch anything is left out of planning, in seconds.
+#: How long a NodePool whose launches fail is left out of planning, in seconds.
 POOL_PAUSE = 180.0
 #: The longest pause between two tries of one launch, in seconds.
 LONGEST_PAUSE = 60.0
 
 
 class Launcher:
-    """Remembers machines until their claim's status has them, so that no cloud call is made twice for nothing."""
+    """Remembers instances until their NodeClaim's status has them, so that no cloud call is repeated."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -57,7 +57,7 @@ class Launcher:
         return max(0.0, self._failures.get(uid, (0, 0.0))[1] - self._context.clock.monotonic())
 
     async def launch(self, claim: NodeClaim, conditions: Conditions) -> Instance | None:
-        """The claim's machine; None if there is none yet (then the condition says why) or the claim was given up."""
+        """The NodeClaim's instance; None if there is none yet (the condition says why) or the NodeClaim was deleted."""
         uid = claim.metadata.uid
         known = self._launched.get(uid)
         if known is not None or self.pause(uid) > 0:
@@ -131,7 +131,7 @@ class Launcher:
         )
         owner = context.cluster_state.owner(machine.provider_id)
         if owner is not None and owner.metadata.uid != claim.metadata.uid:
-            raise CloudError("MachineTaken", f"{machine.provider_id} is NodeClaim {owner.name}'s machine", Remedy.RETRY)
+            raise CloudError("InstanceTaken", f"{machine.provider_id} belongs to NodeClaim {owner.name}", Remedy.RETRY)
         return _priced(msgspec.structs.replace(machine, labels={**given, **machine.labels}), choices)
 
     def _pool(self, claim: NodeClaim) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Launcher:
         return answer
 
     async def _given_up(self, claim: NodeClaim, problem: CloudError) -> bool:
-        """Whether this claim will never launch, so that its pods are better planned anew."""
+        """Whether this NodeClaim will never launch, so that its pods are better planned anew."""
         context = self._context
         if problem.remedy is Remedy.NEXT_OFFERING:
             reason = "insufficient_capacity"
@@ -168,7 +168,7 @@ class Launcher:
         return True
 
     def _others(self, claim: NodeClaim) -> bool:
-        """Whether the pods of a claim that only an operator can help may yet find a machine in another pool."""
+        """Whether another NodePool is usable for the pods of a NodeClaim that only an operator can help."""
         offers = self._context.offers
         return any(
             nodepools.usable(each) and each.name != claim.node_pool and not offers.paused(each.name)
@@ -206,7 +206,7 @@ class Launcher:
 
 
 def waiting_for(context: Context, claim: NodeClaim) -> list[Pod]:
-    """The pods a claim was made for that still have no machine."""
+    """The pods a NodeClaim was created for that still have no node."""
     found = (
         context.cluster_state.pod(uid)
         for uid in tuple(context.cluster_state.reservations.on(Target("claim", claim.name)))
@@ -215,7 +215,7 @@ def waiting_for(context: Context, claim: NodeClaim) -> list[Pod]:
 
 
 def _priced(machine: Instance, choices: Sequence[LaunchOption]) -> Instance:
-    """The machine with the price of what was sold in the end, which need not be what was planned."""
+    """The instance with the price of the offering it was launched as, which need not be the planned one."""
     sold = (machine.instance_type, machine.zone, machine.capacity_type)
     prices = (
         each.offering.price
@@ -233,7 +233,7 @@ def _reason(problem: CloudError) -> str:
 
 
 def _taints(claim: NodeClaim) -> tuple[dict[str, str], ...]:
-    """What the node is born with: the claim's taints, and the one that keeps everybody off until it is registered."""
+    """The taints a node starts with: the NodeClaim's, and the one that keeps all pods off until it is registered."""
     written = [(t.key, t.value, t.effect) for t in (*claim.spec.taints, *claim.spec.startup_taints)]
     written.append((wellknown.UNREGISTERED_TAINT.key, "", wellknown.UNREGISTERED_TAINT.effect))
     return tuple(

@@ -1,7 +1,7 @@
-"""A claim's way from wish to working node: launch, registration, initialization, each with its condition.
+"""The lifecycle of a NodeClaim: launch, registration, initialization, each with its condition.
 
-Every step looks at what is there and does the next thing; none remembers. It may be killed after any write
-and goes on from what it finds. A step that takes too long ends the claim, and its pods are planned anew.
+Every step reads the current state and does the next thing; none remembers. It may be killed after any write
+and continues from what it finds. A step that takes too long deletes the NodeClaim, and its pods are planned anew.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from dovetail.model.nodes import Node
 from dovetail.model.quantity import format_resources, resources
 from dovetail.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE
 
-#: How long, in seconds, a launch waits for the other claims of its batch to be written: they matter more than
+#: How long, in seconds, a launch waits for the other NodeClaims of its batch to be written: they matter more than
 #: the many small writes that follow a launch.
 PATIENCE = 1.0
-#: How long, in seconds, until the cloud is asked again where a machine stands.
+#: How long, in seconds, until the cloud is asked again for the placement of an instance.
 UNTOLD = 5.0
 
 
@@ -47,7 +47,7 @@ class Lifecycle:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._launcher = Launcher(context)
-        #: When this process saw a claim appear, and when it launched it: our own time, which nobody can set.
+        #: When this process saw a NodeClaim appear, and when it launched it: monotonic time, which does not jump.
         self._seen: dict[tuple[str, str], float] = {}
         self._worker = Worker(
             "nodeclaim.lifecycle",
@@ -87,7 +87,7 @@ class Lifecycle:
             self._worker.add(claim.name)
 
     def _learn(self, node: Node, claim: NodeClaim) -> None:
-        """Take in what a machine has, and what came with it, as long as it is new."""
+        """Observe the capacity of a node and its unannounced pods, as long as it is new."""
         cluster_state = self._context.cluster_state
         fresh = wellknown.INITIALIZED not in node.metadata.labels
         came = (
@@ -169,9 +169,9 @@ class Lifecycle:
         self._context.safety.registration(True)
 
     async def _locate(self, claim: NodeClaim) -> None:
-        """Write down the partition that the cloud chose for a machine; the claim is looked at again once it has one.
+        """Write the partition that the cloud chose for an instance; the NodeClaim is reconciled again once it has one.
 
-        Pods that are spread over the partitions of a placement group must not meet a node that does not tell its own.
+        Pods that are spread over the partitions of a placement group must not see a node without its partition label.
         """
         found = (await self._context.cloud.get(claim.status.provider_id)).labels.get(PLACEMENT_PARTITION)
         if not found:
@@ -221,7 +221,7 @@ class Lifecycle:
         conditions.true("Initialized")
 
     async def _liveness(self, claim: NodeClaim, conditions: Conditions) -> Again:
-        """Seconds until this claim has taken too long; it is deleted when they are over."""
+        """Seconds until this NodeClaim times out; it is deleted then."""
         if conditions.status("Registered") == TRUE:
             return None
         context, settings = self._context, self._context.settings
@@ -247,19 +247,19 @@ class Lifecycle:
         return None
 
     def _waited(self, claim: NodeClaim, conditions: Conditions, step: str) -> float:
-        """Seconds since a step was due. The clock on the wall is asked only about what an earlier life has begun.
+        """Seconds since a step was due. The wall clock counts only for what a previous process has begun.
 
-        One that lags behind what was written shows a step that is yet to come; it is not waited for any longer.
+        A wall clock behind the written time shows a step in the future; that is no reason to wait longer.
         """
         since = self._seen.get((claim.metadata.uid, step))
         if since is not None:
             return self._context.clock.monotonic() - since
         return max(0.0, (self._context.clock.now() - conditions.since(step)).total_seconds())
 
-    # -- the writes
+    # -- writes
 
     async def _protected(self, claim: NodeClaim) -> NodeClaim:
-        """No launch without the finalizer: else a delete could leave the machine behind."""
+        """No launch without the finalizer: else a delete could leave the instance behind."""
         finalizers = [*claim.metadata.finalizers, wellknown.FINALIZER]
         body = {"metadata": {"resourceVersion": claim.metadata.resource_version, "finalizers": finalizers}}
         fresh = await self._context.kube.patch(NODECLAIMS, claim.name, body, type=NodeClaim)
@@ -267,7 +267,7 @@ class Lifecycle:
         return fresh
 
     async def _label(self, claim: NodeClaim, machine: Instance) -> None:
-        """What the cloud decided is written on the claim; what the claim already says stands."""
+        """Write the cloud's labels and annotations on the NodeClaim; labels that it already has stay."""
         labels = {k: v for k, v in machine.labels.items() if k not in claim.metadata.labels}
         annotations = {k: v for k, v in machine.annotations.items() if claim.metadata.annotations.get(k) != v}
         if labels or annotations:
@@ -290,7 +290,7 @@ class Lifecycle:
         return True
 
     def _tell_reached(self, claim: NodeClaim, steps: Sequence[str]) -> None:
-        """Once the server has the condition: a write that is refused is made again, and its line would be, too."""
+        """Log a reached step once the server has the condition: a refused write is repeated, its line must not be."""
         context = self._context
         node = context.cluster_state.node_for(claim)
         fields: dict[str, Any] = {"provider-id": claim.status.provider_id}

@@ -1,6 +1,6 @@
-"""What a claim may be launched as: the offerings that meet its requirements and hold its requests.
+"""Launch options of a NodeClaim: the offerings that meet its requirements and hold its requests.
 
-It follows from the claim and the cloud's types alone, so that a claim found after a crash, or made by hand,
+They follow from the NodeClaim and the cloud's types alone, so that a NodeClaim found after a crash, or made by hand,
 launches as well as one just planned.
 """
 
@@ -18,15 +18,15 @@ from dovetail.model.labels import NODEPOOL, REGION, WELL_KNOWN, restricted
 from dovetail.model.quantity import resources
 from dovetail.model.requirements import Requirements
 
-#: Reserved capacity is paid for already; spot is cheap; on-demand is sure.
+#: Reserved capacity is paid for already; spot is cheap; on-demand is reliable.
 _PRECEDENCE = {"reserved": 0, "spot": 1, "on-demand": 1}
 _LARGEST = float("inf")
-#: As many offerings as a fleet call is given.
+#: As many offerings as a fleet request takes.
 MOST = 1000
 
 
 def options(claim: NodeClaim, types: Iterable[InstanceType]) -> tuple[LaunchOption, ...]:
-    """What can be had now, cheapest first; ties by name, so that equal claims ask in equal order."""
+    """What is available now, cheapest first; ties by name, so that equal NodeClaims have equal order."""
     requests = resources(claim.spec.resources.requests)
     wanted = Requirements.of_entries(claim.spec.requirements)
     large_enough = (each for each in types if _holds(each, requests))
@@ -35,7 +35,7 @@ def options(claim: NodeClaim, types: Iterable[InstanceType]) -> tuple[LaunchOpti
 
 
 def compatible(wanted: Requirements, given: Iterable[str], types: Iterable[InstanceType]) -> Iterator[LaunchOption]:
-    """Every offering that meets the requirements, to be had or not. `given` are labels that the machine has anyway."""
+    """Every offering that meets the requirements, available or not. `given` are labels that the node has anyway."""
     names, anyway = wanted.of(wellknown.INSTANCE_TYPE), {*given, NODEPOOL, REGION}
     for t in types:
         if names.has(t.name) and t.requirements.intersects(wanted):
@@ -45,19 +45,19 @@ def compatible(wanted: Requirements, given: Iterable[str], types: Iterable[Insta
 
 
 def cheapest(found: Iterable[LaunchOption]) -> LaunchOption | None:
-    """What a launch would ask for first of what can be had now."""
+    """What a launch would try first of what is available now."""
     return min((each for each in found if launchable(each.offering)), key=_order, default=None)
 
 
 def labels(claim: NodeClaim) -> dict[str, str]:
-    """The labels a machine is launched with: the claim's own, and what its requirements leave no choice about."""
+    """The labels an instance is launched with: the NodeClaim's own, and those its requirements determine."""
     return {**provider_labels(claim), **claim.metadata.labels}
 
 
 def custom_labels(claim: NodeClaim, types: Iterable[InstanceType]) -> dict[str, str]:
-    """A value for each custom label that the claim's requirements ask for and that nothing else decides.
+    """A value for each custom label that the NodeClaim's requirements name and that nothing else decides.
 
-    Well-known labels and labels that a type defines are the cloud's to set. The value is the same for equal claims:
+    Well-known labels and labels that a type defines are the cloud's to set. The value is the same for equal NodeClaims:
     the first of a set, the smallest number that is allowed.
     """
     wanted = Requirements.of_entries(claim.spec.requirements)

@@ -1,7 +1,7 @@
-"""Registration: the machine's node has come; it gets the claim's labels, annotations, taints and finalizer.
+"""Registration: a new node gets its NodeClaim's labels, annotations, taints and finalizer.
 
-The taint that kept everybody off goes in the same write. If pods were planned for the machine, ours takes
-its place in that very write, so that nobody slips in between.
+The unregistered taint is removed in the same write. If pods were planned for the node, our taint takes
+its place in that very write, so that no other pod is scheduled in between.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def manifest(taint: Taint) -> dict[str, Any]:
 
 
 def taint_missing(node: Node) -> bool:
-    """An unregistered node without the taint that protects it: pods may have come too early."""
+    """An unregistered node without the unregistered taint: pods may have been scheduled too early."""
     return node.metadata.labels.get(wellknown.REGISTERED) != "true" and not any(
         same(each, wellknown.UNREGISTERED_TAINT) for each in node.spec.taints
     )

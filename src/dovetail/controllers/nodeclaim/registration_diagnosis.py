@@ -1,7 +1,7 @@
-"""Machines that run and do not join, or end before they could: the cause is looked for, and said, at once.
+"""Registration diagnosis: instances that run and do not register, or end before they could, and why.
 
-A machine that ended leaves a claim that would wait in vain for a quarter of an hour. It goes as soon as the
-cloud says so, and its pool rests for a while, because the next machine would end the same way.
+An instance that ended leaves a NodeClaim that would wait in vain for a quarter of an hour. It is deleted as soon as
+the cloud reports it, and its NodePool pauses for a while, because the next instance would end the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dovetail.kube.resources import CONFIGMAPS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
 PERIOD = 30.0
-#: After this long without a node we ask whether the machine still lives, and after that long why it does not join.
+#: After this long without a node the instance is looked up, and after that long the cause is searched for.
 QUIET, LATE = timedelta(seconds=20), timedelta(seconds=90)
 
 
@@ -53,12 +53,12 @@ class Joining:
                 )
 
     async def _ended(self, claim: NodeClaim) -> bool:
-        """Whether the machine is known to have ended; then nobody waits for it any more. Not found is not ended."""
+        """Whether the instance is known to have ended; then its NodeClaim is deleted. Not found is not ended."""
         try:
             await self._context.cloud.get(claim.status.provider_id)
         except InstanceNotFound as gone:
             if gone.why:
-                await self._give_up(claim, f"the machine ended before it joined: {gone.why} (NEVER_JOINED)")
+                await self._give_up(claim, f"the instance ended before it joined: {gone.why} (NEVER_JOINED)")
             return bool(gone.why)
         return False
 
@@ -71,7 +71,7 @@ class Joining:
         if claim.node_pool:
             context.offers.pause(claim.node_pool, POOL_PAUSE, why)
         context.log.error(
-            "machine ended before it joined", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why
+            "instance ended before it joined", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why
         )
         await delete(context, claim, "instance_terminated")
 
@@ -91,10 +91,10 @@ class Joining:
         why = refusal(role.arn, data, role.admitted, aws_auth_read=found is not None)
         if why is None:
             return
-        message = f"Machine runs and has not joined the cluster: {why} (NEVER_JOINED)"
+        message = f"Instance runs and has not joined the cluster: {why} (NEVER_JOINED)"
         for pod in waiting_for(context, claim):
             context.event_publisher.publish(pod, "Warning", "NodeNotJoined", f"NodeClaim {claim.name}: {message}")
         if context.event_publisher.publish(claim, "Warning", "NodeNotJoined", message):
             context.log.error(
-                "machine has not joined", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why
+                "instance has not joined", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why
             )

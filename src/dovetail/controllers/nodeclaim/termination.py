@@ -1,7 +1,7 @@
-"""The end of a claim: its node first (drained by the node's own finalizer), then its machine, then the claim.
+"""NodeClaim termination: its node first (drained by the node's own finalizer), then its instance, then the NodeClaim.
 
-A claim that dies before its status knew its machine is looked up by UID, so that a purchase whose answer
-was lost is given back too.
+A NodeClaim that is deleted before its status has a provider id is looked up by UID, so that a launch whose answer
+was lost is terminated too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import stamp
 
-#: Between two looks at a machine that is shutting down, in seconds.
+#: Between two checks of an instance that is shutting down, in seconds.
 LOOK = 5.0
 
 
@@ -35,7 +35,7 @@ async def finalize(context: Context, claim: NodeClaim) -> Again:
 
 
 async def _dated(context: Context, claim: NodeClaim) -> NodeClaim:
-    """With a grace period the end has a date, written where the drain reads it."""
+    """With a grace period the termination has a deadline, written where the drain reads it."""
     grace, deleted = claim.spec.grace, claim.metadata.deletion_timestamp
     if grace is None or deleted is None or deadline.of(claim) is not None:
         return claim
@@ -65,7 +65,7 @@ async def _nodes_left(context: Context, claim: NodeClaim) -> bool:
 
 
 async def _lost(context: Context, claim: NodeClaim) -> str:
-    """The machine that was bought for a claim whose status never learnt of it."""
+    """The instance that was launched for a NodeClaim whose status never had its provider id."""
     for machine in await context.cloud.machines():
         if machine.claim_uid == claim.metadata.uid and context.cluster_state.owner(machine.provider_id) is None:
             return machine.provider_id
@@ -73,9 +73,9 @@ async def _lost(context: Context, claim: NodeClaim) -> str:
 
 
 async def _terminated(context: Context, claim: NodeClaim, provider_id: str) -> bool:
-    """Ask for the machine's end; True once the cloud no longer knows it."""
+    """Terminate the instance; True once the cloud no longer knows it."""
     try:
-        with context.safety.cloud("end machines"):
+        with context.safety.cloud("terminate instances"):
             await context.cloud.terminate(provider_id)
         gone = False
     except InstanceNotFound:

@@ -1,6 +1,6 @@
-"""A NodePool's status: whether it is valid, whether its class is ready, what it holds, whether machines join.
+"""The status of a NodePool: validation, readiness of its NodeClass, usage, registration health.
 
-One controller writes all of it, in one patch, so that nobody overwrites anybody.
+One controller writes all of it, in one patch, so that no write overwrites another.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.kinds.validation import pool_problems
 from dovetail.model.quantity import format_resources, resources
 
-#: Usage is brought up to date this many seconds after a change at the latest.
+#: Usage is updated this many seconds after a change at the latest.
 COUNT_AFTER = 1.0
 
 
@@ -98,7 +98,7 @@ class NodePools:
                 nodepool_hash.VERSION_ANNOTATION: nodepool_hash.VERSION,
             }
         except DurationError:
-            return  # too long to be counted: ValidationSucceeded tells
+            return  # too long to be counted: ValidationSucceeded reports it
         known = pool.metadata.annotations
         if known.get(nodepool_hash.VERSION_ANNOTATION) != nodepool_hash.VERSION:
             cluster_state = self._context.cluster_state

@@ -1,7 +1,7 @@
-"""Claims that another version of us, or Karpenter, has hashed in another way.
+"""NodeClaims that another version of Dovetail, or Karpenter, has hashed in another way.
 
-Such a hash says nothing about today's, so the claims of a pool or class are taken to be up to date once and
-marked anew. A claim that has drifted already stays so: nobody can tell any more whether it still would.
+Such a hash cannot be compared with today's, so the NodeClaims of a NodePool or NodeClass are taken to be up to date
+once and annotated anew. A NodeClaim that has drifted already stays so: it cannot be checked any more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 
 
 async def rehash(kube: Kube, claims: Iterable[NodeClaim], marks: Mapping[str, str], version: str) -> None:
-    """Put `marks`, a hash and its version, on the claims hashed otherwise; `version` is the latter's key."""
+    """Put `marks`, a hash and its version, on the NodeClaims hashed otherwise; `version` is the latter's key."""
     for claim in claims:
         if claim.metadata.annotations.get(version) == marks[version]:
             continue

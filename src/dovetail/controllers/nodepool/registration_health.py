@@ -1,7 +1,7 @@
-"""Whether the machines of a pool join: the last four outcomes of launches and registrations.
+"""Registration health of a NodePool: the last four outcomes of launches and registrations.
 
-Two failures among them make the pool unhealthy. It is information for people and for safe mode; planning
-does not look at it. A change of the pool or its class wipes the slate.
+Two failures among them make the NodePool unhealthy. It is information for operators and for safe mode; planning
+does not use it. A change of the NodePool or its NodeClass resets it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SLOTS, TOO_MANY = 4, 2
 
 
 class RegistrationHealth:
-    """Outcomes by pool name, newest last, and the failure that speaks for them."""
+    """Outcomes by NodePool name, newest last, and the failure that is shown."""
 
     def __init__(self) -> None:
         self._outcomes: dict[str, list[bool]] = {}
@@ -47,7 +47,7 @@ class RegistrationHealth:
         return self._why.get(pool, ("RegistrationFailed", "Failed to register node"))
 
     def reset(self, pool: str, status: bool | None = None) -> None:
-        """Start anew, from what an earlier process had found if it is known."""
+        """Start anew, from the condition of a previous process if there is one."""
         self._outcomes[pool] = [] if status is None else [status] * (1 if status else TOO_MANY)
 
     def known(self, pool: str) -> bool:

@@ -1,7 +1,7 @@
-"""Static pools: so many machines, whatever the pods do. The gate StaticCapacity opens them.
+"""Static NodePools: a fixed number of nodes, whatever the pods do. The gate StaticCapacity enables them.
 
-Missing machines are bought within limits.nodes; surplus ones go: unlaunched first, then empty, then those whose
-pods are cheapest to move and that would soon expire anyway, with protected pods last.
+Missing NodeClaims are created within limits.nodes; surplus ones are deleted: unlaunched first, then empty, then those
+whose pods are cheapest to move and that would soon expire anyway, with protected pods last.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Static:
             c for c in cluster_state.claims_of(pool.name) if not cluster_state.going(c, cluster_state.node_for(c))
         ]
         if any(c.is_true("DisruptionReason") and not c.is_true("Rebooting") for c in standing):
-            return  # a command is just beginning: its machine goes, and another is being bought in its place
+            return  # a command is just beginning: its node will be deleted, and its replacement is being created
         if len(standing) > wanted:
             for claim in sorted(standing, key=self._reluctance)[: len(standing) - wanted]:
                 await delete(self._context, claim, "static_scale_down")
@@ -55,7 +55,7 @@ class Static:
             await self._fill(pool, min(wanted - len(standing), room(cluster_state, pool)))
 
     async def _fill(self, pool: NodePool, missing: int) -> None:
-        """Buy what is missing, as one decision."""
+        """Create the missing NodeClaims, as one decision."""
         if missing < 1:
             return
         decision_history, made = self._context.decision_history, list[str]()
@@ -71,7 +71,7 @@ class Static:
                         kind="provision",
                         time=decision_history.now(),
                         view_age=self._context.cluster_state.age(),
-                        summary=f"{len(made)} machine(s) for nodepool {pool.name}, which wants {pool.spec.replicas}",
+                        summary=f"{len(made)} node(s) for nodepool {pool.name} with replicas {pool.spec.replicas}",
                         about=(*made, pool.name),
                     )
                 )
@@ -90,7 +90,7 @@ class Static:
         return claim.name
 
     def _reluctance(self, claim: NodeClaim) -> tuple[int, float, str]:
-        """Who goes first: the lowest."""
+        """The order of deletion: the lowest first."""
         node = self._context.cluster_state.node_for(claim)
         if node is None:
             return 0, 0.0, claim.name
@@ -104,6 +104,6 @@ class Static:
 
 
 def room(cluster_state: ClusterState, pool: NodePool) -> int:
-    """How many more machines a pool's limits.nodes allow, those on their way out counted."""
+    """How many more nodes a NodePool's limits.nodes allow, terminating ones counted."""
     limit = resources(pool.spec.limits).get("nodes")
     return sys.maxsize if limit is None else limit - len(cluster_state.claims_of(pool.name))

@@ -1,1 +1,1 @@
-"""From pending pods to NodeClaims: batch, cut, plan, verify, write, record."""
+"""From pending pods to NodeClaims: batch, snapshot, plan, verify, write, record."""

@@ -1,8 +1,8 @@
-"""When to plan: pods come in bursts, and one plan for a burst is cheaper than many for its parts.
+"""The batch window: pods come in bursts, and one plan for a burst is cheaper than many for its parts.
 
 The window opens with the first pod, is extended by `idle` with every pod not seen in it yet, and never
-stays open beyond `longest`. The same pod again extends nothing, so hopeless pods cannot hold it open.
-A gap in a burst does not close it while somebody is still making pods, unless the gap is a long one.
+stays open beyond `longest`. The same pod again extends nothing, so unschedulable pods cannot hold it open.
+A gap in a burst does not close it while an owner is still creating pods, unless the gap is a long one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dovetail.model.workloads import Job, ReplicaSet, ReplicationController, Sta
 
 #: After so many seconds without a new pod there will likely be none.
 LULL = 0.25
-#: How many idle periods may pass without a new pod while somebody is still making some.
+#: How many idle periods may pass without a new pod while an owner is still creating some.
 PATIENCE = 3.0
 
 
@@ -31,7 +31,7 @@ async def _nobody(uids: Iterable[str]) -> bool:
 
 
 class Batcher:
-    """Collects triggers into batches. `filling` says whether the owners of a batch are still making pods.
+    """Collects triggers into batches. `filling` says whether the owners of a batch are still creating pods.
 
     `lull` is set when no pod has come for a moment and the window is still open.
     """
@@ -54,14 +54,14 @@ class Batcher:
         self.lull = asyncio.Event()
 
     def trigger(self, uid: str) -> None:
-        """A pod (or anything with a UID) asks for a plan."""
+        """A pod (or anything with a UID) requests a plan."""
         if uid not in self._seen:
             self._seen[uid] = None
             self._last = self._clock.monotonic()
             self._arrived.set()
 
     def extend(self, uid: str) -> None:
-        """Somebody who opens no window, but is worth waiting for while one is open."""
+        """A pod that opens no window, but extends one that is open."""
         if self._open:
             self.trigger(uid)
 
@@ -100,11 +100,11 @@ class Batcher:
         return min(max(opened, self._last) + idle, opened + self._longest) - self._clock.monotonic()
 
 
-# Who is still making pods: owners that want more of them than there are.
+# Owners that are still creating pods: those with more replicas than pods.
 #
 # A slow control plane leaves gaps in a burst that look like its end, and launching for a part of a Deployment costs
-# more than buying for all of it. Owners are asked for only when a batch is about to close: a watch on every ReplicaSet
-# would cost more than it tells.
+# more than launching for all of it. Owners are read only when a batch is about to close: a watch on every ReplicaSet
+# would cost more than it is worth.
 
 Owner = ReplicaSet | ReplicationController | StatefulSet | Job
 
@@ -114,12 +114,12 @@ _KINDS: Mapping[str, tuple[Resource, Any]] = {
     "StatefulSet": (STATEFULSETS, StatefulSet),
     "Job": (JOBS, Job),
 }
-#: How many owners are asked for at once: the last to have made a pod.
+#: How many owners are read at once: the last to have created a pod.
 MOST = 20
 
 
 def wanted(owner: Owner) -> int:
-    """How many pods an owner means to have at once; none if it makes them one by one, or cannot make any."""
+    """How many pods an owner should have at once; 0 if it creates them one by one, or cannot create any."""
     if isinstance(owner, Job):
         spec = owner.spec
         left = spec.parallelism if spec.completions is None else spec.completions - owner.status.succeeded
@@ -131,14 +131,14 @@ def wanted(owner: Owner) -> int:
 
 
 class Filling:
-    """Asks whether more pods are about to come from the owners of some."""
+    """Checks whether the owners of some pods are about to create more."""
 
     def __init__(self, kube: Kube, cluster_state: ClusterState) -> None:
         self._kube = kube
         self._cluster_state = cluster_state
 
     async def __call__(self, uids: Iterable[str]) -> bool:
-        """`uids` of pods in the order they came; whatever else is among them has no owner."""
+        """`uids` of pods in order of arrival; other UIDs among them have no owner."""
         owners = self._owners(uids)
         found = await asyncio.gather(*(self._asked(namespace, owner) for namespace, owner in owners.values()))
         short = {uid: count for uid, count in zip(owners, found, strict=True) if count}
@@ -156,7 +156,7 @@ class Filling:
         return found
 
     async def _asked(self, namespace: str, owner: OwnerReference) -> int:
-        """How many pods it wants. Nobody is waited for whom we cannot ask: a batch closes whatever the server says."""
+        """How many pods it should have. A batch does not wait for an owner that cannot be read."""
         resource, view = _KINDS[owner.kind]
         try:
             return wanted(await self._kube.get(resource, owner.name, namespace, type=view))

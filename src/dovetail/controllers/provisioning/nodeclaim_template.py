@@ -1,7 +1,7 @@
-"""The NodeClaim of a planned machine.
+"""The NodeClaim of a planned node.
 
-It carries everything that its launch, its registration and its placing need, so that whoever finds it after
-a crash can go on with it.
+It carries everything that its launch, its registration and its binding need, so that the next process can
+continue after a crash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dovetail.planner.plan import Machine
 
 
 def manifest(machine: Machine, pool: NodePool, decision: str, pods: Sequence[str]) -> dict[str, Any]:
-    """`pods` are the UIDs of the pods it is bought for."""
+    """`pods` are the UIDs of the pods it is created for."""
     template = pool.spec.template
     spec: dict[str, Any] = {
         "requirements": [dict(each) for each in machine.requirements],
@@ -49,7 +49,7 @@ def manifest(machine: Machine, pool: NodePool, decision: str, pods: Sequence[str
 
 
 def static(pool: NodePool, decision: str) -> dict[str, Any]:
-    """One more machine of a static pool: whatever its template allows, bought for nobody in particular."""
+    """One more NodeClaim of a static NodePool: whatever its template allows, for no pod in particular."""
     template = pool.spec.template
     spec: dict[str, Any] = msgspec.to_builtins(template.spec)
     return {

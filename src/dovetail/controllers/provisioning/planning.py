@@ -1,7 +1,7 @@
-"""Asking the planner without stopping the world, and not believing it blindly.
+"""Running the planner beside the event loop, and verifying its plans.
 
-Plans are made beside the loop, with a deadline for bettering the quick answer. Every plan is checked by the
-verifier, which knows nothing of the packer; a plan that breaks a rule is not carried out.
+Plans are made beside the loop, with a deadline for improving the quick plan. Every plan is checked by the
+verifier, which shares no code with the packer; a plan that violates a constraint is not executed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dovetail.planner.verify import verify
 
 
 class Planning:
-    """Plans and verifies, ahead of being asked where there is time for it. `refusal` is why the last plan was none."""
+    """Plans and verifies, speculatively where there is time for it. `refusal` is why the last plan was refused."""
 
     def __init__(self, context: Context) -> None:
         self.refusal = ""
@@ -31,24 +31,24 @@ class Planning:
         self._ahead: Thought | None = None
 
     def think_ahead(self, snapshot: Snapshot) -> None:
-        """Begin with a plan that may be asked for soon. One at a time: bettering it takes a processor."""
+        """Start a plan that may be requested soon. One at a time: improving it takes a processor."""
         deadline = self._context.settings.plan_deadline
         if deadline and (self._ahead is None or self._ahead.answer.done()):
             self._ahead = begun(snapshot, asyncio.ensure_future(self._checked(snapshot, deadline)))
 
     async def provision(self, snapshot: Snapshot) -> Plan | None:
-        """A plan that holds, or None: then nothing is bought for these pods together."""
+        """A verified plan, or None: then nothing is launched for these pods together."""
         plan = await self._thought(snapshot)
         return plan if plan is not None else await self._provision(snapshot)
 
     async def _thought(self, snapshot: Snapshot) -> Plan | None:
-        """The plan that was made ahead, if it answers this question and holds now."""
+        """The speculative plan, if it is for this snapshot and holds now."""
         ahead, self._ahead = self._ahead, None
         if ahead is None or not alike(ahead.snapshot, snapshot):
             return None
         await asyncio.wait([ahead.answer])
         if ahead.answer.exception() is not None:
-            return None  # the same question fails in the same way when it is asked again, and is told then
+            return None  # the same snapshot fails in the same way when it is planned again, and is reported then
         plan, problems = ahead.answer.result()
         if not problems and ahead.snapshot.nodes != snapshot.nodes:
             problems = await beside(lambda: _problems(plan, snapshot))
@@ -60,7 +60,7 @@ class Planning:
             try:
                 plan, problems = await self._checked(snapshot, attempt)
             except Exception as bug:
-                # A bug met on one batch must not end the process that serves all the others; it is told with its trace.
+                # A bug met on one batch must not end the process that serves all the others; it is logged with a trace.
                 self._refused(f"planning failed: {bug!r}", bug)
                 continue
             if not problems:
@@ -76,7 +76,7 @@ class Planning:
         context.safety.set(Cause.BROKEN_INVARIANT, why)
 
     async def _checked(self, snapshot: Snapshot, deadline: float | None) -> Checked:
-        """In virtual time only work counts; in real time the quick answer is bettered in a process apart."""
+        """In virtual time only work counts; in real time the quick plan is improved in a separate process."""
         seed = self._context.chance.root
         optimiser = better_by_work if virtual() else apart()
 
@@ -91,27 +91,27 @@ def _problems(plan: Plan, snapshot: Snapshot) -> list[str]:
     return [str(each) for each in verify(plan, snapshot)]
 
 
-# Thinking ahead: a plan for those who wait already, made while the batch is still open for others.
+# Speculative planning: a plan for the pods of an open batch, made while the window is still open.
 #
-# Mostly nobody else comes. Then the plan is there when the window closes, and machines are bought a second sooner.
+# Mostly no other pod comes. Then the plan is ready when the window closes, and nodes are launched a second sooner.
 
-#: A plan and what the verifier has against it.
+#: A plan and the violations that the verifier found.
 Checked = tuple[Plan, list[str]]
 
 
 class Thought(msgspec.Struct, frozen=True):
-    """A question, and the answer that is on its way."""
+    """A snapshot, and the plan that is being made for it."""
 
     snapshot: Snapshot
     answer: asyncio.Future[Checked]
 
 
 def begun(snapshot: Snapshot, answer: asyncio.Future[Checked]) -> Thought:
-    answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, even if nobody asks
+    answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, even if nothing awaits it
     return Thought(snapshot, answer)
 
 
-#: What else a plan to buy looks at; budgets only matter to those who give machines back.
+#: What else a plan depends on; PDBs only matter to disruption.
 _ASIDE = (
     "namespaces",
     "claims",
@@ -127,7 +127,7 @@ _ASIDE = (
 
 
 def alike(one: Snapshot, other: Snapshot) -> bool:
-    """Whether two questions have one answer: the same pods to place, the same machines, the same to buy."""
+    """Whether two snapshots have the same plan: the same pending pods, nodes and offers."""
     before = {pod.metadata.uid: pod for pod in one.pending}
     return (
         len(one.pools) == len(other.pools)
@@ -141,7 +141,7 @@ def alike(one: Snapshot, other: Snapshot) -> bool:
 
 
 def _same(one: Pod | None, other: Pod) -> bool:
-    """Whether a pod asks for the same; what others say of its state does not matter."""
+    """Whether a pod has the same scheduling constraints; its status does not matter."""
     return one is not None and (
         one is other
         or (one.metadata.labels == other.metadata.labels and (one.spec is other.spec or one.spec == other.spec))

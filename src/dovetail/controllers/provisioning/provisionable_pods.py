@@ -1,4 +1,4 @@
-"""Which pods ask for machines, and which of them no plan can serve as they are."""
+"""Which pods need new nodes, and which of them no plan can place as they are."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dovetail.model.pvc_problems import Trouble, bound_trouble, class_name, miss
 from dovetail.model.workloads import PodDisruptionBudget
 from dovetail.planner.plan import Unschedulable
 
-#: Nobody may disrupt these, so nobody needs room for them elsewhere.
+#: These pods are never disrupted, so they need no capacity elsewhere.
 _FOREVER = "true"
-#: How long before pods are made to leave a machine is bought for their successors: longer than most take to join.
+#: How long before pods are forced out a node is launched for their replacements: longer than most take to join.
 AHEAD = timedelta(minutes=5)
 
 
 def provisionable(pod: Pod, nominated_gone: bool = False) -> bool:
-    """A pod that the scheduler has given up on for now, and that is not bound to be somewhere anyway."""
+    """A pod that the scheduler marked unschedulable, and that is not tied to a node anyway."""
     scheduled = condition(pod.status.conditions, "PodScheduled")
     return (
         not pod.spec.node_name
@@ -37,10 +37,10 @@ def provisionable(pod: Pod, nominated_gone: bool = False) -> bool:
 
 
 def queued(pod: Pod) -> bool:
-    """A pod the scheduler has not looked at yet.
+    """A pod the scheduler has not tried yet.
 
-    In a burst it marks some fifty pods a second; whoever waits for its word buys in waves. A plan puts pods on
-    what is there first, so planning for these as well buys nothing that the scheduler's word would not.
+    In a burst it marks some fifty pods a second; waiting for it means launching in waves. A plan puts pods on
+    existing nodes first, so planning for these as well launches nothing that would not be launched later.
     """
     return (
         condition(pod.status.conditions, "PodScheduled") is None
@@ -55,7 +55,7 @@ def queued(pod: Pod) -> bool:
 
 
 def waiting(cluster_state: ClusterState) -> Iterator[Pod]:
-    """Pods to place that nobody has promised a machine: those given up on, and those still in the queue."""
+    """Pending pods without a nomination: those marked unschedulable, and those still in the scheduler's queue."""
     cluster_state.expire()
     for pod in cluster_state.unbound():
         nominated = pod.status.nominated_node_name
@@ -65,9 +65,9 @@ def waiting(cluster_state: ClusterState) -> Iterator[Pod]:
 
 
 def leaving(cluster_state: ClusterState, now: datetime) -> Iterator[Pod]:
-    """Pods on machines that are going: their successors will need room. Those promised one already are left out.
+    """Pods on terminating nodes: their replacements will need capacity. Nominated ones are left out.
 
-    Who may not be asked to leave stays, and needs no room elsewhere until shortly before the machine's end has a date.
+    Pods that may not be evicted stay, and need no capacity elsewhere until shortly before the node's deadline.
     """
     for node in cluster_state.nodes.store.all():
         claim = cluster_state.claim_for(node)
@@ -82,24 +82,24 @@ def leaving(cluster_state: ClusterState, now: datetime) -> Iterator[Pod]:
 
 
 def soon(pod: Pod, end: datetime) -> datetime:
-    """When a machine should be bought for the successor of a pod that will be made to leave: it is ready in time."""
+    """When a node should be launched for the replacement of a pod that will be forced out: it is ready in time."""
     return (drain.forced_at(pod, end) or end) - AHEAD
 
 
 def _free_to_go(pod: Pod, pdbs: PdbIndex) -> bool:
-    """Whether a pod will leave as soon as it is asked to, or once others who left have come back."""
+    """Whether a pod can be evicted now, or once other evicted pods were replaced."""
     return reschedulable(pod, pdbs) and not any(map(_shut, pdbs.of(pod)))
 
 
 def _shut(budget: PodDisruptionBudget) -> bool:
-    """A budget that allows nobody to leave though nobody is missing: only a larger workload opens it."""
+    """A PDB that allows no disruption though no pod is missing: only a larger workload opens it."""
     status = budget.status
     known = status.observed_generation > 0 and status.expected_pods > 0
     return known and status.disruptions_allowed < 1 and status.current_healthy >= status.expected_pods
 
 
 def reschedulable(pod: Pod, pdbs: PdbIndex) -> bool:
-    """A pod that will come back elsewhere once its machine goes, and that may be asked to leave."""
+    """A pod that will be recreated elsewhere once its node is removed, and that may be evicted."""
     if not returning(pod):
         return False
     if pod.metadata.annotations.get("karpenter.sh/do-not-disrupt") == _FOREVER:
@@ -113,7 +113,7 @@ def _never_opens(budget: PodDisruptionBudget) -> bool:
 
 
 def refusal(cluster_state: ClusterState, pod: Pod) -> Unschedulable | None:
-    """Why no plan can consider a pod, or None. Volumes that are not there (yet) are the usual reason."""
+    """Why no plan can consider a pod, or None. Missing volumes are the usual reason."""
     for volume, name in claim_volumes(pod):
         trouble = _trouble(cluster_state, pod, volume, name)
         if trouble is not None:
@@ -122,7 +122,7 @@ def refusal(cluster_state: ClusterState, pod: Pod) -> Unschedulable | None:
 
 
 def _trouble(cluster_state: ClusterState, pod: Pod, volume: Volume, name: str) -> Trouble | None:
-    """What keeps a claim from being used. One that is still to be made for a pod's own volume is none."""
+    """What keeps a PVC from being used. One that is still to be created for an ephemeral volume is no trouble."""
     claim = cluster_state.volume_claims.store.get(f"{pod.metadata.namespace}/{name}")
     if claim is None:
         return missing(name) if volume.ephemeral is None else None

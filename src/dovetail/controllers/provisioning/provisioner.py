@@ -1,6 +1,6 @@
-"""The provisioner: wait for a batch, cut, plan, verify, buy, record.
+"""The provisioner: wait for a batch, take a snapshot, plan, verify, create NodeClaims, record.
 
-What it buys is written as NodeClaims that name their pods; everything after that is somebody else's work.
+Its NodeClaims name their pods; everything after that is done by other controllers.
 If it dies between two of them, the pods of the missing ones are pending again.
 """
 
@@ -34,11 +34,11 @@ from dovetail.model.reasons import REASONS
 from dovetail.planner.plan import Machine, Plan, Unschedulable
 from dovetail.planner.snapshot import Snapshot
 
-#: A pod that got no place is looked at again after so many seconds, then after twice as many, up to the last.
+#: An unschedulable pod is tried again after so many seconds, then after twice as many, up to the last.
 RETRY_FIRST, RETRY_LAST = 10.0, 60.0
-#: Answers that the same claim would get again. Without an answer it may have been written all the same.
+#: Errors that the same NodeClaim would get again. Without an answer it may have been created all the same.
 FIRM = (Forbidden, Unauthorized, Invalid)
-#: How many claims are written at once.
+#: Concurrent creations of NodeClaims.
 AT_ONCE = 20
 
 
@@ -62,13 +62,13 @@ class Provisioner:
         context.cluster_state.listen(NODECLAIMS, self._claim_changed)
         context.cluster_state.listen(NODEPOOLS, self._pool_changed)
 
-    # -- what wakes it
+    # -- triggers
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_again(), name="provisioner retries")
-            group.create_task(self._think_ahead(), name="provisioner thinks ahead")
-            group.create_task(self._ends.run(self._batcher.trigger), name="provisioner before ends")
+            group.create_task(self._think_ahead(), name="speculative planning")
+            group.create_task(self._ends.run(self._batcher.trigger), name="termination deadlines")
             while True:
                 await self._batcher.wait()
                 await self._context.cluster_state.synced.wait()
@@ -102,7 +102,7 @@ class Provisioner:
             self._batcher.trigger(node.metadata.uid)
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
-        """A claim that goes leaves its pods waiting."""
+        """The pods of a deleted NodeClaim are pending again."""
         claim = change.object
         if change.new is None:
             self._attempts.over(claim.metadata.uid, launched=bool(claim.status.provider_id))
@@ -110,14 +110,14 @@ class Provisioner:
             self._batcher.trigger(claim.metadata.uid)
 
     def _pool_changed(self, change: Change[NodePool]) -> None:
-        """A pool that became usable, or changed what it offers, may have a place for those who had none."""
+        """A NodePool that became usable, or changed what it offers, may serve pods that were unschedulable."""
         old, new = change.old, change.new
         if new is not None and (old is None or old.spec != new.spec or nodepools.ready(old) != nodepools.ready(new)):
             self._refused.clear()
             self._batcher.trigger(new.metadata.uid)
 
     async def _look_again(self) -> None:
-        """Pods without a place are tried again, ever less often; everybody else was tried at once."""
+        """Unschedulable pods are tried again, ever less often; all others were tried at once."""
         while True:
             if not self._context.cluster_state.unbound():
                 self._somebody.clear()
@@ -129,7 +129,7 @@ class Provisioner:
                     self._batcher.trigger(pod.metadata.uid)
 
     async def _think_ahead(self) -> None:
-        """Whenever pods stop coming for a moment, begin with a plan for those who are there."""
+        """Whenever no pod has come for a moment, start a speculative plan for the pending ones."""
         while True:
             await self._batcher.lull.wait()
             self._batcher.lull.clear()
@@ -139,7 +139,7 @@ class Provisioner:
     # -- one batch
 
     async def provision(self) -> None:
-        """Plan for everybody who waits now, and buy what the plan says."""
+        """Plan for all pending pods, and create the NodeClaims of the plan."""
         context = self._context
         pods = self._wanted()
         if not pods:
@@ -152,7 +152,7 @@ class Provisioner:
         await self._serve(pods)
 
     async def _serve(self, pods: Sequence[Pod]) -> None:
-        """One plan for all. If there is none that holds, for either half: one bad pod must not cost the others."""
+        """One plan for all. If none holds, one for either half: one bad pod must not cost the others."""
         if await self._round(pods):
             return
         if len(pods) == 1:
@@ -164,7 +164,7 @@ class Provisioner:
         await self._serve(pods[middle:])
 
     async def _round(self, pods: Sequence[Pod]) -> bool:
-        """Cut, plan, buy, record; False if no plan could be believed."""
+        """Snapshot, plan, create, record; False if every plan was refused."""
         context = self._context
         began = context.clock.monotonic()
         context.waits.looked_at(pods)
@@ -187,7 +187,7 @@ class Provisioner:
         return True
 
     def _wanted(self) -> list[Pod]:
-        """Pods to place; those that no plan can serve are told why."""
+        """Pods to plan for; those that no plan can place get an event."""
         context = self._context
         wanted, problems = self._sorted_out()
         for pod, why in problems:
@@ -198,9 +198,9 @@ class Provisioner:
         return wanted
 
     def _sorted_out(self) -> tuple[list[Pod], list[tuple[Pod, Unschedulable]]]:
-        """Pods to place, and those that no plan can serve.
+        """Pods to plan for, and those that no plan can place.
 
-        Nodes come first in the mirror's time, so a race leaves a pod out rather than buys twice.
+        Nodes come first in the cluster state's time, so a race leaves a pod out rather than launches twice.
         """
         cluster_state = self._context.cluster_state
         found: list[Pod] = []
@@ -214,7 +214,7 @@ class Provisioner:
         return [*found, *provisionable_pods.leaving(cluster_state, self._context.clock.now())], problems
 
     def _in_vain(self, pod: Pod) -> Unschedulable | None:
-        """Why nothing more is bought for this pod, if too much was already."""
+        """Why no more nodes are launched for this pod, if too many were already."""
         now = self._context.clock.monotonic()
         count = self._attempts.exhausted(pod, now, self._pods_of)
         return Unschedulable(code="RUNAWAY", message=REASONS["RUNAWAY"].told(count=count)) if count else None
@@ -223,7 +223,7 @@ class Provisioner:
         return sum(owner(pod) == uid for pod in self._context.cluster_state.pods.store.all())
 
     async def _buy(self, plan: Plan, pods: Mapping[str, Pod], decision: str) -> Sequence[tuple[Machine, KubeError]]:
-        """Write the claims of a plan; those that the server would not have, and why."""
+        """Create the NodeClaims of a plan; those that the server refused, and why."""
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def create(machine: Machine) -> str | KubeError:
@@ -248,7 +248,7 @@ class Provisioner:
         return refused
 
     def _not_written(self, refused: Sequence[tuple[Machine, KubeError]], pods: Mapping[str, Pod]) -> None:
-        """Tell the pods of machines that the server would not have."""
+        """Report the pods of NodeClaims that the server refused."""
         told = REASONS["NOT_WRITTEN"].told
         found = [
             (pods[key], Unschedulable(code="NOT_WRITTEN", message=told(problem=why)))
@@ -259,7 +259,7 @@ class Provisioner:
         self._turn_away(found)
 
     async def _create(self, machine: Machine, pods: Mapping[str, Pod], decision: str) -> str | KubeError:
-        """Write one claim; its name, or why it was not written. Nothing, if its pool is gone."""
+        """Create one NodeClaim; its name, or why it was not created. Empty, if its NodePool is gone."""
         context = self._context
         pool = context.cluster_state.pools.store.get(machine.pool)
         if pool is None:
@@ -269,7 +269,7 @@ class Provisioner:
         try:
             claim = await context.kube.create(NODECLAIMS, body, type=NodeClaim)
         except KubeError as problem:
-            # Without an answer the claim may be there all the same; then the watch brings it, pods and all.
+            # Without an answer the NodeClaim may exist all the same; then the watch brings it, with its pods.
             context.log.error(
                 "creating nodeclaim", controller="provisioner", NodePool=logs.ref(pool.name), error=str(problem)
             )
@@ -282,7 +282,7 @@ class Provisioner:
         return claim.name
 
     def _nominate(self, plan: Plan, pods: Mapping[str, Pod], decision: str) -> None:
-        """Room on machines that are there or coming is kept for those it was planned for."""
+        """Nominate pods for existing and starting nodes that they were planned onto."""
         cluster_state = self._context.cluster_state
         until = self._context.clock.monotonic() + NOMINATION
         nodes: set[str] = set()
@@ -309,7 +309,7 @@ class Provisioner:
                 "computed unready node(s) will fit pod(s)", controller="provisioner", nodes=len(nodes), pods=count
             )
 
-    # -- what is told
+    # -- events, log and history
 
     def _report_refused(self, plan: Plan, pods: Mapping[str, Pod], decision: str) -> None:
         context = self._context
@@ -342,7 +342,7 @@ class Provisioner:
             )
 
     def _report_barren(self, plan: Plan) -> None:
-        """Pools that nothing could be bought of, whoever asked."""
+        """NodePools without any launchable instance type, for all pods."""
         context = self._context
         funnels = [item for why in plan.unschedulable.values() for item in why.pools.items()]
         for name in sorted({name for name, funnel in funnels if funnel.barren}):
@@ -352,7 +352,7 @@ class Provisioner:
                 context.log.info(message, controller="provisioner", NodePool=logs.ref(name))
 
     def _turn_away(self, found: Sequence[tuple[Pod, Unschedulable]]) -> None:
-        """Tell pods that no plan was even made for, or none that holds; in the ledger what is news."""
+        """Report pods that no plan was made for, or no valid one; record what is new."""
         context = self._context
         news = {pod.metadata.key: why for pod, why in found if self._told.get(pod.metadata.uid) != why.message}
         decision = context.decision_history.new_id() if news else ""
@@ -418,7 +418,7 @@ class Provisioner:
 
 
 def _told(why: Unschedulable, left_out: Mapping[str, str]) -> str:
-    """The reason, its cure and its code, as `kubectl describe pod` shows them, and which pools were not even asked."""
+    """The reason, its remedy and its code, as `kubectl describe pod` shows them, and which NodePools were left out."""
     cure = why.cure or (REASONS[why.code].cure if why.code in REASONS else "")
     text = f"{why.message}; {cure} ({why.code})" if cure and cure not in why.message else f"{why.message} ({why.code})"
     return text + "".join(f"; nodepool {pool!r} is left out: {problem}" for pool, problem in left_out.items())

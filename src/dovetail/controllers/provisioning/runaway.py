@@ -1,8 +1,8 @@
-"""Attempts: how many machines were bought for the pods of one owner lately.
+"""Runaway guard: how many NodeClaims were created for the pods of one owner lately.
 
-When something keeps driving pods off the machines bought for them (a taint nobody planned, an eviction loop),
-buying more does not help. An owner gets twice as many machines as it has pods, or had when most was bought for it
-at once, and a few, within the window; after that its pods wait and are told why.
+When something keeps driving pods off the nodes launched for them (an unplanned taint, an eviction loop),
+launching more does not help. An owner gets twice as many nodes as it has pods, or had at its largest burst,
+and a few, within the window; after that its pods wait and their events say why.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import msgspec
 
 from dovetail.model.pods import Pod
 
-#: Seconds that a purchase counts, and how many are always allowed.
+#: Seconds that a launch counts, and how many are always allowed.
 WINDOW, FREE = 600.0, 3
-#: Purchases within so many seconds are one: machines boot slower than that, so no pod is counted twice.
+#: Launches within so many seconds are one: instances boot slower than that, so no pod is counted twice.
 AT_ONCE = 5.0
 
 
 def owner(pod: Pod) -> str:
-    """Who would bring the pod back: its controller, or the pod itself."""
+    """What would recreate the pod: its controller, or the pod itself."""
     found = pod.metadata.controller
     return found.uid if found is not None else pod.metadata.uid
 
 
 class _Tally(msgspec.Struct):
-    """What was bought for one owner: when, for whom in the burst that began at `since`, for how many at most."""
+    """Launches for one owner: when, for which pods in the burst that began at `since`, for how many at most."""
 
     times: deque[float]
     since: float
@@ -36,7 +36,7 @@ class _Tally(msgspec.Struct):
 
 
 class Attempts:
-    """Owners stand in the order in which something was last bought for them, so that old ones are soon forgotten."""
+    """Owners are in the order of their last launch, so that old ones are soon forgotten."""
 
     def __init__(self) -> None:
         self._tallies: dict[str, _Tally] = {}
@@ -47,7 +47,7 @@ class Attempts:
         return len(self._tallies)
 
     def bought(self, pods: Iterable[Pod], now: float, claim: str = "") -> None:
-        """A machine is bought for these pods; `claim` is the UID of its claim, if it may yet come to nothing."""
+        """A NodeClaim is created for these pods; `claim` is its UID, if it may yet fail to launch."""
         self._forget(now)
         mine: dict[str, set[str]] = {}
         for pod in pods:
@@ -63,7 +63,7 @@ class Attempts:
             tally.largest = max(tally.largest, len(tally.burst))
 
     def _forget(self, now: float) -> None:
-        """Owners that nothing was bought for within the window."""
+        """Drop owners without a launch within the window."""
         while self._tallies:
             uid, oldest = next(iter(self._tallies.items()))
             if max((oldest.since, *oldest.times)) > now - WINDOW:
@@ -71,7 +71,7 @@ class Attempts:
             del self._tallies[uid]
 
     def over(self, claim: str, *, launched: bool) -> None:
-        """A claim is gone. One that never became a machine was no purchase: nobody's pods were driven off it."""
+        """A NodeClaim is gone. One that never launched does not count: no pod was driven off it."""
         at, owners = self._claims.pop(claim, (0.0, ()))
         for uid in owners:
             tally = self._tallies.get(uid)
@@ -79,7 +79,7 @@ class Attempts:
                 tally.times.remove(at)
 
     def exhausted(self, pod: Pod, now: float, count: Callable[[str], int]) -> int:
-        """The machines bought in vain, if that is enough; else 0. `count` says how many pods an owner has."""
+        """The launches in vain, if that is enough; else 0. `count` returns how many pods an owner has."""
         uid = owner(pod)
         tally = self._tallies.get(uid)
         if tally is None:

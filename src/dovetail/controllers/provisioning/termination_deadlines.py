@@ -1,7 +1,7 @@
-"""Ends that have a date: pods that nobody may ask to leave will be made to, and their successors need room by then.
+"""Termination deadlines: pods that may not be evicted will be forced out, and their replacements need capacity then.
 
-A machine bought when the drain begins would stand idle for as long as they are protected; one bought when they are gone
-comes too late. So what is planned for is planned shortly before.
+A node launched when the drain begins would be idle for as long as they are protected; one launched when they are gone
+comes too late. So it is planned shortly before the deadline.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dovetail.model.pods import returning
 
 
 class Ends:
-    """The claims whose end has a date, noted as they come."""
+    """The NodeClaims with a termination deadline, kept up by the watch."""
 
     def __init__(self, cluster_state: ClusterState, clock: Clock) -> None:
         self._cluster_state = cluster_state
@@ -45,7 +45,7 @@ class Ends:
             self._news.set()
 
     async def run(self, trigger: Callable[[str], None]) -> None:
-        """Call `trigger` with a claim's name whenever it is time to plan for some of its pods."""
+        """Call `trigger` with a NodeClaim's name whenever it is time to plan for some of its pods."""
         while True:
             name, left = min(self._upcoming(), key=lambda one: one[1], default=("", None))
             self._news.clear()

@@ -33,7 +33,7 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.pods import Pod
 from dovetail.planner.plan import Machine, Plan
 
-#: Between two looks at what the cluster's autoscaler did.
+#: Between two checks of what the cluster's autoscaler did.
 COMPARISON_INTERVAL_S = 5.0
 #: A decision whose pods are not bound by then is compared with what there is.
 COMPARISON_TIMEOUT_S = 1800.0
@@ -66,7 +66,7 @@ class Shadow:
         self._disruption = Disruption(context, self.queue)
         self.fleet = HypotheticalFleet()
         self._rounds: list[Round] = []
-        #: Why pods got no place, by UID: it is recorded once, and they are planned for again once in a while.
+        #: Why pods are unschedulable, by UID: it is recorded once, and they are planned for again once in a while.
         self._refused: dict[str, str] = {}
         #: Nodes that were counted for a decision already.
         self._attributed: set[str] = set()
@@ -97,14 +97,14 @@ class Shadow:
             self._batcher.extend(pod.metadata.uid)
 
     def _pool_changed(self, change: Change[NodePool]) -> None:
-        """A pool that is new, or offers something else, may have a place for pods that had none."""
+        """A NodePool that is new, or offers something else, may serve pods that were unschedulable."""
         old, new = change.old, change.new
         if new is not None and (old is None or old.spec != new.spec or nodepools.ready(old) != nodepools.ready(new)):
             self._refused.clear()
             self._batcher.trigger(new.metadata.uid)
 
     async def look_again(self) -> None:
-        """Pods that still wait without a place are planned for again."""
+        """Unschedulable pods are planned for again."""
         planned = self.fleet.planned
         for pod in provisionable_pods.waiting(self._context.cluster_state):
             if pod.metadata.uid not in planned:

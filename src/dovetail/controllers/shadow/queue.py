@@ -1,4 +1,4 @@
-"""Commands that are not carried out: which disruptions would have begun, for how long, and what they would have saved.
+"""Commands that are not executed: which disruptions would have begun, for how long, and what they would have saved.
 
 The disruption controller offers the same command again and again while it would still begin. It is recorded once; what
 it saves counts for as long as it keeps being offered.
@@ -42,10 +42,10 @@ class ShadowQueue:
         return frozenset()
 
     def resume(self) -> None:
-        """There is nothing to take up: no command was ever written."""
+        """There is nothing to resume: no command was ever written."""
 
     async def run(self) -> None:
-        """There is nothing to carry out."""
+        """There is nothing to execute."""
 
     async def start(self, command: Command, plan: Plan | None, copy: Copy | None = None) -> bool:
         """Record the command if it is new. It never begins, so the controller goes on to look for others."""

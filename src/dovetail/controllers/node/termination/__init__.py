@@ -1,1 +1,1 @@
-"""Giving a machine back: drain, detach, terminate, release."""
+"""Node termination: drain, detach, terminate, release."""

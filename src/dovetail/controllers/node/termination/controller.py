@@ -1,7 +1,7 @@
-"""The end of a node: taint, drain, detach, terminate, release. The controller `node.termination`.
+"""Node termination: taint, drain, detach, terminate, release. The controller `node.termination`.
 
-It holds the node's finalizer. Each look does what the moment allows and says when to look again; nothing is
-remembered between looks that the objects do not say themselves.
+It holds the node's finalizer. Each reconciliation does what is possible now and returns when to check again; no
+state is kept between them that the objects do not have themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.volumes import PersistentVolumeClaim, VolumeAttachment
 
-# Volumes that must be detached before their machine may end: those of the pods that were drained.
+# Volumes that must be detached before their instance is terminated: those of the pods that were drained.
 
 
 def blocking(
@@ -37,7 +37,7 @@ def blocking(
     staying: Iterable[Pod],
     claims: Mapping[str, PersistentVolumeClaim],
 ) -> list[str]:
-    """Attachments the machine waits for. Volumes of pods that stay to the end, and inline ones, are not waited for."""
+    """Attachments the node waits for. Volumes of pods that are not drained, and inline ones, are not waited for."""
     kept = {name for pod in staying if not drainable(pod) for name in _volumes(pod, claims)}
     return [
         each.metadata.name
@@ -129,7 +129,7 @@ class Termination:
             return
 
     async def _gone(self, node: Node) -> bool:
-        """Whether the cloud positively says that a machine that no longer answers is gone."""
+        """Whether the cloud positively answers that the instance of a node that is not ready is gone."""
         try:
             await self._context.cloud.get(node.spec.provider_id)
         except InstanceNotFound:
@@ -150,7 +150,7 @@ class Termination:
             return todo.done
         began = conditions.get("Drained") is not None
         since = (now - conditions.since("Drained")).total_seconds()
-        if not todo.done or not began or 0 <= since < AT_LEAST:  # a date to come was written by a clock that was wrong
+        if not todo.done or not began or 0 <= since < AT_LEAST:  # a date in the future was written by a wrong clock
             conditions.unknown("Drained", "Draining", "Draining")
             await self._write(claim, conditions)
             if todo.protected and not todo.evict:
@@ -198,14 +198,14 @@ class Termination:
         if not node.spec.provider_id:
             return True
         try:
-            with self._context.safety.cloud("end machines"):
+            with self._context.safety.cloud("terminate instances"):
                 await self._context.cloud.terminate(node.spec.provider_id)
         except InstanceNotFound:
             return True
         return False
 
     async def _release(self, node: Node) -> Again:
-        """Let the node go. Read afresh: an older copy must not put back what another finalizer has left."""
+        """Remove the finalizer. Read afresh: an older copy must not put back the finalizer of another controller."""
         context = self._context
         try:
             fresh = await context.kube.get(NODES, node.metadata.name, type=Node)

@@ -1,6 +1,6 @@
-"""The date of a machine's end, written where its drain reads it.
+"""The termination deadline of a NodeClaim, written where its drain reads it.
 
-A date is tightened, never put off: whoever was told that all will be over by then can rely on it.
+A deadline is tightened, never extended: events have already published it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dovetail.model.meta import stamp
 
 
 def of(claim: NodeClaim | None) -> datetime | None:
-    """When everything must be gone, if the claim has a date that can be read."""
+    """When all pods must be gone, if the NodeClaim has a readable deadline."""
     text = claim.metadata.annotations.get(wellknown.TERMINATION_TIMESTAMP) if claim else None
     return instant(text) if text is not None else None
 
 
 def words(end: datetime) -> str:
-    """What the events of a machine say about its date."""
+    """The event message of a deadline."""
     return f"All pods will be deleted by {stamp(end)}"
 
 
@@ -40,7 +40,7 @@ async def tighten(context: Context, claim: NodeClaim, grace: float) -> None:
 
 
 async def at_once(context: Context, claim: NodeClaim, reason: str) -> str:
-    """Delete a claim and return the decision's id; its drain forces everybody. NotFound goes to the caller."""
+    """Delete a NodeClaim and return the decision's id; its drain forces all pods. NotFound goes to the caller."""
     body = {"metadata": {"annotations": {wellknown.TERMINATION_TIMESTAMP: stamp(context.clock.now())}}}
     await context.kube.patch(NODECLAIMS, claim.name, body)
     return await delete(context, claim, reason)

@@ -1,4 +1,4 @@
-"""What protects a pod from being moved: its own annotation, for ever or for a while."""
+"""What protects a pod from disruption: its do-not-disrupt annotation, for ever or for a while."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NONE = Protection(Kind.NONE)
 
 
 def of(pod: Pod) -> Protection:
-    """The pod's do-not-disrupt annotation: `true`, or how long after its start it must be left alone."""
+    """The pod's do-not-disrupt annotation: `true`, or a duration after its start."""
     text = pod.metadata.annotations.get(wellknown.DO_NOT_DISRUPT)
     if text is None or text == "false":
         return NONE
@@ -56,11 +56,11 @@ def of(pod: Pod) -> Protection:
     return Protection(Kind.UNTIL, started + length if started else None, text)
 
 
-# What is said about a pod's own protection: that it cannot be read, until when it holds, and that it is over.
+# Events about a pod's do-not-disrupt annotation: that it is unreadable, until when it holds, and that it is over.
 
-#: Each is said once a day at most.
+#: Each is published once a day at most.
 DAY = 86400.0
-#: What ended longer ago than this is no news.
+#: What ended longer ago than this is not published.
 NEWS = timedelta(minutes=1)
 
 

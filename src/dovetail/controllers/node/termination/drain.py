@@ -1,8 +1,8 @@
-"""The drain, as a pure decision: which pods go now, which wait, which are made to go.
+"""The drain, as a pure decision: which pods are evicted now, which wait, which are forced.
 
 Pods leave in four tiers, each done before the next begins: ordinary pods, ordinary daemons, critical pods,
-critical daemons. With a date for the end, a pod whose own grace would run past it is deleted in time,
-whatever its tier and whoever protects it.
+critical daemons. With a deadline, a pod whose own grace period would run past it is deleted in time,
+whatever its tier and whatever protects it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dovetail.model import wellknown
 from dovetail.model.pods import Pod
 from dovetail.model.taints import tolerates
 
-#: A pod that should have ended this long ago is stuck: nobody waits for it.
+#: A pod that should have ended this long ago is stuck: the drain does not wait for it.
 STUCK = timedelta(minutes=1)
 CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 
 
 class Forced(msgspec.Struct, frozen=True):
-    """A pod to be deleted outright, with the seconds it still gets until the end."""
+    """A pod to be deleted without eviction, with the seconds it still gets until the deadline."""
 
     pod: Pod
     grace: int
@@ -31,7 +31,7 @@ class Forced(msgspec.Struct, frozen=True):
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do now. `waiting` is everybody the machine still waits for; nobody left means drained."""
+    """What to do now. `waiting` are the pods that the node still waits for; none left means drained."""
 
     evict: tuple[Pod, ...] = ()
     force: tuple[Forced, ...] = ()
@@ -44,7 +44,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(pods: Iterable[Pod], now: datetime, end: datetime | None) -> Drain:
-    """`end` is when everything must be gone; None lets the drain take as long as it takes."""
+    """`end` is the deadline; None does not bound the drain."""
     leaving = [pod for pod in pods if drainable(pod) and not stuck(pod, now)]
     forced = [Forced(pod, _grace(end, now), end) for pod in leaving if end and _overdue(pod, end, now)]
     made_to_go = {each.pod.metadata.uid for each in forced}
@@ -61,7 +61,7 @@ def decide(pods: Iterable[Pod], now: datetime, end: datetime | None) -> Drain:
 
 
 def drainable(pod: Pod) -> bool:
-    """A pod the drain is about: running, not the kubelet's own, and not content to stay on a disrupted machine."""
+    """A pod that must be drained: running, not a mirror pod, and without a toleration of the disrupted taint."""
     stays = any(tolerates(each, wellknown.DISRUPTED_TAINT) for each in pod.spec.tolerations)
     return not pod.finished and not mirror_pod(pod) and not stays
 
@@ -82,7 +82,7 @@ def tier_of(pod: Pod) -> int:
 
 
 def _overdue(pod: Pod, end: datetime, now: datetime) -> bool:
-    """Whether the pod must be told now to be gone by the end."""
+    """Whether the pod must be deleted now to be gone by the deadline."""
     if pod.terminating:
         return pod.metadata.deletion_timestamp is not None and pod.metadata.deletion_timestamp > end
     when = forced_at(pod, end)
@@ -90,7 +90,7 @@ def _overdue(pod: Pod, end: datetime, now: datetime) -> bool:
 
 
 def forced_at(pod: Pod, end: datetime) -> datetime | None:
-    """When a pod is made to leave so that it is gone by the end, whoever protects it."""
+    """When a pod is deleted so that it is gone by the deadline, whatever protects it."""
     grace = pod.spec.termination_grace_period_seconds
     return None if grace is None else end - timedelta(seconds=grace)
 

@@ -1,6 +1,6 @@
-"""Evictions: each pod is asked to go through the Eviction API, again and again until it goes.
+"""Evictions: each pod is evicted through the Eviction API, again and again until it is gone.
 
-A refusal is an answer, not an error: the budget that refused is named on the node's and the pod's events,
+A refusal is an answer, not an error: the PDB that refused is named on the node's and the pod's events,
 and the next try waits a little longer.
 """
 
@@ -20,7 +20,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 
 
 class Evictions:
-    """Remembers who refused, so that a guarded pod is not asked a thousand times a second."""
+    """Remembers refusals, so that the eviction of a guarded pod is not requested a thousand times a second."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -32,7 +32,7 @@ class Evictions:
                 await self._evict(node, pod, reason)
 
     async def force(self, node: Node, pods: Iterable[Forced], reason: str) -> None:
-        """Delete outright those whose time is up."""
+        """Delete without eviction the pods whose time is up."""
         context = self._context
         for each in pods:
             meta = each.pod.metadata
@@ -63,7 +63,7 @@ class Evictions:
             self._forget(pod)
             context.metrics.evictions.labels(str(answer.status)).inc()
             return
-        except ApiError as answer:  # by a budget, a webhook, our rights: the others may go all the same
+        except ApiError as answer:  # by a PDB, a webhook, RBAC: the other pods may be evicted all the same
             context.metrics.evictions.labels(str(answer.status)).inc()
             self._postpone(node, pod, answer)
             return
