@@ -1,4 +1,4 @@
-"""Stages: claims and nodes are found by them as they are written."""
+"""Stages: NodeClaims and Nodes are indexed by them as they are written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def test_a_nodeclaim_is_indexed_by_its_conditions() -> None:
     assert set(of_claim(_claim())) == {JOINING, RESTLESS}
     assert set(of_claim(_claim("Registered", "Consolidatable"))) == set()
     assert set(of_claim(_claim("Registered", "Consolidatable", "Drifted", "DisruptionReason"))) == {DRIFTED, DISRUPTED}
-    assert set(of_claim(_claim(deletionTimestamp="2026-01-01T00:00:00Z"))) == {RESTLESS}, "nobody waits for it"
+    assert set(of_claim(_claim(deletionTimestamp="2026-01-01T00:00:00Z"))) == {RESTLESS}, (
+        "a deleted NodeClaim is not joining"
+    )
     reserved = _claim("Registered", "Consolidatable", labels={"karpenter.sh/capacity-type": "reserved"})
     assert set(of_claim(reserved)) == {RESERVED}
 

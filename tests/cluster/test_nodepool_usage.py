@@ -1,4 +1,4 @@
-"""Holdings: what a pool's machines have together, whatever order claims come, change and go in."""
+"""NodePool usage: what NodeClaims have together, in whatever order they are added, changed and deleted."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ def test_nodeclaims_are_counted_as_they_are_added_changed_and_deleted() -> None:
     found = Holdings(cast(ClusterState, cluster_state))
     assert found.of("default") == {**NOTHING, "nodes": 1, "cpu": 4000, "memory": 8 << 30}
     cluster_state.tell(Change("added", "b", None, _claim("b")))
-    assert found.of("default")["nodes"] == 2, "a machine that is not sold yet counts"
+    assert found.of("default")["nodes"] == 2, "a NodeClaim that is not launched yet counts"
     cluster_state.tell(Change("modified", "b", _claim("b"), _claim("b", cpu="4", gpu="1")))
     assert found.of("default") == {**NOTHING, "nodes": 2, "cpu": 8000, "memory": 8 << 30, "gpu": 1}
     cluster_state.tell(Change("deleted", "b", _claim("b", cpu="96"), None))
-    assert found.of("default") == {**NOTHING, "nodes": 1, "cpu": 4000, "memory": 8 << 30}, "what was counted goes"
+    assert found.of("default") == {**NOTHING, "nodes": 1, "cpu": 4000, "memory": 8 << 30}, (
+        "what was counted is subtracted"
+    )
     cluster_state.tell(Change("deleted", "a", _claim("a"), None))
     assert found.of("default") == NOTHING == found.of("another")

@@ -1,4 +1,4 @@
-"""Promises: what keeps two plans from buying twice for one pod."""
+"""Nominations: what keeps two plans from launching twice for one pod."""
 
 from __future__ import annotations
 

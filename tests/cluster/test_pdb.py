@@ -1,4 +1,4 @@
-"""Which budgets a pod stands under."""
+"""Which PodDisruptionBudgets select a pod."""
 
 from __future__ import annotations
 

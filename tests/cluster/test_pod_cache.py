@@ -1,4 +1,4 @@
-"""Slim pods: everything a decision reads, nothing else, and the same object while that is the same."""
+"""The pod cache: everything a decision reads, nothing else, and the same object while that is the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mirror: pods, nodes and claims as they come, machines derived only when something about them changed."""
+"""The cluster state: pods, Nodes and NodeClaims from watches; NodeStates derived only when something changed."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_listeners_of_a_block_are_removed_with_it() -> None:
 
 
 def test_a_nomination_lasts_while_the_pods_node_terminates_and_ends_if_that_stays_after_all() -> None:
-    """A drain may take hours; whoever comes back then must find the machine that was bought for it."""
+    """A drain may take hours; the replacement pod must find the node that was launched for it."""
 
     async def story(cluster_state: ClusterState) -> None:
         ready = {"type": "Initialized", "status": "True"}

@@ -1,4 +1,4 @@
-"""Machines as the planner sees them, from claim to initialised node."""
+"""Nodes as the planner sees them, from NodeClaim to initialized Node."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_after_its_launch_the_nodeclaims_status_decides() -> None:
 
 
 def test_a_node_has_the_price_of_its_own_nodepool() -> None:
-    """Overlays may price a type for one pool and not for another."""
+    """Overlays may price a type for one NodePool and not for another."""
     replace = msgspec.structs.replace
     dear = replace(LARGE, offerings=tuple(replace(each, price=9.0) for each in LARGE.offerings))
     types = {("other", "m.large"): LARGE, ("", "m.large"): LARGE, ("default", "m.large"): dear}
@@ -129,7 +129,7 @@ def test_a_csi_node_decides_for_the_drivers_it_has_published() -> None:
 
 
 def test_an_unreadable_price_is_none_and_never_zero() -> None:
-    """Annotations are anybody's to edit: the metrics and the end of a machine must not depend on them."""
+    """Any user may edit annotations: metrics and termination must not depend on them."""
     texts = ("0.096", "cheap", "nan", "inf", "")
     claims = [msgspec.convert({"metadata": {"annotations": {"dovetail.sh/price": text}}}, NodeClaim) for text in texts]
     assert [state_node.paid(claim) for claim in claims] == [0.096, None, None, None, None]

@@ -60,7 +60,7 @@ class Account:
         self.images = dict(self.endpoint.backend("ec2").amis)
 
     def fresh(self) -> None:
-        """As on the first day: no machines, no templates, no profiles of ours, no trouble."""
+        """Reset the account: no instances, no launch templates, no instance profiles of ours, no faults."""
         ec2, iam, ssm = (
             self.endpoint.backend(name, region) for name, region in (("ec2", REGION), ("iam", "aws"), ("ssm", REGION))
         )
@@ -84,7 +84,7 @@ class Account:
         self.endpoint.market.denied_keys.clear()
 
     def living(self) -> list[Any]:
-        """Our machines that run, as EC2 knows them."""
+        """Our running instances, as EC2 knows them."""
         return [i for i in self.endpoint.instances() if i.state == "running"]
 
 
@@ -97,7 +97,7 @@ def account(*families: str) -> Iterator[Account]:
 
 
 class Writes:
-    """Counts what the process changes, in Kubernetes and at AWS together; it dies right after the one it is told to."""
+    """Counts what the process changes, in Kubernetes and at AWS together; it dies right after the given one."""
 
     def __init__(self, inner: Transport, die_after: int | None) -> None:
         self._inner = inner
@@ -220,7 +220,7 @@ class AwsWorld:
         return (await self.kube.list(kind)).items
 
     async def events(self, name: str = "") -> str:
-        """What `kubectl describe` shows under Events, of one object or of all."""
+        """The Events of `kubectl describe`, of one object or of all."""
         found = await self.list(kinds.CORE_EVENTS)
         return "\n".join(
             f"{each['involvedObject']['kind']}/{each['involvedObject']['name']} {each['reason']}: {each['message']}"
@@ -242,7 +242,7 @@ class AwsWorld:
         return bool(ours) and all(p["spec"].get("nodeName") for p in ours)
 
     async def until(self, holds: Callable[[], Awaitable[Any]], within: float = 600.0, step: float = 1.0) -> Any:
-        """Let time pass until it holds."""
+        """Let time pass until `holds` is true."""
         end = self.lab.clock.monotonic() + within
         while not (found := await holds()):
             if self.lab.clock.monotonic() > end:
@@ -252,7 +252,7 @@ class AwsWorld:
         return found
 
     async def says(self, *words: str, name: str = "", within: float = 300.0) -> str:
-        """Wait until the events (of one object) say all of it."""
+        """Wait until the events (of one object) contain all texts."""
 
         async def said() -> str:
             text = await self.events(name)
@@ -265,7 +265,7 @@ class AwsWorld:
 
 
 Story = Callable[[AwsWorld], Awaitable[None]]
-#: Machines of these tests boot quickly, all alike.
+#: Instances of these tests boot quickly, all alike.
 TIMING = Timing(boot=20.0, spread=0.0, ready=1.0)
 
 

@@ -1,7 +1,7 @@
-"""A whole world in virtual time: the lab's API server, a simulated cloud with its machines, and the autoscaler.
+"""A whole cluster in virtual time: the lab's API server, a simulated cloud with its instances, and the autoscaler.
 
 The kinds of ours are served without schema: these tests are about behaviour, and start quickly. A scheduler
-that finds no room for anybody marks pods as unschedulable; the node lifecycle takes the not-ready taint off.
+that finds no node for any pod marks them unschedulable; the node lifecycle removes the not-ready taint.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def types(*names: str) -> list[dict[str, Any]]:
 
 
 class Counting:
-    """A transport that counts writes and dies right after, or right before, the one it was told to."""
+    """A transport that counts writes and dies right after, or right before, a given one."""
 
     def __init__(self, server: ApiServer, die_after: int | None, die_before: int | None) -> None:
         self._inner = InProcess(server)
@@ -250,7 +250,7 @@ class World:
             await self.kube.create(kinds.PODS, body, "default")
 
     async def served(self, count: int, **more: Any) -> None:
-        """Start the process, make pods, and wait until all of them have a machine."""
+        """Start the process, create pods, and wait until all of them have a node."""
         self.start()
         await self.pods(count, **more)
         await self.until(self.all_bound)
@@ -285,7 +285,7 @@ class World:
     # -- the parts of Kubernetes that are not here
 
     async def _schedule(self) -> None:
-        """A scheduler that never finds room: it gives up on every new pod after a moment."""
+        """A scheduler that never finds a node: it marks every new pod unschedulable after a moment."""
         news: asyncio.Queue[Pod] = asyncio.Queue()
 
         def hear(change: Change[Pod]) -> None:

@@ -1,4 +1,4 @@
-"""What the lab promises to notice: each promise can be broken, and then it says so."""
+"""The lab's invariants of an autoscaler: each can be broken, and is then reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is asked of EC2: every call is recorded, and others keep half of each of EC2's buckets."""
+"""Calls to EC2: every call is recorded, and other callers keep half of each of EC2's token buckets."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_a_burst_of_a_thousand_pods_launches_equal_instances_together_and_uses_h
         await world.until(world.running)
         began = world.lab.clock.monotonic()
         await burst(world)
-        assert world.lab.clock.monotonic() - began < 5.0, "no purchase waits for a token"
+        assert world.lab.clock.monotonic() - began < 5.0, "no launch waits for a token"
         machines = len(await world.list(kinds.NODECLAIMS))
         used = usage(world.records)
         assert machines > 40 and used["create_fleet"].calls <= 12
-        assert used["create_launch_template"].calls <= 6, "claims that start alike share templates"
+        assert used["create_launch_template"].calls <= 6, "NodeClaims that start alike share launch templates"
         assert all(each.share <= 0.52 for each in used.values()), used
 
     tell(aws, story)
@@ -51,15 +51,17 @@ def test_a_settled_hour_makes_one_call_a_minute_however_many_instances_there_are
         world.records.clear()
         await quiet(world)
         dry = Counter(record.operation for record in world.records if record.dry)
-        assert dry == {"create_fleet": 2, "run_instances": 2}, "a class is tried every half hour"
+        assert dry == {"create_fleet": 2, "run_instances": 2}, "a NodeClass is tried every half hour"
         counts = Counter(record.operation for record in world.records if record.service == "ec2" and not record.dry)
         looks = {"describe_subnets", "describe_security_groups", "describe_images"}
         assert all(counts[name] <= 61 for name in looks), counts
         rounds, drift = garbage_collection.ROUNDS + 3600 / garbage_collection.PERIOD, 3600 / disruption_conditions.LOOK
-        assert counts["describe_instances"] <= rounds + drift, "many machines are looked at in a call"
+        assert counts["describe_instances"] <= rounds + drift, "one call describes many instances"
         assert counts["describe_spot_price_history"] == 1 and counts["describe_launch_templates"] <= 3
         assert not counts.keys() & {"create_fleet", "create_launch_template", "terminate_instances"}
-        assert counts["create_tags"] <= len(await world.list(kinds.NODECLAIMS)), "a machine is named once"
+        assert counts["create_tags"] <= len(await world.list(kinds.NODECLAIMS)), (
+            "an instance is tagged with its name once"
+        )
         assert all(each.share <= 0.1 for each in usage(world.records).values())
 
     tell(aws, story)

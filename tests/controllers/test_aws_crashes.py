@@ -1,6 +1,6 @@
-"""The process is killed after every change it makes, in Kubernetes or at AWS: no orphan, no second purchase, no litter.
+"""The process is killed after every change it makes, in Kubernetes or at AWS: no orphan, no second launch, no litter.
 
-A whole life is told: a class, a pool and a pod come, the pod runs, and all of it goes again.
+A whole lifecycle: NodeClass, NodePool and pod are created, the pod runs, and all of it is deleted again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, t
 
 LARGE = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large", "m5.xlarge"]}
 OURS = (kinds.NODECLAIMS, kinds.NODEPOOLS, kinds.EC2NODECLASSES)
-#: Changes at AWS, and to claims: what could leave something behind, or buy it twice.
+#: Changes at AWS, and to NodeClaims: what could leave something behind, or launch it twice.
 _ESSENTIAL = re.compile(r"^(iam|ec2) |^POST .*nodeclaims|nodeclaims/\S+$")
 
 
@@ -28,7 +28,7 @@ def aws() -> Iterator[Account]:
 
 
 async def _lived(world: AwsWorld) -> None:
-    """Up and running: one machine, its claim and its node know each other, and nothing else was ever bought."""
+    """Up and running: one instance, its NodeClaim and its Node name each other, and nothing else was ever launched."""
     await world.pods(1)
 
     async def ready() -> bool:
@@ -53,7 +53,7 @@ async def _lived(world: AwsWorld) -> None:
 
 
 async def _gone(world: AwsWorld) -> None:
-    """Everything is taken away again, at AWS too."""
+    """Everything is deleted again, at AWS too."""
     await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
     await world.kube.delete(kinds.NODEPOOLS, "default")
     await world.kube.delete(kinds.EC2NODECLASSES, "default")
@@ -70,7 +70,7 @@ async def _gone(world: AwsWorld) -> None:
 
 
 def _played(aws: Account, live: Callable[[AwsWorld], Awaitable[None]], types: Any, die_after: int | None) -> list[str]:
-    """The changes that were made by the first life of the process, which ends after one of them."""
+    """The changes of the first process, which ends after one of them."""
     made: list[str] = []
 
     async def story(world: AwsWorld) -> None:
@@ -92,7 +92,7 @@ def _played(aws: Account, live: Callable[[AwsWorld], Awaitable[None]], types: An
 
 
 def _life(aws: Account, die_after: int | None = None) -> list[str]:
-    """A machine comes and goes."""
+    """An instance is launched and terminated."""
 
     async def live(world: AwsWorld) -> None:
         await _lived(world)
@@ -124,7 +124,7 @@ def test_killed_after_a_change_at_aws_or_to_a_nodeclaim_the_process_ends_in_the_
 
 
 def _bought_together(aws: Account, die_after: int | None = None) -> list[str]:
-    """Three pods, a machine each, in one fleet call."""
+    """Three pods, an instance each, in one fleet call."""
 
     async def live(world: AwsWorld) -> None:
         await world.pods(3, cpu="1200m")

@@ -1,4 +1,4 @@
-"""AWS refuses, throttles, forgets and lies: the pod still gets its machine, or a reason with a cure."""
+"""AWS refuses, throttles and answers wrongly: the pod still gets its node, or a reason with a remedy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _claims(world: AwsWorld) -> list[dict[str, Any]]:
 
 
 async def _launched(world: AwsWorld, begins: str) -> str:
-    """What the only claim's condition says, once it begins so."""
+    """The Launched condition of the only NodeClaim, once it begins so."""
 
     async def said() -> str:
         (claim,) = await _claims(world)
@@ -218,7 +218,7 @@ def test_expired_credentials_are_reported_and_provisioning_resumes_when_they_are
         await asyncio.sleep(120)
         shown = (await world.conditions(kinds.EC2NODECLASSES, "default"))["SubnetsReady"]
         assert "renew the credentials" in shown
-        assert len(aws.living()) == 1, "nothing is given back for want of an answer"
+        assert len(aws.living()) == 1, "nothing is terminated for want of an answer"
         aws.endpoint.trouble.clear()
         await world.until(world.running)
 

@@ -1,4 +1,4 @@
-"""A cluster on AWS that changes hands: what another autoscaler has written on claims and classes."""
+"""Taking over a cluster on AWS: what another autoscaler has written on NodeClaims and NodeClasses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_nodeclaims_whose_nodeclass_was_hashed_by_another_version_are_rehashed_a
 
 
 def test_a_nodepool_with_kubelet_settings_of_its_own_keeps_its_nodes(aws: Account) -> None:
-    """Its machines are of the class as the pool sees it; held against the class alone they would all drift at once."""
+    """Its nodes have the NodeClass with the NodePool's settings; compared with the NodeClass alone all would drift."""
 
     async def story(world: AwsWorld) -> None:
         await world.node_class()

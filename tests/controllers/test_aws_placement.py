@@ -1,4 +1,4 @@
-"""Machines in a placement group, from the class's selector to the partition that each pod stands in."""
+"""Instances in a placement group, from the NodeClass's selector to the partition of each pod."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _begin(world: AwsWorld) -> None:
 
 
 async def _partitions(world: AwsWorld) -> Counter[str]:
-    """How many pods stand in each partition, by the labels of their nodes."""
+    """How many pods run in each partition, by the labels of their nodes."""
     nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in await world.list(kinds.NODES)}
     ours = [pod for pod in await world.list(kinds.PODS) if pod["metadata"]["namespace"] == "default"]
     return Counter(nodes[pod["spec"]["nodeName"]][PART] for pod in ours)

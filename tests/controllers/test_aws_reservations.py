@@ -1,4 +1,4 @@
-"""Reserved capacity, from the class's selector to the machine's end."""
+"""Reserved capacity, from the NodeClass's selector to the instance's end."""
 
 from __future__ import annotations
 

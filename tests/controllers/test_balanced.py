@@ -1,4 +1,4 @@
-"""The Balanced policy: pods are moved only where that saves enough of what the whole pool costs."""
+"""The Balanced policy: pods are moved only where that saves enough of what the whole NodePool costs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sold(small: float) -> list[dict[str, Any]]:
 def test_a_balanced_nodepool_approves_a_move_that_saves_half_the_share_it_disrupts(
     tell: Tell, small: float, moved: bool
 ) -> None:
-    """Everybody in the pool is disturbed: a third of its cost is too little for that, two thirds are enough."""
+    """All pods of the NodePool are disrupted: a third of its cost is too little for that, two thirds are enough."""
 
     async def story(world: Any) -> None:
         await running(world, 4, cpu="1500m", disruption=BALANCED)
@@ -53,7 +53,7 @@ def test_a_balanced_nodepool_approves_a_move_that_saves_half_the_share_it_disrup
 
 
 def test_a_balanced_nodepool_scores_a_move_once_for_all_its_nodes(tell: Tell) -> None:
-    """A move that its pool does not agree to neither comes up again in every pass nor takes others' place in them."""
+    """A rejected move is neither evaluated again in every pass nor does it displace others in them."""
 
     async def story(world: Any) -> None:
         await world.pool(disruption={**BALANCED, "budgets": [{"nodes": "1"}]})
@@ -77,7 +77,7 @@ def test_a_balanced_nodepool_scores_a_move_once_for_all_its_nodes(tell: Tell) ->
 
 
 def test_a_pending_consolidation_that_does_not_hold_is_rejected_in_an_event(tell: Tell) -> None:
-    """Whoever saw that a machine is a candidate learns that it is one no more, and why."""
+    """The event that a node is a candidate is followed by one that it is no longer, and why."""
 
     async def story(world: Any) -> None:
         await running(world, 4, cpu="1500m", disruption=QUICK)

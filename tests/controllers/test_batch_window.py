@@ -1,4 +1,4 @@
-"""Who is still making pods, and that a slow control plane does not split a batch."""
+"""Which owners are still creating pods, and that a slow control plane does not split a batch."""
 
 from __future__ import annotations
 

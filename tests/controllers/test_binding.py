@@ -1,4 +1,4 @@
-"""Pods are put where they were planned, and left alone where they must be."""
+"""Pods are bound where they were planned, and left to the scheduler where they must be."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ async def _joined(world: Any) -> bool:
 
 
 def _story(arriving: Callable[[Any, str], Any], holds: bool, **spec: Any) -> Callable[[Any], Any]:
-    """A pod is planned; before its node is Ready another comes to that node."""
+    """A pod is planned; before its node is Ready another is bound to that node."""
 
     async def story(world: Any) -> None:
         await world.pool(disruption=STILL)

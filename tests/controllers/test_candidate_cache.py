@@ -1,4 +1,4 @@
-"""The census: after whatever happened it says of every machine what a look at all of them would say."""
+"""The candidate cache: after any changes it equals a fresh evaluation of all nodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _pools(price: float) -> tuple[Pool, ...]:
 
 
 class World:
-    """A mirror that is told things, a census of it, and everything that may happen to either."""
+    """A cluster state, its candidate cache, and random changes of either."""
 
     def __init__(self, chance: Chance) -> None:
         self.clock = Clock(asyncio.get_running_loop(), EPOCH)

@@ -1,4 +1,4 @@
-"""Machines that outlive their reservation: what their claims say is true at once."""
+"""Nodes that outlive their reservation: their NodeClaims are relabelled at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a machine reads off its events, in Karpenter's words."""
+"""The lifecycle of a NodeClaim in its events, with Karpenter's messages."""
 
 from __future__ import annotations
 

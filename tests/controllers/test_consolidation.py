@@ -1,4 +1,4 @@
-"""Which machines go: only for a real saving, within budgets, and never for something dearer."""
+"""Which nodes are consolidated: only for a real saving, within budgets, and never for something dearer."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_spot_replaces_spot_only_with_the_gate_and_with_enough_types() -> None:
 
 
 def test_a_spot_node_that_replaces_one_is_among_the_cheapest_fifteen_so_that_it_may_stay() -> None:
-    """With a wider choice the cloud could sell a dear one, for which there would be fifteen cheaper ones again."""
+    """With a wider choice the cloud could launch an expensive one, for which fifteen cheaper ones would exist again."""
     many = machine(*(0.01 * i for i in range(1, 31)), kind="spot")
     alone = consolidation.evaluate([candidate("a", 0.5, kind="spot")], lambda _: plan(many), spot_to_spot=True)
     both = [candidate("a", 0.5, kind="spot"), candidate("b", 0.5, kind="spot")]
@@ -138,7 +138,7 @@ def test_the_log_has_karpenters_messages() -> None:
     ("policy", "method"), [("when_empty_or_underutilized", "consolidation"), ("when_empty", "emptiness")]
 )
 def test_an_empty_node_is_a_consolidation_where_its_nodepool_consolidates(policy: str, method: str) -> None:
-    """After a scale-down that happens to empty a machine, the grep for `consolidation delete` finds its line too."""
+    """After a scale-down that happens to empty a node, the grep for `consolidation delete` finds its line too."""
     command = Command(
         id="d-1", reason=Reason.EMPTY, kind="empty", candidates=(candidate("n", 0.1),), saving=0.1, policy=policy
     )
@@ -180,7 +180,7 @@ def test_the_most_expensive_nodes_are_removed_first_until_pods_would_not_fit() -
 
 
 def test_near_a_fresh_fleet_no_pod_is_moved_for_less_than_a_pod_costs() -> None:
-    """Ten pods each on two machines of a dollar; a fresh fleet costs 1.8, so a pod 0.09."""
+    """Ten pods each on two nodes of a dollar; a fresh fleet costs 1.8, so a pod 0.09."""
     pool = [candidate("a", 1.0, pods=10), candidate("b", 1.0, pods=10)]
     kept, stays = consolidation.choose(pool, question(lambda _: plan(machine(0.8)), fresh=1.8))
     assert kept is None and {each.code for each in stays.values()} == {"NOT_CHEAPER"}

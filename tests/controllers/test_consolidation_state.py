@@ -1,4 +1,4 @@
-"""When the fleet is looked at: for what could let a machine go, and not for what could not."""
+"""When the fleet is evaluated: for changes that could allow a removal, and not for others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dovetail.planner.snapshot import Pool
 
 
 class Watched:
-    """What occasions see of a mirror."""
+    """The cluster state as the consolidation state uses it."""
 
     def __init__(self) -> None:
         self.claims = SimpleNamespace(store=Store[NodeClaim]())
@@ -133,7 +133,7 @@ def test_other_offers_trigger_a_pass_and_the_same_do_not() -> None:
 
 
 def test_removal_sets_that_were_searched_for_in_vain_are_left_until_the_fleet_is_dearer() -> None:
-    """What was not found in motion may be found at rest, and not the other way round."""
+    """What was not found while pods came and went may be found afterwards, and not the other way round."""
     refusals = Refusals()
     assert refusals.vain(0.0, restless=True) == -math.inf
     refusals.searched(0.04, 0.0, restless=True)

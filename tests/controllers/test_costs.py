@@ -1,4 +1,4 @@
-"""What a pod's own word adds to the charge for moving it."""
+"""What a pod's annotation adds to its eviction cost."""
 
 from __future__ import annotations
 

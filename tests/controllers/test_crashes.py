@@ -1,4 +1,4 @@
-"""The process is killed after every write of the path: nothing leaks, nothing is bought twice."""
+"""The process is killed after every write of the path: nothing leaks, nothing is launched twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STILL = {"consolidateAfter": "Never"}
 
 
 async def _settled(world: Any) -> tuple[int, int, int, set[str]]:
-    """Machines, claims, nodes and how ready they are, once everything has come to rest; each machine has its claim."""
+    """Counts of instances, NodeClaims and Nodes, and their Ready conditions, once settled."""
     await world.until(world.all_bound, within=600, step=2)
     await asyncio.sleep(PERIOD + 70)
     claims = await world.list(kinds.NODECLAIMS)
@@ -62,13 +62,13 @@ def test_killed_at_any_write_the_process_ends_in_the_same_state(tell: Tell, mome
                 await asyncio.sleep(3)
                 world.start()
             assert await _settled(world) == end, f"killed at write {number}"
-            assert world.cloud.sold == end[0], f"killed at write {number}: {world.cloud.sold} machines bought"
+            assert world.cloud.sold == end[0], f"killed at write {number}: {world.cloud.sold} instances launched"
 
         tell(killed)
 
 
 async def _one_claim(world: Any) -> Any:
-    """A claim with its machine and its pod, and nobody at work any more."""
+    """A NodeClaim with its instance and its pod, and a stopped process."""
     await world.pool(disruption=STILL)
     await world.served(1)
     await world.stop()
@@ -77,7 +77,7 @@ async def _one_claim(world: Any) -> Any:
 
 
 async def _take_away(world: Any, claim: Any) -> None:
-    """Remove a claim behind everybody's back."""
+    """Remove a NodeClaim past its finalizer."""
     name = claim["metadata"]["name"]
     await world.kube.patch(kinds.NODECLAIMS, name, {"metadata": {"finalizers": None}})
     await world.kube.delete(kinds.NODECLAIMS, name)
@@ -104,7 +104,7 @@ def test_an_instance_of_one_nodeclaim_is_never_used_by_another(tell: Tell) -> No
         metadata = {key: claim["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
         body = {**claim, "metadata": {"name": "default-other", **metadata}, "status": {}}
         other = await world.kube.create(kinds.NODECLAIMS, body)
-        # The cloud's books are wrong: it says that the machine was bought for the new claim.
+        # The cloud's state is wrong: it says that the instance was launched for the new NodeClaim.
         world.cloud.adopt([msgspec.structs.replace(machine, claim_uid=other["metadata"]["uid"])])
         world.start()
 
@@ -151,7 +151,7 @@ def test_a_fleet_that_lost_all_its_nodeclaims_is_kept_for_an_hour(tell: Tell) ->
         assert not before & {machine.provider_id for machine in world.cloud.standing()}
         ends = [each for each in world.autoscaler.decision_history.about("default") if each.kind == "end"]
         assert {each.subject for each in ends if each.reason == "garbage_collected"} == before
-        # The lab's own promise gives an orphan ten minutes: here somebody else took the claims away.
+        # The lab's own invariant gives an orphan ten minutes: here another actor removed the NodeClaims.
         assert all(each.startswith("I4") for each in world.promises.broken)
         world.promises.broken.clear()
 
@@ -178,7 +178,7 @@ def test_a_nodeclaim_whose_instance_vanished_is_deleted(tell: Tell) -> None:
 
 
 def test_a_nodeclaim_whose_instance_vanished_before_it_joined_is_deleted_despite_restarts(tell: Tell) -> None:
-    """The doubt is about machines bought lately; it does not begin again with every process."""
+    """The doubt is about instances launched lately; it does not begin again with every process."""
 
     async def story(world: Any) -> None:
         await world.pool(disruption=STILL)
@@ -199,7 +199,7 @@ def test_a_nodeclaim_whose_instance_vanished_before_it_joined_is_deleted_despite
 
 @pytest.mark.parametrize("sold", [True, False])
 def test_a_simulated_cloud_that_lost_its_state_recovers_its_instances_from_the_cluster(tell: Tell, sold: bool) -> None:
-    """Also those whose type it no longer sells."""
+    """Also those whose type it no longer offers."""
 
     async def story(world: Any) -> None:
         await world.pool(disruption=STILL)

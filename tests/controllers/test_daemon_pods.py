@@ -1,4 +1,4 @@
-"""Which pods come to a new node first, which are bound at all, and how a taint ends that outlived its writer."""
+"""Which pods of a new node are bound first, which are bound at all, and how an expired taint is removed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def _control(world: Any, uid: str) -> None:
 
 
 def _follow_bindings(world: Any) -> list[str]:
-    """The names of pods in the order in which they come to a node."""
+    """The names of pods in the order in which they are bound."""
     seen: list[str] = []
 
     def note(event: Event) -> None:

@@ -18,7 +18,7 @@ Tell = Callable[..., None]
 
 def _decision(decision_history: DecisionHistory, **fields: Any) -> Decision:
     return Decision(
-        id=decision_history.new_id(), kind="provision", time=decision_history.now(), summary="one machine", **fields
+        id=decision_history.new_id(), kind="provision", time=decision_history.now(), summary="one node", **fields
     )
 
 

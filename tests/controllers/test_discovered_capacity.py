@@ -1,4 +1,4 @@
-"""Machines that have less than promised, and pods that no machine keeps: neither is bought for without end."""
+"""Nodes with less than predicted, and pods that no node keeps: neither causes launches without end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command outlives its process in a note on its replacements."""
+"""A command outlives its process in an annotation of its replacements."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_command_over_hundreds_of_full_nodes_fits_on_its_replacements() -> Non
 
 
 def test_an_unreadable_command_does_not_stop_the_start(tell: Tell) -> None:
-    """The annotation is anybody's to edit; a process that could not start for it would never start again."""
+    """Any user may edit the annotation; a process that could not start for it would never start again."""
 
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})

@@ -1,4 +1,4 @@
-"""Which news of a pool have its machines looked at again."""
+"""Which changes of a NodePool cause its NodeClaims to be reconciled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _pool(**parts: Any) -> NodePool:
 
 
 def _looked_at(old: NodePool | None, new: NodePool | None) -> bool:
-    """Whether the machines of a pool are looked at after it changed."""
+    """Whether the NodeClaims of a NodePool are reconciled after it changed."""
     asked: list[str] = []
 
     def claims_of(pool: str) -> list[Any]:

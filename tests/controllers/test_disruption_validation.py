@@ -1,4 +1,4 @@
-"""A disruption is carried out only as long as what it was decided for still holds."""
+"""A disruption command is executed only as long as it is valid."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def _team(name: str) -> dict[str, Any]:
 
 
 async def _replacing(world: Any) -> bool:
-    """Whether the replacement is on its way and the old machine still stands."""
+    """Whether the replacement is starting and the old node still exists."""
     return len(await world.list(kinds.NODECLAIMS)) == 2 and len(await world.list(kinds.NODES)) == 1
 
 
 async def _as_before(world: Any) -> bool:
-    """Whether one machine stands, open to everybody, and nobody is on its way."""
+    """Whether one node exists, untainted, and no replacement is starting."""
     found, claims = await world.list(kinds.NODES), await world.list(kinds.NODECLAIMS)
     reasons = [(await world.conditions(each)).get("DisruptionReason") for each in claims]
     return len(found) == 1 and reasons == [None] and not found[0]["spec"].get("taints")
 
 
 async def _drifting(world: Any, **pool: Any) -> str:
-    """A machine whose replacement is being bought; its name."""
+    """A node whose replacement is being launched; its name."""
     await running(world, 1, disruption=STILL, metadata={"labels": {"team": "all"}}, **pool)
     (name,) = await nodes(world)
     await world.kube.patch(kinds.NODEPOOLS, "default", _team("shop"))
@@ -51,7 +51,7 @@ def _told(world: Any) -> list[str]:
 
 
 def test_a_node_stays_whose_nodepool_is_reverted(tell: Tell) -> None:
-    """Otherwise the good machine would go, and the one bought for the mistake would have to be replaced again."""
+    """Otherwise the good node would be removed, and its replacement would have to be replaced again."""
 
     async def story(world: Any) -> None:
         name = await _drifting(world)
@@ -94,7 +94,7 @@ def test_with_a_grace_period_no_annotation_rolls_back_a_drifted_node(tell: Tell)
 
 
 def test_a_new_process_continues_with_drift_that_the_cloud_still_reports(tell: Tell) -> None:
-    """The mark is the first time that it was said; it does not have to be earned again."""
+    """The Drifted condition is the first report; it does not have to be confirmed twice again."""
 
     async def story(world: Any) -> None:
         await world.kube.create(kinds.EC2NODECLASSES, NODE_CLASS)
@@ -120,7 +120,7 @@ def test_a_new_process_continues_with_drift_that_the_cloud_still_reports(tell: T
 
 
 def _command(world: Any, reason: Reason) -> Command:
-    """A command about all machines as they are now."""
+    """A command about all nodes as they are now."""
     context = world.autoscaler.context
     there = [(context.cluster_state.node_for(each), each) for each in context.cluster_state.claims.store.all()]
     chosen = tuple(candidate(context, node, claim, {}) for node, claim in there)
@@ -143,13 +143,13 @@ def test_validation_finds_what_changed_since_the_candidates_were_chosen(tell: Te
         await world.kube.delete(kinds.PODS, pod.metadata.name, "default", grace=0)
         await asyncio.sleep(1)
         assert [each.node for each in validation.before(context, empty).candidates] == [first], "the other stays"
-        assert validation.before(context, underused).candidates, "who left needs no place"
+        assert validation.before(context, underused).candidates, "a deleted pod needs no replacement"
 
         body = {"metadata": {"name": "late"}, "spec": {"nodeName": first, "containers": [{"name": "c", "image": "p"}]}}
         await world.kube.create(kinds.PODS, body, "default")
         await asyncio.sleep(1)
         assert validation.before(context, underused) == ((), f"{first}: a pod was scheduled that was not planned for")
-        assert validation.under_way(context, underused).candidates, "nobody is planned for once the machine is closed"
+        assert validation.under_way(context, underused).candidates, "new pods do not count once the node is tainted"
         assert not validation.under_way(context, empty).candidates
 
         context.cluster_state.nominate(pod, Target("node", second))
@@ -170,7 +170,7 @@ def test_a_budget_that_closed_meanwhile_invalidates_what_it_no_longer_allows(tel
         await asyncio.sleep(1)
         found = validation.before(context, underused)
         assert not found.candidates and found.why.endswith("the NodePool's disruption budget allows no more")
-        assert validation.closed(context, underused).candidates, "by then the command itself uses the budget up"
+        assert validation.closed(context, underused).candidates, "by then the command itself uses up the budget"
 
     tell(story, only=("m.large",))
 

@@ -32,6 +32,6 @@ def term(key: str, operator: str, *values: str) -> dict[str, Any]:
     ],
 )
 def test_a_nodeclaim_drifts_when_it_no_longer_meets_the_requirements_of_its_nodepool(terms: Any, drifted: bool) -> None:
-    """The requirements of a label count together, as where machines are bought."""
+    """The requirements of a label count together, as in a launch."""
     pool = msgspec.convert({"spec": {"template": {"spec": {"requirements": terms}}}}, NodePool)
     assert static(CLAIM, pool) == (REQUIREMENTS if drifted else None)

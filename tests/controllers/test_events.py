@@ -1,4 +1,4 @@
-"""Notices: said once in a while, and what was said long ago is not remembered."""
+"""Events: published once in a while, and what was published long ago is forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person reads who asks why: everything at once, the most important thing first."""
+"""Explanations: everything at once, the most important thing first."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ask(world: Any, kind: str, name: str) -> explain.Answer:
 
 
 async def _guarded(world: Any) -> str:
-    """Two pods on one machine: one under a budget of zero, one that asked not to be disturbed. The node's name."""
+    """Two pods on one node: one with a PDB of zero, one with do-not-disrupt. The node's name."""
     await world.pool(disruption=QUICK)
     world.start()
     await world.pods(1, cpu="900m", topologySpreadConstraints=SPREAD)
@@ -181,7 +181,7 @@ def test_an_unschedulable_pod_explains_the_remedy(tell: Tell) -> None:
 
 
 def test_every_one_of_many_unschedulable_pods_is_explained(tell: Tell) -> None:
-    """A decision shows fifty names; the others wait for the same reason."""
+    """A decision shows fifty names; the other pods wait for the same reason."""
 
     async def story(world: Any) -> None:
         await world.pool()

@@ -1,4 +1,4 @@
-"""What is told of machines that are on their way out or about to be, and of pods that have moved or come back."""
+"""Explanations of terminating nodes, and of pods that have moved or been recreated."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_running_pod_explains_why_its_node_was_launched_and_what_was_cheaper(t
 
 
 def test_a_pod_is_not_explained_by_a_refusal_of_an_earlier_pod_of_its_name(tell: Tell) -> None:
-    """A StatefulSet gives its names again and again."""
+    """A StatefulSet reuses the names of its pods."""
 
     async def story(world: Any) -> None:
         await world.pool()

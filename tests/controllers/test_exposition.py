@@ -1,4 +1,4 @@
-"""Numbers are written as Prometheus reads them."""
+"""Metrics are written in the Prometheus text format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever else ends a machine is in the history too."""
+"""Deletions by another actor are in the history too."""
 
 from __future__ import annotations
 

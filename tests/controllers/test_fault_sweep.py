@@ -1,4 +1,4 @@
-"""Every call fails in turn for ten minutes under load: the process lives, nothing Ready goes, nothing comes twice.
+"""Every call fails in turn for ten minutes under load: no Ready node is deleted, nothing is launched twice.
 
 A few calls are swept in the normal suite; all of them by `make test-slow`.
 """
@@ -28,7 +28,7 @@ Tell = Callable[..., None]
 FAULT_S, RECOVERY_S = 600.0, 1200.0
 #: How a call may fail: an error, no answer though the work is done, an answer without content, an answer that is none.
 WAYS = ("error", "timeout", "empty", "garbage")
-#: What the autoscaler asks of Kubernetes; `test_the_sweep_leaves_no_call_out` holds it to what it really asks.
+#: The autoscaler's calls to Kubernetes; `test_the_sweep_leaves_no_call_out` compares them with its real calls.
 CALLS = (
     *(
         ("watch", each)
@@ -121,7 +121,7 @@ class FaultyApi:
         return Response(status=200, body=body)
 
     async def _cut(self, call: tuple[str, str], stream: Any) -> Any:
-        """A watch that breaks when it has something to say while it is to fail."""
+        """A watch that breaks at its next event while it is to fail."""
         async for chunk in stream:
             if self.fault is not None and call == self.fault[:2]:
                 raise Disconnected("the watch was cut")
@@ -188,7 +188,7 @@ async def _nothing() -> None:
 
 
 class Goings:
-    """Ready Nodes, and the NodeClaims of such, that somebody deletes."""
+    """Deletions of Ready Nodes, and of their NodeClaims."""
 
     def __init__(self, world: Any) -> None:
         self.deleted: list[str] = []
@@ -217,7 +217,7 @@ async def _load(world: Any, minutes: int) -> None:
 
 
 async def _schedule(world: Any) -> None:
-    """The scheduler: what waits and was not bound by the autoscaler comes to an open node with room."""
+    """The scheduler: binds pending pods to untainted nodes that they fit."""
     while True:
         await asyncio.sleep(10.0)
         pods = (await world.kube.list(kinds.PODS, type=Pod)).items

@@ -1,4 +1,4 @@
-"""Sellers that refuse, throttle, fail or deliver duds: the pod still gets its machine, or a reason."""
+"""Clouds that refuse, throttle, fail or launch broken instances: the pod still gets its node, or a reason."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_failing_launches_enter_safe_mode_and_success_ends_it(tell: Tell) -> Non
 
 @pytest.mark.parametrize(("call", "deed"), [("machines", "list instances"), ("terminate", "terminate instances")])
 def test_a_cloud_that_denies_terminations_stops_disruption(tell: Tell, call: str, deed: str) -> None:
-    """Otherwise replacements would be bought for machines that cannot be ended."""
+    """Otherwise replacements would be launched for nodes that cannot be terminated."""
 
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
@@ -244,7 +244,7 @@ def test_pods_whose_nodepool_had_no_nodeclass_get_nodes_as_soon_as_it_is_ready(t
 
 
 def test_nodeclaims_that_the_server_refuses_are_not_recorded_as_launched(tell: Tell) -> None:
-    """Rights that were taken away: the pods say so, in event and explanation, and buying goes on with the rights."""
+    """Revoked rights: event and explanation of the pods say so, and launches resume with the rights."""
 
     async def story(world: Any) -> None:
         await world.pool()
@@ -265,7 +265,7 @@ def test_nodeclaims_that_the_server_refuses_are_not_recorded_as_launched(tell: T
 
 
 def test_a_launch_refusal_that_names_no_offering_is_remembered_for_all_that_were_tried(tell: Tell) -> None:
-    """Otherwise the next plan asks for the same at once, and NodeClaims come and go several times a second."""
+    """Otherwise the next plan tries the same at once, and NodeClaims are created and deleted several times a second."""
 
     async def story(world: Any) -> None:
         await world.pool()

@@ -1,4 +1,4 @@
-"""What monitoring and the kubelet ask."""
+"""The endpoints for monitoring and the kubelet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history is read from its namespace alone: who asks needs no right to other ConfigMaps."""
+"""The history is read from its namespace alone: a reader needs no right to other ConfigMaps."""
 
 from __future__ import annotations
 

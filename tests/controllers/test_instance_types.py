@@ -1,4 +1,4 @@
-"""Offers: nothing is remembered of pools that are no more."""
+"""Instance types: nothing is remembered of deleted NodePools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines that the cloud calls back: they are drained at once, and what is called back is left alone for a while."""
+"""Interrupted instances: their nodes are drained at once, and their offering is unavailable for a while."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_interrupted_offering_is_unavailable_for_a_while(tell: Tell) -> None:
 
 
 def test_of_reserved_offerings_only_the_interrupted_reservation_is_unavailable(tell: Tell) -> None:
-    """The next machine may come from another reservation of the same type in the same zone, at once."""
+    """The next launch may use another reservation of the same type in the same zone, at once."""
     sold = types("m.large")
     sold[0]["offerings"] = [
         {

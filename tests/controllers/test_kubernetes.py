@@ -1,4 +1,4 @@
-"""The thin path around a real control plane: real scheduler, real controllers, our CRDs, simulated machines."""
+"""Provisioning with a real control plane: real scheduler, real controllers, our CRDs, simulated instances."""
 
 from __future__ import annotations
 

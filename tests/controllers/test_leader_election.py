@@ -20,7 +20,7 @@ Tell = Callable[..., None]
 
 
 def test_a_replica_that_may_not_read_the_lease_is_not_ready(tell: Tell) -> None:
-    """It does not stand by for anybody: as far as it can see nobody acts."""
+    """It is no standby: as far as it can see there is no leader."""
 
     async def story(world: Any) -> None:
         settings = Settings(metrics_port=0, health_probe_port=0, plan_deadline=0.0)

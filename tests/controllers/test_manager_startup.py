@@ -1,4 +1,4 @@
-"""A process that cannot begin says what it waits for."""
+"""A process that cannot start logs what it waits for."""
 
 from __future__ import annotations
 

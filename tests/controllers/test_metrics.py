@@ -80,7 +80,7 @@ def test_the_waiting_time_of_a_pending_pod_is_exported(tell: Tell) -> None:
     tell(story)
 
 
-#: What dashboards and alerts for Karpenter 1.15 ask for, by kind of number.
+#: The metrics of dashboards and alerts for Karpenter 1.15, by type.
 NAMES = {
     "counter": """
         karpenter_nodeclaims_created_total karpenter_nodeclaims_terminated_total karpenter_nodeclaims_disrupted_total
@@ -178,7 +178,7 @@ def test_a_deleted_nodepool_leaves_no_metrics_behind(tell: Tell) -> None:
 
 
 def _labels(text: str, family: str, /, **some: str) -> dict[str, str]:
-    """The labels of the first number of that name that has some of them."""
+    """The labels of the first series of that name that has some of them."""
     for line in text.splitlines():
         if line.startswith(f"{family}{{"):
             found = dict(re.findall(r'(\w+)="([^"]*)"', line))

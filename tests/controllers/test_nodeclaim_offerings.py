@@ -1,4 +1,4 @@
-"""What a claim may be launched as."""
+"""The launch options of a NodeClaim."""
 
 from __future__ import annotations
 

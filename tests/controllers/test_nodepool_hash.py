@@ -1,4 +1,4 @@
-"""A cluster whose machines were marked by another version, or by Karpenter, and what becomes of the marks."""
+"""NodeClaims that were hashed by another version, or by Karpenter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HASH, VERSION = nodepool_hash.HASH_ANNOTATION, nodepool_hash.VERSION_ANNOTATION
 
 
 def test_nodeclaims_hashed_by_another_version_are_rehashed_and_do_not_drift(tell: Any) -> None:
-    """Otherwise they would never be compared again, and a change of the pool would pass them by."""
+    """Otherwise they would never be compared again, and would not drift with a change of the NodePool."""
 
     async def story(world: Any) -> None:
         await world.pool()

@@ -1,4 +1,4 @@
-"""Which pods ask for machines."""
+"""Which pods are provisionable, and which are reschedulable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a pending pod to a machine it runs on."""
+"""From a pending pod to the node it runs on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Garbage is looked for when nobody waits, and what was arranged for that ends with it."""
+"""Python's garbage collection runs while no pod waits, and its settings are restored at the end."""
 
 import asyncio
 import gc
@@ -13,7 +13,7 @@ from dovetail.controllers.python_gc import EVERY, tidy
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """Whether each look was thorough."""
+    """Whether each collection was a full one."""
     made: list[bool] = []
     monkeypatch.setattr(python_gc, "settle", lambda thorough: made.append(thorough))
     yield made

@@ -1,4 +1,4 @@
-"""Moves follow the plan: who comes back takes the place of one that went, and a fleet is thinned out as a whole."""
+"""Moves follow the plan: a replacement pod takes the slot of an evicted one, and a fleet is reduced as a whole."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ SIZES = (("small", "250m", "512Mi"), ("wide", "1", "2Gi"), ("tall", "500m", "5Gi
 
 @asynccontextmanager
 async def fleet(replicas: int, market: Market = MARKET) -> AsyncIterator[tuple[Lab, Autoscaled, list[str]]]:
-    """A lab whose pods have their machines, and the evictions from then on."""
+    """A lab whose pods have their nodes, and the evictions from then on."""
     parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=True)
     scaler = Autoscaled(Asked(types=tuple(map(kind, (2, 4, 8))), market=market))
     evicted: list[str] = []
@@ -150,14 +150,14 @@ async def fleet(replicas: int, market: Market = MARKET) -> AsyncIterator[tuple[L
 
 
 async def settled(lab: Lab, pods: int) -> None:
-    """Everybody runs, and every machine is open to all."""
+    """All pods run, and no node is tainted."""
     found = (await lab.kube.list(kinds.PODS)).items
     assert len(found) == pods and all(each["status"].get("phase") == "Running" for each in found)
     assert not any(each["spec"].get("taints") for each in (await lab.kube.list(kinds.NODES)).items)
 
 
 async def scaled_down() -> tuple[list[int], int, int]:
-    """(machines bought before and by the scale-down, evictions, machines left)."""
+    """(instances launched before and by the scale-down, evictions, instances left)."""
     async with fleet(replicas=40) as (lab, scaler, evicted):
         bought = [scaler.totals["machines bought"]]
         for name, _, _ in SIZES:
@@ -170,7 +170,7 @@ async def scaled_down() -> tuple[list[int], int, int]:
 
 
 async def replaced() -> tuple[int, int]:
-    """Machines bought at first, and for the successors when all of these are deleted and drained little by little."""
+    """Instances launched at first, and for the replacement pods when all nodes are deleted and drained gradually."""
     async with fleet(replicas=20, market=Market()) as (lab, scaler, _):
         before = scaler.totals["machines bought"]
         for name, _, _ in SIZES:
@@ -190,7 +190,7 @@ def test_deleted_nodes_are_replaced_by_as_many_as_were_planned() -> None:
 
 
 async def drifted() -> list[float]:
-    """How many seconds each replacement of a drifted machine takes from joining to being ready for its pods."""
+    """How many seconds each replacement of a drifted node takes from registration to initialization."""
     async with fleet(replicas=10) as (lab, _, _):
         before = {claim["metadata"]["name"] for claim in (await lab.kube.list(kinds.NODECLAIMS)).items}
         labels = {"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}}

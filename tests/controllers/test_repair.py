@@ -1,4 +1,4 @@
-"""Ill machines: replaced within budgets, replacement first, or restarted in place."""
+"""Unhealthy nodes: replaced within budgets, replacement first, or rebooted in place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPLACE, REBOOT = "KWOKUnhealthy", "KWOKRebootRequired"
 
 
 async def fleet(world: Any, count: int, **pool: Any) -> list[str]:
-    """So many machines with a pod each; their names."""
+    """So many nodes with a pod each; their names."""
     await world.pool(**{"disruption": STILL, **pool})
     world.start()
     await world.pods(count, cpu="1500m")
@@ -57,7 +57,7 @@ async def gone(world: Any, node: str, within: float = 300.0) -> float:
 
 
 async def told(world: Any, reason: str) -> dict[str, set[str]]:
-    """What events of a reason say, by the kinds they are about."""
+    """The messages of the events of a reason, with the kinds of their objects."""
     found: dict[str, set[str]] = {}
     for each in await world.list(kinds.CORE_EVENTS):
         if each["reason"] == reason:
@@ -173,7 +173,7 @@ def test_a_protected_pod_gets_capacity_elsewhere_and_is_forced_out_in_time(tell:
         await sicken(world, nodes[0])
         await gone(world, nodes[0])
         assert victim not in await world.bound()
-        assert len(await names(world)) == 5, "a machine was bought for it all the same"
+        assert len(await names(world)) == 5, "a node was launched for it all the same"
 
     tell(story, only=SMALL, feature_gates=GATES)
 

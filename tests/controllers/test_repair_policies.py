@@ -1,4 +1,4 @@
-"""Which repair policy speaks for a node, from when on, and how urgently."""
+"""Which repair policy applies to a node, from when on, and how urgently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room for those who leave a machine is bought when they will need it: not too late, not for hours, and once."""
+"""Capacity for the pods of a terminating node is launched in time: not too late, not hours early, and once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DO_NOT = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
 
 
 async def _guarded(world: Any, allowed: int, healthy: int) -> None:
-    """A budget over both pods, as its controller would report it."""
+    """A PDB over both pods, as its controller would report it."""
     await world.kube.create(
         kinds.PDBS,
         {"metadata": {"name": "b"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "p"}}}},
@@ -39,7 +39,7 @@ async def _delete_machine(world: Any) -> str:
 
 
 def test_the_replacement_of_a_protected_pods_node_is_ready_shortly_before_the_deadline(tell: Tell) -> None:
-    """A machine expires whose pods nobody may disrupt: no second one for its half hour of grace, and no gap after."""
+    """A node with a do-not-disrupt pod expires: no second node for its half hour of grace, and no gap after."""
 
     async def story(world: Any) -> None:
         template = {"expireAfter": "600s", "terminationGracePeriod": "1800s"}
@@ -47,7 +47,7 @@ def test_the_replacement_of_a_protected_pods_node_is_ready_shortly_before_the_de
         await world.kube.patch(kinds.PODS, "p0", DO_NOT, "default")
         (old,) = await nodes(world)
         await asyncio.sleep(600 + 1800 - 400)
-        assert len(world.cloud.standing()) == 1, "the pod may stay for a while: nobody needs another machine yet"
+        assert len(world.cloud.standing()) == 1, "the pod may stay for a while: no other node is needed yet"
         await asyncio.sleep(250)
         assert (await world.bound())["p0"] == old and len(await nodes(world)) == 2
 
@@ -68,7 +68,7 @@ def test_the_replacement_of_a_protected_pods_node_is_ready_shortly_before_the_de
 
 
 def test_nothing_is_launched_for_pods_whose_pdb_will_not_open(tell: Tell) -> None:
-    """Everybody is well and nobody may go: that lasts, and a machine for their successors would stand empty."""
+    """All pods are healthy and none may be evicted: that lasts, and a node for their replacements would be idle."""
 
     async def story(world: Any) -> None:
         await running(world, 2)
@@ -81,7 +81,7 @@ def test_nothing_is_launched_for_pods_whose_pdb_will_not_open(tell: Tell) -> Non
 
 
 def test_a_node_launched_for_a_blocked_drain_is_kept_and_not_launched_again(tell: Tell) -> None:
-    """Empty or not, it is given back by nobody while those it was bought for are still to come."""
+    """Empty or not, it is not removed while the pods it was launched for are still to come."""
 
     async def story(world: Any) -> None:
         await running(world, 2)
@@ -96,7 +96,7 @@ def test_a_node_launched_for_a_blocked_drain_is_kept_and_not_launched_again(tell
 
         await world.until(left, within=60)
         await world.until(lambda: _none(world), within=120)
-        assert world.cloud.sold == 2, "and once nobody is awaited any more it goes like any other"
+        assert world.cloud.sold == 2, "once no pod is awaited any more it is removed like any other"
 
     tell(story, market=SLOW)
 

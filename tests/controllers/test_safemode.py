@@ -106,7 +106,7 @@ def test_safe_mode_is_published_on_nodepools_recorded_and_shown_by_readiness(tel
         scaler.safety.set(Cause.BROKEN_INVARIANT, "a plan broke a rule")
         await asyncio.sleep(10)
         assert scaler.remarks() == ["safe mode, broken-invariant: a plan broke a rule"]
-        assert scaler.problems() == [], "pods still get machines"
+        assert scaler.problems() == [], "pods still get nodes"
         await asyncio.sleep(LAPSE)
         assert not scaler.safety.safe_mode
         events = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "SafeMode"]

@@ -28,7 +28,7 @@ def pod(name: str, cpu: str) -> Pod:
 
 
 def fleet(**sizes: tuple[str, ...]) -> tuple[list[Candidate], dict[str, list[Pod]], list[NodeState]]:
-    """Machines of two CPUs at a dollar each, by name, with the CPUs of their pods."""
+    """Nodes of two CPUs at a dollar each, by name, with the CPUs of their pods."""
     pods = {name: [pod(f"{name}-{n}", cpu) for n, cpu in enumerate(wanted)] for name, wanted in sizes.items()}
     nodes = [
         NodeState(

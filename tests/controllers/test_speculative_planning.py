@@ -1,4 +1,4 @@
-"""A plan made while the batch was open is used if it answers the question that is asked in the end."""
+"""A speculative plan is used if it is for the snapshot that is planned in the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tell = Callable[..., None]
 
 
 async def _question(world: Any) -> Snapshot:
-    """What would be asked now, with nobody there to act on it."""
+    """The snapshot of now, with no controller that acts on it."""
     context = world.autoscaler.context
     await asyncio.sleep(0.5)
     snapshot: Snapshot = context.snapshot_builder.cut(await context.offers.all(), context.cluster_state.unbound())
@@ -26,7 +26,7 @@ async def _question(world: Any) -> Snapshot:
 
 
 async def _waiting(world: Any, pods: int) -> None:
-    await world.pool(limits={"cpu": "0"})  # nothing is bought while we look
+    await world.pool(limits={"cpu": "0"})  # nothing is launched meanwhile
     world.start()
     await world.pods(pods)
 

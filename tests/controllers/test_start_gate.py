@@ -1,4 +1,4 @@
-"""Nothing is led, and nothing is ready, before the cloud can be worked with and is the right one."""
+"""No process leads or is ready before the cloud is usable and is the right one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Tell = Callable[..., None]
 
 
 class Cloud:
-    """A start that ends when it is opened, or is refused."""
+    """A start condition that is met when it is opened, or refused."""
 
     def __init__(self, refusal: str = "") -> None:
         self.opened = asyncio.Event()

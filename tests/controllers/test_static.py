@@ -1,4 +1,4 @@
-"""Static pools: so many machines, whatever the pods do."""
+"""Static NodePools: a fixed number of nodes, whatever the pods do."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_drift_of_a_static_nodepool_is_one_for_one_whatever_pods_its_nodes_have(
         await _standing(world, 3)
         assert most == 5, "two at a time, each with its own"
         assert len(await _names(world)) == 3
-        assert world.cloud.sold == 6, "one was bought for each, and none for nothing"
+        assert world.cloud.sold == 6, "one was launched for each, and none for nothing"
         assert not world.said("failed terminating nodes while executing a disruption command")
         for told in (each for each in world.autoscaler.decision_history.decisions() if each.kind == "disrupt"):
             (bought,) = told.machines
@@ -166,6 +166,6 @@ def test_static_drift_waits_until_the_nodepool_is_scaled_down_to_its_replicas(te
         await world.kube.patch(kinds.NODEPOOLS, "default", {"spec": {"replicas": 1}})
         await asyncio.sleep(300)
         await _standing(world, 1)
-        assert world.cloud.sold == 4, "only the machine that was left was replaced"
+        assert world.cloud.sold == 4, "only the remaining node was replaced"
 
     tell(story, feature_gates=GATES)

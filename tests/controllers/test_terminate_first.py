@@ -1,4 +1,4 @@
-"""A reservation that is full has no room for a successor: with the gate the old machine goes first."""
+"""A full capacity reservation has no capacity for a replacement: with the gate the old node is terminated first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESERVED = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["
 
 
 def one_place() -> list[dict[str, Any]]:
-    """One type, and one place for it in a reservation."""
+    """One type, and one instance of it in a reservation."""
     return [
         {
             "name": "m.large",

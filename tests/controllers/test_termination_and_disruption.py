@@ -1,4 +1,4 @@
-"""The second half of a machine's life: it is emptied, drained, replaced and given back, in virtual time."""
+"""Disruption and termination: nodes are emptied, drained, replaced and terminated, in virtual time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUICK = {"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutil
 
 
 async def running(world: Any, pods: int, cpu: str = "500m", **pool: Any) -> None:
-    """A cluster with pods that run on machines of ours."""
+    """A cluster with pods that run on our nodes."""
     await world.pool(**{"disruption": QUICK, **pool})
     await world.served(pods, cpu=cpu)
     await asyncio.sleep(5)
@@ -156,7 +156,7 @@ def test_a_drifted_node_is_replaced_before_it_is_deleted(tell: Tell) -> None:
             return bool(standing) and before not in standing
 
         await world.until(replaced, within=300)
-        assert (True, 2) in seen, "the replacement was ready while the old machine still stood"
+        assert (True, 2) in seen, "the replacement was ready while the old node still existed"
         assert len(world.cloud.standing()) == 1
 
     tell(story)
@@ -308,7 +308,7 @@ def test_two_half_empty_nodes_become_one_and_no_pod_is_left_pending(tell: Tell) 
 
 
 def test_consolidation_searches_once_all_nodes_are_consolidatable(tell: Tell) -> None:
-    """The best of a part is not the best, and a look at a part comes to nothing most of the time."""
+    """The best of a part is not the best, and the search in a part finds nothing most of the time."""
 
     async def story(world: Any) -> None:
         def thoughts() -> float:
@@ -329,7 +329,7 @@ def test_consolidation_searches_once_all_nodes_are_consolidatable(tell: Tell) ->
 
 
 def test_a_node_at_its_cheapest_is_kept_for_hours(tell: Tell) -> None:
-    """Equal cost moves nothing: otherwise two fleets of the same price would chase each other."""
+    """Equal cost moves nothing: otherwise two fleets of the same price would replace each other."""
 
     async def story(world: Any) -> None:
         await running(world, 3)

@@ -1,4 +1,4 @@
-"""The process is killed after every write of a disruption: nothing leaks, no machine too many, no pod lost."""
+"""The process is killed after every write of a disruption: nothing leaks, no surplus node, no pod lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STILL = {"consolidateAfter": "Never", "budgets": ALL}
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """`pods` are what the workload wants at the end; `begin` is what starts the disruption."""
+    """`after` is the size of the workload at the end; `begin` is what starts the disruption."""
 
     name: str
     pool: dict[str, Any]
@@ -40,7 +40,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workload:
-    """Keeps its pods, like a ReplicaSet: whoever is missing comes back under the same name."""
+    """Keeps its pods, like a ReplicaSet: a missing pod is created again under the same name."""
 
     def __init__(self, world: Any, size: int, cpu: str) -> None:
         self._world = world
@@ -71,7 +71,7 @@ class Workload:
             await asyncio.sleep(2.0)
 
     async def _schedule(self, pods: Sequence[Pod]) -> None:
-        """Put who waits on an open machine with room, as the scheduler does."""
+        """Bind pending pods to untainted nodes that they fit, as the scheduler does."""
         kube = self._world.kube
         for node in (await kube.list(kinds.NODES, type=Node)).items:
             if node.spec.taints or not node.ready:
@@ -128,7 +128,7 @@ async def ask_for_reboot(world: Any) -> None:
 
 
 async def rebooted(world: Any, old: frozenset[str]) -> bool:
-    """Back under another boot, and well again."""
+    """Back with another boot id, and healthy again."""
     claims = [await world.conditions(each) for each in await world.list(kinds.NODECLAIMS)]
     if any(each.get("Rebooting") == "False/RebootSucceeded" for each in claims):
         await sicken(world, "KWOKRebootRequired", "False")
@@ -229,7 +229,7 @@ BY_OTHERS = (
 
 
 async def _play(world: Any, story: Story, kill: int | None) -> int:
-    """Up, then the disruption with a new life that may be killed, then rest. The writes that it took."""
+    """Start, then the disruption with a new process that may be killed, then settle. The writes that it took."""
     await world.pool(**story.pool)
     load = Workload(world, story.before, story.cpu)
     keeper = asyncio.ensure_future(load.run())
@@ -248,7 +248,7 @@ async def _play(world: Any, story: Story, kill: int | None) -> int:
             world.start()
         await world.until(lambda: story.done(world, old), within=900, step=3)
         writes: int = world.transport.writes
-        if story.name == "expiry":  # one turn only: the next life of the machine would expire as well
+        if story.name == "expiry":  # once only: the replacement would expire as well
             never = {"spec": {"template": {"spec": {"expireAfter": "Never"}}}}
             await world.kube.patch(kinds.NODEPOOLS, "default", never)
         await _rested(world, story, kill)
@@ -265,7 +265,7 @@ async def _rested(world: Any, story: Story, kill: int | None) -> None:
     machines = world.cloud.standing()
     claims = await world.list(kinds.NODECLAIMS)
     assert {m.provider_id for m in machines} == {c["status"]["providerID"] for c in claims}, said
-    assert len(machines) == story.machines, f"{said}: {len(machines)} machines"
+    assert len(machines) == story.machines, f"{said}: {len(machines)} instances"
     if story.done is rebooted and kill is None:
         assert world.cloud.sold == 1, "its pods waited for it"
     for node in await world.list(kinds.NODES):
@@ -278,7 +278,7 @@ def _slow(story: Story) -> Any:
     return pytest.param(story, marks=pytest.mark.slow)
 
 
-@pytest.mark.timeout(900)  # dozens of lives: seconds of work, minutes on a machine that others use too
+@pytest.mark.timeout(900)  # dozens of processes: seconds of work, minutes on a shared host
 @pytest.mark.parametrize("story", [*STORIES, *map(_slow, BY_OTHERS)], ids=lambda story: story.name)
 def test_killed_after_any_write_the_disruption_ends_as_it_should(tell: Tell, story: Story) -> None:
     writes: list[int] = []

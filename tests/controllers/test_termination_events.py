@@ -1,4 +1,4 @@
-"""Whatever ends a machine is told: on its node and its claim, in the log, and in the ledger under one id."""
+"""Terminations are published on Node and NodeClaim, logged and recorded in the history under one id."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _gone(world: Any, name: str) -> bool:
 
 
 def test_a_deletion_is_recorded_for_its_nodepool_and_nodeclaim(tell: Tell) -> None:
-    """A deletion buys nothing, but it is about its pool and its claim all the same."""
+    """A deletion launches nothing, but it concerns its NodePool and its NodeClaim all the same."""
 
     async def story(world: Any) -> None:
         await running(world, 1)
@@ -91,7 +91,7 @@ def test_a_termination_deadline_is_published_on_the_node_and_on_forced_pods(tell
 
 
 def test_a_pod_that_may_not_be_evicted_is_named_and_does_not_hold_the_others(tell: Tell) -> None:
-    """A webhook, or rights that were taken away: the drain goes on with the others and says for whom it waits."""
+    """A webhook, or revoked rights: the drain continues with the other pods and names the one it waits for."""
 
     async def story(world: Any) -> None:
         await running(world, 3)

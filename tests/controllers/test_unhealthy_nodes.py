@@ -1,4 +1,4 @@
-"""Machines whose own checks fail are asked about for as long as we live."""
+"""Instances whose status checks fail are polled as long as the process runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node that ends waits for its volumes; what is attached is watched, not listed again and again."""
+"""A terminating node waits for its volumes; VolumeAttachments are watched, not listed again and again."""
 
 from __future__ import annotations
 
