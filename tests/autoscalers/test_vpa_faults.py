@@ -32,7 +32,7 @@ class Trouble:
         self.lasts = True
         self.evictions: list[str] = []
 
-    async def door(self, request: Request) -> Response | None:
+    async def intercept(self, request: Request) -> Response | None:
         ours = request.headers.get("user-agent", "").startswith("vpa-") or "updater" in request.headers.get(
             "user-agent", ""
         )
@@ -47,9 +47,9 @@ class Trouble:
 
 async def troubled(world: World, seed: int) -> None:
     chance = Chance(seed).child("vpa faults")
-    trouble = Trouble(chance.child("door"))
+    trouble = Trouble(chance.child("refusals"))
     assert world.lab.server is not None
-    world.lab.server.doors.insert(0, trouble.door)
+    world.lab.server.middleware.insert(0, trouble.intercept)
     replicas = 2 + int(chance.random() * 7)
     available = replicas - 1 if chance.random() < 0.5 else None
     election = ElectionSettings(enabled=True, name="vpa-updater")

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -33,6 +33,7 @@ from dovetail.autoscalers.vpa.proportions import ZERO, limit_bounds
 from dovetail.autoscalers.vpa.settings import AdmissionSettings
 from dovetail.autoscalers.vpa.targets import Selected, TargetError, Workloads, owner_of, strongest
 from dovetail.clock import Clock
+from dovetail.kube.backoff import Retries
 from dovetail.kube.certificates import ServingCertificate, SharedCertificate, service_names
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
@@ -43,6 +44,7 @@ from dovetail.model.meta import micro
 from dovetail.model.quantity import parse
 
 log = Log("vpa-admission-controller")
+T = TypeVar("T")
 
 #: Where certificates are kept that no file holds; upstream's script keeps its own in vpa-tls-certs.
 SECRET = "vpa-webhook-certs"
@@ -116,12 +118,23 @@ class AdmissionController:
                 tasks.create_task(watch())
             await self._limit_ranges.synced.wait()
             await self._workloads.synced()
-            self._held = await self._certificate()
+            self._held = await self._insist(self._certificate)
             async with serve(self.review, self._held) as renew:
                 await asyncio.sleep(REGISTRATION_DELAY_S if self._settings.register else 0.0)
-                await self._keep_registered()
+                await self._insist(self._keep_registered)
                 tasks.create_task(at_intervals(self._clock, UPKEEP_INTERVAL_S, lambda: self._upkeep(renew)))
                 await at_intervals(self._clock, self._settings.status_lease_interval_s, self._renew_lease)
+
+    async def _insist(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Try until the API server lets it be done: a webhook that gives up at a passing refusal serves no pod."""
+        pauses, failures = Retries(base=1.0, cap=30.0), 0
+        while True:
+            try:
+                return await act()
+            except KubeError as problem:
+                failures += 1
+                log.error("Webhook not registered yet", problem=str(problem), failures=failures)
+                await asyncio.sleep(pauses.pause(failures, self._kube.chance))
 
     # Reviews
 
