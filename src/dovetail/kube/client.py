@@ -243,7 +243,9 @@ class Kube:
                     except msgspec.ValidationError as problem:
                         listing.bad.append(BadObject(resource.name, key_of_raw(raw), str(problem)))
             listing.resource_version = page.metadata.resource_version
-            if not listing.resource_version:  # no list: to take it for an empty one would remove all that is known
+            # No list: to take it for an empty one would remove all that is known. Lists that are computed for each
+            # request (metrics.k8s.io) have items and no resourceVersion.
+            if not listing.resource_version and page.items is None:
                 raise Disconnected(f"GET {resource.path(namespace)}: the answer is no list")
             token = page.metadata.continue_
             if not token:
