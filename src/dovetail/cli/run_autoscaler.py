@@ -12,12 +12,11 @@ from pathlib import Path
 import msgspec
 
 from dovetail.chance import Chance, system_seed
-from dovetail.cli.aws_start import AwsStart
 from dovetail.cli.errors import Problem
 from dovetail.clock import Clock, run_scaled
 from dovetail.cloud.aws import catalog as catalog_module
 from dovetail.cloud.aws.api_server import ApiServer, authority, read
-from dovetail.cloud.aws.provider import Aws, AwsSettings
+from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.aws.region import find_region
 from dovetail.cloud.aws.start_checks import StartRefused
 from dovetail.cloud.provider import Cloud
@@ -26,11 +25,12 @@ from dovetail.cloud.simulated import config as market_file
 from dovetail.cloud.simulated.kubelets import Fleet
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.controllers import log_output, logs
+from dovetail.controllers.aws_program import aws_settings, upkeep
+from dovetail.controllers.aws_start import AwsStart
 from dovetail.controllers.log_output import LogOutput, LogPathError
 from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.controllers.start_lines import announce
-from dovetail.controllers.worker import every
 from dovetail.kube.client import Kube
 from dovetail.kube.config import IN_CLUSTER, load
 from dovetail.kube.credentials import ConfigError
@@ -38,9 +38,6 @@ from dovetail.kube.errors import KubeError
 from dovetail.kube.ratelimit import Paced
 from dovetail.kube.resources import NODES, PODS
 from dovetail.runfile import running
-
-#: Between two looks at what of the cloud is due for upkeep, in seconds.
-UPKEEP = 60.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,11 +135,12 @@ async def _run(options: Options) -> None:
             hear, see = fleet.pod_changed, fleet.node_changed
             autoscaler.cluster_state.listen(PODS, lambda change: hear(change.old, change.new))
             autoscaler.cluster_state.listen(NODES, lambda change: see(change.new))
-        upkeep = asyncio.create_task(_upkeep(cloud, autoscaler), name="upkeep")
+        looking = [asyncio.create_task(upkeep(cloud, autoscaler), name="upkeep")] if isinstance(cloud, Aws) else []
         try:
             await autoscaler.run()
         finally:
-            upkeep.cancel()
+            for task in looking:
+                task.cancel()
     finally:
         if isinstance(cloud, Aws):
             cloud.calls.close()
@@ -156,20 +154,6 @@ def _not_a_second(server: str) -> None:
     """A lab's own autoscaler acts without a lease: another one beside it would end each other's machines."""
     if any(lab.url == server and lab.environment for lab in running()):
         raise Problem(f"{server} is a lab with an autoscaler of its own; dovetail up --no-autoscaler is one without")
-
-
-async def _upkeep(cloud: Cloud, autoscaler: Autoscaler) -> None:
-    """Only the leader looks after templates and names: one that stands by does not know which are in use."""
-
-    async def look() -> None:
-        if isinstance(cloud, Aws):
-            leading = autoscaler.election is None or autoscaler.election.leading
-            acting = leading and not autoscaler.settings.dry_run
-            await (cloud.refresh() if acting else cloud.refresh_prices())
-
-    if isinstance(cloud, Aws):
-        await asyncio.sleep(UPKEEP)  # prices are asked for at start, before the election
-        await every(UPKEEP, look, "providers.upkeep", autoscaler.log)
 
 
 def _simulated(options: Options, clock: Clock, chance: Chance) -> SimulatedCloud:
@@ -188,31 +172,8 @@ async def _aws(options: Options, clock: Clock, api_server: Callable[[], Awaitabl
             "AWS_REGION: no region is set, and the instance metadata service does not tell one; set AWS_REGION or"
             " --region, or let the pod reach the metadata service (hop limit 2)"
         )
-    return Aws(
-        AwsSettings(
-            cluster_name=settings.cluster_name,
-            region=region,
-            cluster_endpoint=settings.cluster_endpoint,
-            cluster_ca_bundle=settings.cluster_ca_bundle,
-            interruption_queue=settings.interruption_queue,
-            vm_memory_overhead_percent=settings.vm_memory_overhead_percent,
-            reserved_enis=settings.reserved_enis,
-            isolated_vpc=settings.isolated_vpc,
-            ami_refresh_interval=settings.ami_refresh_interval,
-            subnet_refresh_interval=settings.subnet_refresh_interval,
-            disable_dry_run=settings.disable_dry_run,
-            read_only=settings.dry_run,
-            reserved_capacity=settings.gate("ReservedCapacity"),
-            eks_control_plane=settings.eks_control_plane,
-            tags=settings.aws_tags,
-            ec2_share=settings.ec2_share,
-            assume_role_arn=settings.assume_role_arn,
-            assume_role_duration=settings.assume_role_duration,
-            aws_endpoint=os.environ.get("AWS_ENDPOINT_URL") or None,
-        ),
-        clock,
-        api_server=api_server,
-    )
+    provider = aws_settings(settings, region, os.environ.get("AWS_ENDPOINT_URL") or None)
+    return Aws(provider, clock, api_server=api_server)
 
 
 def _market(file: str | None) -> market_file.Market | None:
