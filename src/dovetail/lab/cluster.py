@@ -36,6 +36,7 @@ from dovetail.lab.kubelet.eviction_manager import Pressure
 from dovetail.lab.kubelet.kubelets import Fleet, Pace
 from dovetail.lab.kubelet.logs import Logs
 from dovetail.lab.metrics import Metrics
+from dovetail.lab.programs.execution import RunningPrograms
 from dovetail.lab.server import LabServer
 
 # What a lab's cluster has from the start, beside what every API server makes: storage as on EKS.
@@ -87,6 +88,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     check: bool = True
     #: Storage as on EKS: a default class and its driver. A plain cluster has none.
     storage: bool = True
+    #: Containers of known images run their programs; otherwise all containers are modelled.
+    programs: bool = False
 
 
 class Lab:
@@ -113,6 +116,11 @@ class Lab:
         kubelet = self.client("kubelet")
         self._kubelet_events = Recorder(kubelet, clock, "kubelet", **self._recording)
         self.fleet = Fleet(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
+        self.programs: RunningPrograms | None = None
+        if self.parts.programs:
+            from dovetail.lab.programs.registry import find  # the programs are most of the tree
+
+            self.fleet.programs = self.programs = RunningPrograms(self, find)
         self.controllers: ControllerManager | None = None
         self.metrics = Metrics(self.fleet, clock, self._services)
         own = server is not None
@@ -146,6 +154,8 @@ class Lab:
     async def __aenter__(self) -> Self:
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._install_middleware()
+        if self.programs is not None:
+            self._start("programs", self.programs.run())
         self._start("kubelet events", self._kubelet_events.run())
         self._start("kubelets", self.fleet.run())
         self._start("memory pressure", Pressure(self.fleet, self.clock).run())

@@ -33,7 +33,7 @@ class LabServer(ApiServer):
                 if response is not None:
                     return response
         response = await super().handle(request)
-        if response.stream is not None and self.stream is not None:
+        if response.stream is not None and self.stream is not None and not request.path.endswith("/log"):
             response.stream = self.stream(response.stream)
         return response
 

@@ -16,7 +16,7 @@ delete: `admit` (operation DELETE) → `grace` → finalizers → commit → `co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -133,8 +133,9 @@ class Cluster(Protocol):
         ...
 
 
-#: Where logs come from: a function from (pod, container, query options) to text, None where there are none.
-LogSource = Callable[[Object, str, Object], bytes | None]
+#: Where logs come from: a function from (pod, container, query options) to text, or to pieces of text as they are
+#: written where the options say `follow`; None where there are none.
+LogSource = Callable[[Object, str, Object], bytes | AsyncIterator[bytes] | None]
 
 
 class Context(msgspec.Struct, kw_only=True):
@@ -163,11 +164,12 @@ class Context(msgspec.Struct, kw_only=True):
 
 
 class Reply(msgspec.Struct, kw_only=True):
-    """What a subresource answers: a body and a code; `text` instead of `body` for logs."""
+    """What a subresource answers: a body and a code; `text` or `stream` instead of `body` for logs."""
 
     body: Object | None = None
     code: int = 200
     text: bytes | None = None
+    stream: AsyncIterator[bytes] | None = None
 
 
 class Subresource(msgspec.Struct, frozen=True, kw_only=True):

@@ -270,6 +270,8 @@ class ApiServer:
             raise status_errors.not_found(call.resource.group, call.resource.plural, call.name)
         if subresource.act is not None and subresource.view is None:
             reply = subresource.act(record.obj, {}, call.context("CONNECT", options=dict(call.request.query)))
+            if reply.stream is not None:
+                return Response(status=reply.code, headers={"content-type": "text/plain"}, stream=reply.stream)
             if reply.text is not None:
                 return Response(status=reply.code, headers={"content-type": "text/plain"}, body=reply.text)
             if reply.body is None:

@@ -12,6 +12,7 @@ import msgspec
 
 from dovetail.lab.kubelet.container_model import Behaviour
 from dovetail.lab.kubelet.images import Image, go_seconds
+from dovetail.lab.kubelet.process import Probing, Process
 from dovetail.lab.kubelet.views import ContainerSpec
 
 FIRST_BACKOFF = 10.0
@@ -60,6 +61,11 @@ class ContainerRun(msgspec.Struct):
     oom_after: float | None = None
     #: What its environment lacks.
     unset: Callable[[], str | None] = lambda: None
+    #: Starts the program of the image, where it is one that really runs.
+    execute: Callable[[], Process] | None = None
+    process: Process | None = None
+    previous_process: Process | None = None
+    probes: dict[str, Probing] = {}
 
     @property
     def running(self) -> bool:
@@ -155,7 +161,61 @@ class ContainerRun(msgspec.Struct):
         self.ended = None
         self.ready = False
         self.serial += 1
+        if self.execute is not None:
+            self.run_program(now)
+            return
         self._plan(now)
+
+    def run_program(self, now: float) -> None:
+        """Start the program of the image; its own state answers the probes."""
+        assert self.execute is not None
+        self.previous_process, self.process = self.process, self.execute()
+        spec = self.spec
+        kinds = {"startup": spec.startup_probe, "readiness": spec.readiness_probe, "liveness": spec.liveness_probe}
+        self.probes = {
+            kind: Probing(probe, now + max(probe.initial_delay_seconds, 0) + SYNC)
+            for kind, probe in kinds.items()
+            if probe is not None
+        }
+        self.ready = not {"startup", "readiness"} & self.probes.keys()
+        self._plan_probes()
+
+    def _plan_probes(self) -> None:
+        """Liveness and readiness are asked once a startup probe has succeeded."""
+        startup = self.probes.get("startup")
+        moments = [probing.due for probing in ([startup] if startup is not None else self.probes.values())]
+        if self.oom_after is not None and self.started is not None:
+            moments.append(self.started + self.oom_after)
+        self._next("running", min(moments, default=math.inf))
+
+    def _run_program(self, now: float, notes: Notes) -> None:
+        """The program has ended, or a probe is due."""
+        assert self.process is not None
+        assert self.started is not None
+        if self.oom_after is not None and now >= self.started + self.oom_after:
+            self.end(now, 137, "OOMKilled")
+            return
+        if self.process.exit_code is not None:
+            self.end(now, self.process.exit_code)
+            return
+        waiting_for_startup = "startup" in self.probes
+        for kind, probing in list(self.probes.items()):
+            if probing.due > now or (waiting_for_startup and kind != "startup"):
+                continue
+            failure = probing.ask(self.process, now)
+            if failure:
+                self._note(notes, "Warning", "Unhealthy", f"{kind.capitalize()} probe failed: {failure}")
+            if kind == "readiness":
+                self.ready = probing.has_succeeded or (self.ready and not probing.has_failed)
+            elif probing.has_failed:
+                text = f"Container {self.spec.name} failed {kind} probe, will be restarted"
+                self._note(notes, "Normal", "Killing", text)
+                self.end(now, 137)
+                return
+            elif kind == "startup" and probing.has_succeeded:
+                del self.probes["startup"]
+                self.ready = "readiness" not in self.probes
+        self._plan_probes()
 
     def _plan(self, now: float) -> None:
         """The next thing to happen to a running container: it gets ready, fails its probe, or ends."""
@@ -187,6 +247,9 @@ class ContainerRun(msgspec.Struct):
 
     def _run(self, now: float, notes: Notes) -> None:
         assert self.started is not None
+        if self.process is not None:
+            self._run_program(now, notes)
+            return
         model = self.behaviour
         if self.oom_after is not None and now >= self.started + self.oom_after:
             self.end(now, 137, "OOMKilled")
@@ -208,6 +271,8 @@ class ContainerRun(msgspec.Struct):
         self._plan(now)
 
     def end(self, now: float, code: int, reason: str | None = None) -> None:
+        if self.process is not None:
+            self.process.kill()
         started = now if self.started is None else self.started
         self.ended = Ended(code, reason or ("Completed" if code == 0 else "Error"), started, now, self.serial)
         self.started = None

@@ -25,10 +25,11 @@ from dovetail.lab.event_recorder import Involved, Recorder
 from dovetail.lab.instances import SimulatedInstance
 from dovetail.lab.kubelet import resizing
 from dovetail.lab.kubelet.config_refs import Configs
-from dovetail.lab.kubelet.container import Notes
+from dovetail.lab.kubelet.container import ContainerRun, Notes
 from dovetail.lab.kubelet.container_model import MEMORY
 from dovetail.lab.kubelet.mounts import Mounts
 from dovetail.lab.kubelet.pod_worker import PodRun, accept, join, resume
+from dovetail.lab.kubelet.process import Programs
 from dovetail.lab.kubelet.registration import Registration, Seat
 from dovetail.lab.kubelet.status import status_of
 from dovetail.lab.kubelet.views import KubeletPod, slim
@@ -58,6 +59,8 @@ class Fleet:
         self.doubtful: dict[str, float] = {}
         #: Pods whose use of memory is written on them.
         self.hungry: set[str] = set()
+        #: Runs the programs of known images; without it every container is modelled.
+        self.programs: Programs | None = None
         self._mounts = Mounts(kube, self.volumes_changed)
         self._configs = Configs(kube)
         self._kube = kube
@@ -119,7 +122,9 @@ class Fleet:
         if seat is not None:
             self.doubtful.setdefault(node, self._clock.monotonic())
             for key in list(seat.pods):
-                self.runs.pop(key, None)
+                if (run := self.runs.pop(key, None)) is not None:
+                    run.gone = True
+                    run.kill()
 
     def heard(self, node: str) -> float | None:
         """When the kubelet was last heard of (a time of the loop); None for a node without one here."""
@@ -193,6 +198,8 @@ class Fleet:
         self._addresses += 1
         now = self._clock.monotonic()
         run = accept(pod, pod.status.pod_ip or pod_address(self._addresses), now, self._configs.unset)
+        if self.programs is not None:
+            self._attach_programs(run, self.programs)
         if pod.status.phase != "Pending" or pod.status.pod_ip:
             resume(run, now)
         elif pod.spec.volumes:
@@ -207,6 +214,28 @@ class Fleet:
             self._mark(run.key)
         self._schedule(run)
         return run
+
+    def _attach_programs(self, run: PodRun, programs: Programs) -> None:
+        """Containers of known images run their programs instead of a model."""
+
+        def attach(container: ContainerRun) -> None:
+            container.execute = lambda: programs.execute(
+                run.pod, container.spec, run.ip, lambda: self._program_ended(run, container)
+            )
+
+        for container in (*run.inits, *run.mains):
+            if programs.runs(container.spec):
+                attach(container)
+
+    def _program_ended(self, run: PodRun, container: ContainerRun) -> None:
+        if run.gone or self.runs.get(run.key) is not run:
+            return
+        now = self._clock.monotonic()
+        if run.stopping is not None:
+            run.stop_early(now)
+        elif container.running:
+            container.due = now
+        self._schedule(run)
 
     def _mount(self, run: PodRun, now: float) -> None:
         notes: Notes = []
@@ -274,6 +303,7 @@ class Fleet:
         self.runs.pop(run.key, None)
         self.hungry.discard(run.key)
         run.gone = True
+        run.kill()
         seat = self.seats.get(run.node)
         if seat is not None:
             seat.pods.pop(run.key, None)

@@ -39,12 +39,14 @@ class Endpoint:
 
     def _log(self, namespace: str, pod: str, container: str, options: dict[str, str]) -> Response:
         try:
-            text = self._logs.read({"metadata": {"namespace": namespace, "name": pod}}, container, options)
+            content = self._logs.read({"metadata": {"namespace": namespace, "name": pod}}, container, options)
         except Refusal as refusal:
             return _said(refusal.code, refusal.message)
-        if text is None:
+        if content is None:
             return _said(404, f'pod "{pod}" not found')
-        return Response(status=200, headers=_TEXT, body=text)
+        if isinstance(content, bytes):
+            return Response(status=200, headers=_TEXT, body=content)
+        return Response(status=200, headers=_TEXT, stream=content)
 
 
 def _said(status: int, text: str) -> Response:

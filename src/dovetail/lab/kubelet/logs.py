@@ -1,11 +1,15 @@
-"""What containers of the lab print: what their command echoes, or the usual first lines of a known image."""
+"""What containers of the lab print: the lines of the program that runs in them, or what their model would print.
+
+A model prints what its command echoes, or the usual first lines of its image.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from dovetail.clock import Clock
 from dovetail.lab.apiserver.registry import Refusal
@@ -13,40 +17,82 @@ from dovetail.lab.controllers.timestamps import stamp
 from dovetail.lab.kubelet.container import ContainerRun
 from dovetail.lab.kubelet.container_model import short_name
 from dovetail.lab.kubelet.kubelets import Fleet
+from dovetail.lab.kubelet.process import Line, Process
 
+T = TypeVar("T")
 #: Lines shown of a loop that prints for ever.
 KEPT_LINES = 200
+#: Between two looks at what a modelled container has written since, in seconds.
+FOLLOW_INTERVAL_S = 1.0
 
 
 class Logs:
-    """Serves the API server's log subresource. `also` comes first: a part of the lab with a real log."""
+    """Answers the log subresource of the API server."""
 
-    def __init__(
-        self, fleet: Fleet, clock: Clock, also: Callable[[dict[str, Any], str], list[str] | None] | None = None
-    ) -> None:
+    def __init__(self, fleet: Fleet, clock: Clock) -> None:
         self._fleet = fleet
         self._clock = clock
-        self._also = also
 
-    def read(self, pod: dict[str, Any], container: str, options: Mapping[str, str]) -> bytes | None:
-        """The log of a container; None if no kubelet here has it."""
+    def read(
+        self, pod: dict[str, Any], container: str, options: Mapping[str, str]
+    ) -> bytes | AsyncIterator[bytes] | None:
+        """The log of a container, as it grows if `follow` is set; None if no kubelet here has it."""
         meta = pod["metadata"]
         run = self._fleet.runs.get(f"{meta['namespace']}/{meta['name']}")
         if run is None:
             return None
-        found = next((each for each in run.everything if each.spec.name == container), None)
-        if found is None:
+        container_run = next((item for item in run.everything if item.spec.name == container), None)
+        if container_run is None:
             return None
-        problem = unreadable(found, meta["name"], options.get("previous") == "true")
+        previous = options.get("previous") == "true"
+        problem = unreadable(container_run, meta["name"], previous)
         if problem is not None:
             raise Refusal(400, "BadRequest", problem)
-        lines = self._also(pod, container) if self._also is not None else None
-        if lines is None:
-            lines = self._lines(found)
-        tail = options.get("tailLines", "")
-        if tail.isdigit():
-            lines = lines[len(lines) - min(len(lines), int(tail)) :]
-        return "".join(f"{line}\n" for line in lines).encode()
+        follow = options.get("follow") == "true" and not previous
+        process = container_run.process
+        if previous and container_run.running and process is not None:
+            process = container_run.previous_process
+        if process is not None:
+            return self._of_program(process, options, follow)
+        if follow:
+            return self._follow(container_run, options)
+        return "".join(f"{line}\n" for line in _tail(self._lines(container_run), options)).encode()
+
+    def _of_program(self, process: Process, options: Mapping[str, str], follow: bool) -> bytes | AsyncIterator[bytes]:
+        lines = list(process.log.lines)
+        since = self._since(options)
+        shown = _tail([line for line in lines if since is None or line.written >= since], options)
+        text = "".join(_written(line, options) for line in shown).encode()
+        limit = options.get("limitBytes", "")
+        if limit.isdigit():
+            text = text[: int(limit)]
+        if not follow:
+            return text
+        return _grow(text, process, lines[-1].number + 1 if lines else 0, options)
+
+    def _since(self, options: Mapping[str, str]) -> datetime | None:
+        seconds = options.get("sinceSeconds", "")
+        if seconds.isdigit():
+            return self._clock.now() - timedelta(seconds=int(seconds))
+        moment = options.get("sinceTime", "")
+        return datetime.fromisoformat(moment) if moment else None
+
+    async def _follow(self, run: ContainerRun, options: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """The lines of a modelled container, until it ends."""
+        serial = run.serial
+        written = self._lines(run)
+        yield "".join(f"{line}\n" for line in _tail(written, options)).encode()
+        count = len(written)
+        while run.running and run.serial == serial and not self._gone(run):
+            await asyncio.sleep(FOLLOW_INTERVAL_S)
+            lines = self._lines(run)
+            if run.serial == serial and len(lines) > count:
+                yield "".join(f"{line}\n" for line in lines[count:]).encode()
+                count = len(lines)
+
+    def _gone(self, run: ContainerRun) -> bool:
+        """Whether its pod is no longer on any node."""
+        return not any(run is container for pod in self._fleet.runs.values() for container in pod.everything)
 
     def _lines(self, run: ContainerRun) -> list[str]:
         begun = run.started if run.started is not None else run.ended.started if run.ended is not None else None
@@ -55,6 +101,24 @@ class Logs:
         now = self._clock.now()
         at = self._clock.monotonic()
         return lines_of(run, begun, at, now - timedelta(seconds=at - begun))
+
+
+def _tail(lines: Sequence[T], options: Mapping[str, str]) -> Sequence[T]:
+    tail = options.get("tailLines", "")
+    return lines[len(lines) - min(len(lines), int(tail)) :] if tail.isdigit() else lines
+
+
+def _written(line: Line, options: Mapping[str, str]) -> str:
+    if options.get("timestamps") == "true":
+        return f"{line.written.isoformat(timespec='microseconds').replace('+00:00', 'Z')} {line.text}\n"
+    return f"{line.text}\n"
+
+
+async def _grow(text: bytes, process: Process, number: int, options: Mapping[str, str]) -> AsyncIterator[bytes]:
+    """What there is, then each line as it is written, until the program ends."""
+    yield text
+    async for line in process.log.after(number):
+        yield _written(line, options).encode()
 
 
 def unreadable(run: ContainerRun, pod: str, previous: bool) -> str | None:

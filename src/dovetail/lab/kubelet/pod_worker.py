@@ -51,6 +51,8 @@ class PodRun(msgspec.Struct):
     mount_due: float = math.inf
     mount_retry: float = FIRST_MOUNT_RETRY
     stopping: float | None = None
+    #: When containers that only are modelled have stopped.
+    modelled_stop: float = 0.0
     failed: tuple[str, str] | None = None
     gone: bool = False
     transitions: dict[str, tuple[str, float]] = {}
@@ -188,21 +190,41 @@ class PodRun(msgspec.Struct):
         if self.stopping is not None:
             self.stopping = min(self.stopping, now + grace)
             return
-        slowest = 0.0
+        slowest, programs = 0.0, False
         for run in self.everything:
             if not run.running:
                 continue
             notes.append(("Normal", "Killing", f"Stopping container {run.spec.name}", run.field))
+            if run.process is not None:
+                run.process.terminate()
+                programs = True
+                continue
             wanted = run.behaviour.stop_seconds
             slowest = max(slowest, grace if wanted is None else min(grace, wanted + _pre_stop(run.spec)))
-        self.stopping = max(now + slowest, self.accepted + SANDBOX_SECONDS)
+        self.modelled_stop = max(now + slowest, self.accepted + SANDBOX_SECONDS)
+        self.stopping = max(self.modelled_stop, now + grace) if programs else self.modelled_stop
+        self.stop_early(now)
+
+    def stop_early(self, now: float) -> None:
+        """A terminating pod whose programs have all ended waits for the rest of its grace period no longer."""
+        running = (run.process for run in self.everything if run.running and run.process is not None)
+        if self.stopping is not None and all(process.exit_code is not None for process in running):
+            self.stopping = min(self.stopping, max(now, self.modelled_stop))
+
+    def kill(self) -> None:
+        """The pod is gone from its node, with the programs in it."""
+        for run in self.everything:
+            if run.process is not None:
+                run.process.kill()
 
     def finish(self, now: float) -> None:
         """The last container has ended."""
         for run in self.everything:
             if run.running:
-                patient = run.behaviour.stop_seconds is not None
-                run.end(now, 0 if patient else 137)
+                if run.process is not None:
+                    run.end(now, 137 if run.process.exit_code is None else run.process.exit_code)
+                else:
+                    run.end(now, 0 if run.behaviour.stop_seconds is not None else 137)
                 run.stage, run.due = "over", math.inf
         self.gone = True
 
@@ -282,6 +304,8 @@ def resume(run: PodRun, now: float) -> None:
         init.serial = 1
         if init.spec.sidecar:
             init.started, init.ready, init.stage = now, True, "running"
+            if init.execute is not None:
+                init.run_program(now)
         else:
             init.ended, init.stage = Ended(0, "Completed", now, now, 1), "over"
     for main in run.mains:
@@ -294,4 +318,7 @@ def resume(run: PodRun, now: float) -> None:
             main.ended, main.stage = Ended(code, "Completed" if code == 0 else "Error", now, now, 1), "over"
         else:
             main.started, main.ready = now, status.ready if status is not None else False
-            main._plan(now)
+            if main.execute is not None:
+                main.run_program(now)
+            else:
+                main._plan(now)

@@ -23,9 +23,26 @@ class Probe(msgspec.Struct, frozen=True, rename="camel"):
     exec: dict[str, Any] | None = None
 
 
+class FieldRef(msgspec.Struct, frozen=True, rename="camel"):
+    """A field of the pod."""
+
+    field_path: str = ""
+
+
+class ResourceFieldRef(msgspec.Struct, frozen=True, rename="camel"):
+    """A request or a limit of a container."""
+
+    resource: str = ""
+    container_name: str = ""
+    divisor: str | int = "0"
+
+
 class ValueSource(msgspec.Struct, frozen=True, rename="camel"):
     """Where a variable, or a whole set of them, comes from."""
 
+    field_ref: FieldRef | None = None
+    resource_field_ref: ResourceFieldRef | None = None
+    prefix: str = ""
     config_map_key_ref: Reference | None = None
     secret_key_ref: Reference | None = None
     config_map_ref: Reference | None = None
@@ -33,9 +50,18 @@ class ValueSource(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Variable(msgspec.Struct, frozen=True, rename="camel"):
-    """A variable of the environment, if it comes from elsewhere."""
+    """A variable of the environment, or where it comes from."""
 
+    name: str = ""
+    value: str = ""
     value_from: ValueSource | None = None
+
+
+class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
+    """A port by number, and perhaps by name."""
+
+    container_port: int = 0
+    name: str = ""
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -55,6 +81,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
     lifecycle: dict[str, Any] = {}
     env: tuple[Variable, ...] = ()
     env_from: tuple[ValueSource, ...] = ()
+    ports: tuple[ContainerPort, ...] = ()
 
     @property
     def sidecar(self) -> bool:
@@ -70,6 +97,7 @@ class KubeletPodSpec(msgspec.Struct, frozen=True, rename="camel"):
     """The part of a pod's spec that tells how to run it."""
 
     node_name: str = ""
+    service_account_name: str = "default"
     restart_policy: str = "Always"
     host_network: bool = False
     termination_grace_period_seconds: int = 30

@@ -23,10 +23,10 @@ def read(pod: Object | None, body: Object, ctx: Context) -> Reply:
         return Reply(code=204)  # nobody can have written any
     if ctx.cluster.get("", "nodes", None, node) is None:
         raise status_errors.not_found("", "pods", node)
-    text = ctx.logs(pod, container, ctx.options)
-    if text is None:
+    content = ctx.logs(pod, container, ctx.options)
+    if content is None:
         raise Refusal(500, "", "no preferred addresses found; known addresses: []")
-    return Reply(text=text)
+    return Reply(text=content) if isinstance(content, bytes) else Reply(stream=content)
 
 
 def _check_options(ctx: Context) -> None:
