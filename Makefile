@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 WORKERS ?= 2
 
-.PHONY: up install test test-slow check bench kubernetes test-kubernetes image lock clean
+.PHONY: up install test test-slow test-slow-slice check bench kubernetes test-kubernetes image lock clean
 
 up: $(STAMP)
 	@$(BIN)/dovetail up $(ARGS)
@@ -56,8 +56,16 @@ test: $(TEST_STAMP)
 test-slow: $(TEST_STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'slow and not kubernetes' $(ARGS)
 
+# The first case of the slow sweeps: under two minutes, so that they cannot rot unseen.
+test-slow-slice: $(TEST_STAMP)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m 'slow and not kubernetes' --first-case $(ARGS) \
+		tests/controllers/test_fault_sweep.py tests/lab/apiserver/test_fuzz.py tests/scenarios/test_random_scenarios.py
+
 check: $(TEST_STAMP)
-	@$(BIN)/ruff check src tests bench
+	@$(BIN)/ruff format --check src tests bench scripts
+	@$(BIN)/ruff check src tests bench scripts
+	@$(BIN)/python scripts/check_words.py
+	@$(BIN)/deptry src
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
@@ -69,10 +77,12 @@ kubernetes:
 	@kubernetes/build
 	@kubernetes/helm
 
-# Real processes in real time race with each other on a busy machine: what fails is asked once more, alone.
+# Real processes in real time race with each other on a busy host: what fails is run once more, alone, and named.
 test-kubernetes: $(TEST_STAMP) kubernetes
-	@$(BIN)/python -m pytest -m kubernetes $(ARGS) || \
-		$(BIN)/python -m pytest -m kubernetes --last-failed --last-failed-no-failures none $(ARGS)
+	@$(BIN)/python -m pytest -m kubernetes $(ARGS) || { \
+		echo "retrying, alone:"; \
+		$(BIN)/python -m pytest -m kubernetes --last-failed --last-failed-no-failures none --collect-only $(ARGS); \
+		$(BIN)/python -m pytest -m kubernetes --last-failed --last-failed-no-failures none -rA --show-capture=no $(ARGS); }
 
 clean:
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

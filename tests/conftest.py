@@ -1,11 +1,31 @@
-"""How laws are tested: whatever the speed of the machine, and the same way every time where landing depends on it."""
+"""Options of the whole suite: how Hypothesis searches, and a slice of the slow tests."""
 
 from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("dovetail", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dovetail"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dovetail")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--first-case",
+        action="store_true",
+        help="Run the first case of every parametrized test alone (make test-slow-slice).",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--first-case"):
+        return
+    first: dict[str, pytest.Item] = {}
+    for item in items:
+        first.setdefault(item.nodeid.partition("[")[0], item)
+    left_out = [item for item in items if item not in first.values()]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = first.values()

@@ -1,3 +1,3 @@
-"""Dovetail: just-in-time machines for Kubernetes."""
+"""Dovetail: just-in-time nodes for Kubernetes."""
 
 __version__ = "0.1.0"

@@ -1,0 +1,139 @@
+"""Fails where code, comments, messages or docs use a retired word; the field has another one.
+
+The list is the other side of the glossary in docs/architecture.md: a retired word, and what to write instead.
+Between the marks `<!-- glossary -->` and `<!-- /glossary -->` a document may name retired words.
+Identifiers are split into words (`NodeShelf`, `node_shelf`), so that `dashboard` does not contain `board`.
+
+    python scripts/check_words.py            # what is in CHECKED
+    python scripts/check_words.py --all      # the whole tree
+    python scripts/check_words.py src/x.py   # some files
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Retired word → what to write. A word is matched whole, in any case, also as a part of an identifier.
+RETIRED: dict[str, str] = {
+    "ailing": "unhealthy",
+    "ailment": "node condition",
+    "anybody": "name the component",
+    "bereaved": "lost required affinity",
+    "bought": "launched",
+    "buying": "launching",
+    "census": "candidate cache",
+    "company": "co-located pods",
+    "cure": "remedy",
+    "cures": "remedies",
+    "everybody": "name the component",
+    "grounds": "validation",
+    "guest": "pod to insert",
+    "huddle": "affinity",
+    "ladder": "relaxation levels",
+    "ledger": "decision history",
+    "meddler": "actor",
+    "meddlers": "actors",
+    "menu": "offering frontier",
+    "mirror": "cluster state",
+    "nobody": "name the component",
+    "occasion": "trigger",
+    "occasions": "triggers",
+    "promise": "nomination",
+    "promised": "nominated",
+    "promises": "nominations",
+    "roster": "index",
+    "rung": "relaxation level",
+    "rungs": "relaxation levels",
+    "seam": "interface",
+    "seams": "interfaces",
+    "seller": "cloud provider",
+    "shelf": "catalog",
+    "shields": "do-not-disrupt",
+    "somebody": "name the component",
+    "stance": "node filter",
+    "told": "reported",
+    "undertaker": "finalizer",
+    "whoever": "name the component",
+    "wish": "preference",
+    "wishes": "preferences",
+    "wishful": "preferred",
+    "witness": "observer",
+    "yardstick": "baseline",
+}
+
+#: Packages and documents that hold none: a retired word there fails `make check`. A package joins when it is clean.
+CHECKED = (
+    ".github/",
+    "CODE_OF_CONDUCT.md",
+    "SECURITY.md",
+    "kubernetes/",
+    "src/dovetail/autoscalers/vpa/",
+    "src/dovetail/lab/load/",
+    "src/dovetail/runfile.py",
+    "tests/install/",
+    "tests/runtime/",
+)
+#: Where a retired word is the right one: this file, and the licence's text.
+EXEMPT = ("scripts/check_words.py", "LICENSE")
+#: Recorded answers and data of others are not ours to reword.
+DATA = ("tests/data/", "tests/conformance/recordings/", "src/dovetail/cloud/data/", "src/dovetail/lab/apiserver/data/")
+SUFFIXES = (".py", ".md", ".yaml", ".yml", ".toml", ".json", ".tpl", ".txt", ".css", ".js", ".html")
+
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+#: Kubernetes' own names that contain one: "mirror pod" is a static pod's image in the API server.
+_ALLOWED = re.compile(
+    r"mirror[ _-]?pods?|kubernetes\.io/config\.mirror|endpoints?[ _-]?(slice )?mirror\w*|mirror(s|ed|ing)? (the|a|of)",
+    re.IGNORECASE,
+)
+_GLOSSARY = re.compile(r"<!-- glossary -->.*?<!-- /glossary -->", re.DOTALL)
+
+
+def main(arguments: list[str]) -> int:
+    whole = arguments == ["--all"]
+    paths = _tracked(everything=whole) if whole or not arguments else arguments
+    findings = [finding for path in paths for finding in check(path)]
+    for finding in findings:
+        print(finding)
+    if findings:
+        print(f"{len(findings)} retired words; the glossary in docs/architecture.md has the field's", file=sys.stderr)
+    return 1 if findings else 0
+
+
+def _tracked(*, everything: bool) -> list[str]:
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.splitlines()
+    ours = [path for path in listed if path.endswith(SUFFIXES) and not path.startswith((*EXEMPT, *DATA))]
+    return ours if everything else [path for path in ours if path.startswith(CHECKED)]
+
+
+def check(path: str) -> Iterator[str]:
+    """Findings in one file as `path:line: word: write replacement`; a module's own name counts too."""
+    for word in _words(path):
+        if word in RETIRED:
+            yield f"{path}:1: file name has {word!r}: write {RETIRED[word]!r}"
+    text = _GLOSSARY.sub(lambda match: "\n" * match.group().count("\n"), Path(path).read_text())
+    pieces = _python(text) if path.endswith(".py") else enumerate(text.splitlines(), 1)
+    for number, piece in pieces:
+        for word in _words(_ALLOWED.sub(" ", piece)):
+            if word in RETIRED:
+                yield f"{path}:{number}: {word!r}: write {RETIRED[word]!r}"
+
+
+def _python(text: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in (tokenize.NAME, tokenize.COMMENT, tokenize.STRING):
+            for offset, line in enumerate(token.string.splitlines()):
+                yield token.start[0] + offset, line
+
+
+def _words(text: str) -> Iterator[str]:
+    return (match.group().lower() for match in _WORD.finditer(text))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
