@@ -15,6 +15,7 @@ from dovetail.autoscalers.node_groups.equivalence import PodGroup
 from dovetail.autoscalers.node_groups.limits import EstimationLimiter
 from dovetail.autoscalers.node_groups.simulation import Snapshot
 from dovetail.model.fit import Fit, NodeInfo, PodInfo, Rejection
+from dovetail.model.fit.local import is_scalar
 from dovetail.model.fit.spread import counts_on, includes
 from dovetail.model.labels import HOSTNAME
 from dovetail.model.pods import Pod
@@ -88,23 +89,34 @@ class _Packing:
 
     def _on_added(self, fit: Fit, infos: Sequence[PodInfo]) -> int:
         """First fit on nodes that were added before; how many pods found a place, in order."""
-        first = 0
+        if fit.plain:
+            return self._fill_added(fit, infos)
         for position, info in enumerate(infos):
-            node = None
-            for index in range(first, len(self.added)):
-                if fit.check(self.added[index]) is None:
-                    node = self.added[index]
-                    break
-                if fit.plain:
-                    first = index + 1  # it is full for every pod alike
+            node = next((node for node in self.added if fit.check(node) is None), None)
             if node is None:
                 return position
             self._place(fit, info, node)
         return len(infos)
 
+    def _fill_added(self, fit: Fit, infos: Sequence[PodInfo]) -> int:
+        """The same for pods that mind nothing but the node itself: each node is filled before the next is asked."""
+        done = 0
+        for node in self.added:
+            for info in infos[done : done + alike_that_fit(fit, node)]:
+                self._place(fit, info, node)
+                done += 1
+            if done == len(infos):
+                break
+        return done
+
     def _on_new(self, fit: Fit, infos: Sequence[PodInfo]) -> bool:
+        left = 0  # pods alike for which the last node is known to have room
         for info in infos:
             last = self.added[-1] if self.added else None
+            if left > 0 and last is not None:
+                self._place(fit, info, last)
+                left -= 1
+                continue
             if last is not None:
                 rejection = fit.check(last)
                 if rejection is None:
@@ -122,6 +134,8 @@ class _Packing:
             node = self._add_node(fit)
             if fit.check(node) is not None:
                 return True
+            if fit.plain:
+                left = alike_that_fit(fit, node) - 1
             self._place(fit, info, node)
         return True
 
@@ -156,6 +170,20 @@ class _Packing:
             node.remove(key)
         for name in self.added_names:
             del self.snapshot.cluster.nodes[name]
+
+
+def alike_that_fit(fit: Fit, node: NodeInfo) -> int:
+    """How many pods of the shape the node takes, for a shape that minds nothing but the node itself."""
+    if fit.check(node) is not None:
+        return 0
+    shape = fit.pod.shape
+    if shape.ports:
+        return 1
+    count = node.allocatable.get("pods", 0) - len(node.pods)
+    for name, amount in shape.requests.items():
+        if amount > 0 and (name in ("cpu", "memory", "ephemeral-storage") or is_scalar(name)):
+            count = min(count, (node.allocatable.get(name, 0) - node.requested.get(name, 0)) // amount)
+    return count
 
 
 def fresh_node(template: NodeInfo, name: str) -> NodeInfo:

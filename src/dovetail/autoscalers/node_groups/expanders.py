@@ -80,21 +80,22 @@ def choose(options: Sequence[Option], filters: Sequence[Filter], templates: Temp
 
 def least_waste(options: Sequence[Option], templates: Templates) -> list[Option]:
     """The least CPU and memory that no pod requests, each as a share of what the nodes have."""
-    return lowest(options, lambda option: _waste(option, templates))
+    asked: dict[int, tuple[int, int]] = {}
+    for option in options:
+        if id(option.pods) not in asked:
+            wanted = [requests(pod) for pod in option.pods]
+            cpu, memory = (sum(each.get(name, 0) for each in wanted) for name in ("cpu", "memory"))
+            asked[id(option.pods)] = cpu, memory
+    return lowest(options, lambda option: _waste(option, asked[id(option.pods)], templates))
 
 
-def _waste(option: Option, templates: Templates) -> float | None:
+def _waste(option: Option, asked: tuple[int, int], templates: Templates) -> float | None:
     template = templates.get(option.group.id)
     if template is None:
         return None
     capacity = resources(template.node.status.capacity)
-    asked = {"cpu": 0, "memory": 0}
-    for pod in option.pods:
-        wanted = requests(pod)
-        for name in asked:
-            asked[name] += wanted.get(name, 0)
     waste = 0.0
-    for name, amount in asked.items():
+    for name, amount in zip(("cpu", "memory"), asked, strict=True):
         total = capacity.get(name, 0) * option.nodes
         if total:
             waste += (total - amount) / total

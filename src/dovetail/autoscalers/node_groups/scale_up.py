@@ -6,14 +6,14 @@ expander picks one group; similar groups share. What was refused is kept with it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 
 import msgspec
 
 from dovetail.autoscalers.node_groups.balancing import Increase, balance
 from dovetail.autoscalers.node_groups.equivalence import PodGroup, pod_groups
-from dovetail.autoscalers.node_groups.estimator import admit, estimate
+from dovetail.autoscalers.node_groups.estimator import Estimate, admit, estimate
 from dovetail.autoscalers.node_groups.expanders import Option
 from dovetail.autoscalers.node_groups.limits import (
     EstimationContext,
@@ -210,6 +210,7 @@ def _options(
 ) -> list[Option]:
     settings = given.settings
     options: list[Option] = []
+    estimates: dict[Hashable, Estimate] = {}
     total = EstimationLimiter([Threshold(duration_s=settings.max_binpacking_s)])
     for group in usable:
         if not fitting[group.id]:
@@ -225,7 +226,12 @@ def _options(
                 cluster_threshold(context),
             )
         )
-        needed = estimate(fitting[group.id], given.templates[group.id], given.snapshot, limiter)
+        key = _estimate_key(fitting[group.id], given.templates[group.id], given.snapshot, limiter.max_nodes)
+        needed = estimates.get(key) if key is not None else None
+        if needed is None:
+            needed = estimate(fitting[group.id], given.templates[group.id], given.snapshot, limiter)
+            if key is not None:
+                estimates[key] = needed
         count = needed.nodes
         if group.options.zero_or_max and count > 0:
             count = 0 if all_or_nothing and count > group.max_size else group.max_size
@@ -233,6 +239,22 @@ def _options(
             continue
         options.append(Option(group, count, needed.pods, similar))
     return options
+
+
+def _estimate_key(
+    pod_groups: Sequence[PodGroup], template: NodeInfo, snapshot: Snapshot, max_nodes: int
+) -> Hashable | None:
+    """What an estimate depends on, where no pod minds other pods: groups alike in it need not be packed again."""
+    if not all(snapshot.fit(snapshot.info(pod_group.exemplar)).plain for pod_group in pod_groups):
+        return None
+    return (
+        tuple(id(pod_group) for pod_group in pod_groups),
+        tuple(sorted(template.allocatable.items())),
+        tuple(sorted(template.requested.items())),
+        frozenset(template.ports),
+        len(template.pods),
+        max_nodes,
+    )
 
 
 def similar_groups(
