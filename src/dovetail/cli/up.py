@@ -20,6 +20,7 @@ from dovetail.runfile import DEFAULT_NAME, alive, command_for, find, folder, is_
 from dovetail.runfile import running as running_labs
 
 if TYPE_CHECKING:
+    from dovetail.lab.cluster_config import ClusterConfig
     from dovetail.lab.up import Settings
     from dovetail.runfile import RunningLab
 
@@ -39,6 +40,7 @@ _STARTING = "starting the lab …"
 @click.option("--zones", default=None, help="Their zones, dealt in turn; three of the region by default.")
 @click.option("--cluster-name", default="dovetail", show_default=True, help="What EKS calls the cluster.")
 @click.option("--region", default="ap-northeast-2", show_default=True, help="The AWS region the lab is in.")
+@click.option("--config", "cluster_config", type=_FILE, default=None, help="An eksctl ClusterConfig to start with.")
 @click.option(
     "--autoscaler/--no-autoscaler",
     default=True,
@@ -98,6 +100,7 @@ def up(
     zones: str | None,
     cluster_name: str,
     region: str,
+    cluster_config: Path | None,
     autoscaler: bool,
     gates: str,
     boot: float | None,
@@ -116,6 +119,9 @@ def up(
     from dovetail.lab import apiserver_only as alone
     from dovetail.lab.up import Settings
 
+    configured = _configured(cluster_config, autoscaler)
+    if configured is not None:
+        cluster_name, region = configured.name, configured.region
     names, log = _zones(zones, region), os.environ.get(_LOG, "")
     if not _NAME.fullmatch(cluster_name):
         raise Problem(f"--cluster-name: {cluster_name!r} is none that EKS takes: letters, digits, - and _, up to 100")
@@ -156,10 +162,28 @@ def up(
                     autoscaler=autoscaler,
                     gates=_gates(gates),
                     log=log,
+                    config=configured,
                 )
             )
     except alone.StartError as error:
         raise Problem(str(error)) from error
+
+
+def _configured(file: Path | None, autoscaler: bool) -> ClusterConfig | None:
+    """The ClusterConfig; what of it means nothing in the lab is listed."""
+    if file is None:
+        return None
+    from dovetail.lab.cluster_config import ConfigRefused, read
+
+    if not autoscaler:
+        raise Problem("--config: node groups need the lab's AWS; leave --no-autoscaler out")
+    try:
+        found = read(file)
+    except ConfigRefused as problem:
+        raise Problem(f"--config: {problem}") from problem
+    for line in found.ignored:
+        click.echo(f"note: {line}", err=True)
+    return found
 
 
 def _make_room() -> None:

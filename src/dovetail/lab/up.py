@@ -25,6 +25,7 @@ from dovetail.lab.apiserver_only import Bare, StartError, kubeconfig, refuse_sec
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.cluster import Extra, Lab, Parts
+from dovetail.lab.cluster_config import ClusterConfig
 from dovetail.lab.faults.injection import PATH
 from dovetail.lab.instances import UnknownType, plain_pool
 from dovetail.lab.kubelet.kubelets import Pace
@@ -62,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     control_plane: str = "embedded"
     log: str = ""
     name: str = DEFAULT_NAME
+    #: An eksctl ClusterConfig: its node groups are the nodes.
+    config: ClusterConfig | None = None
 
 
 class Running(msgspec.Struct):
@@ -85,7 +88,7 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
     refuse_second(settings.name)
     seed = system_seed() if settings.seed is None else settings.seed
     try:
-        machines = plain_pool(settings.nodes, settings.node_type, settings.zones)
+        machines = plain_pool(0 if settings.config else settings.nodes, settings.node_type, settings.zones)
     except UnknownType as error:
         raise StartError(f"--node-type: {error}") from error
     sys.setswitchinterval(0.0005)  # AWS answers in threads of this process; kubectl must not wait for them
@@ -137,7 +140,12 @@ def _eks(settings: Settings, url: str, authority: bytes) -> Eks | None:
     if not settings.autoscaler:
         return None
     timing = Timing() if settings.boot is None else Timing(settings.boot, 0.0, min(settings.boot, Timing().ready))
-    asked = EksSettings(cluster_name=settings.cluster_name, region=settings.region, gates=settings.gates, timing=timing)
+    asked = EksSettings(
+        cluster_name=settings.cluster_name, region=settings.region, gates=settings.gates, timing=timing,
+        config=settings.config,
+    )  # fmt: skip
+    if settings.config is not None and settings.config.version:
+        asked = msgspec.structs.replace(asked, version=settings.config.version)
     return Eks(asked, url, authority)
 
 

@@ -7,6 +7,7 @@ make (its own images and parameters, the cluster's security group): that is put 
 from __future__ import annotations
 
 import base64
+import ipaddress
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -47,8 +48,13 @@ def client(endpoint: Endpoint, service: str) -> Any:
     return endpoint.session().client(service, endpoint_url=endpoint.url)
 
 
-def build(endpoint: Endpoint, cluster: str, *, version: str, api_url: str, ca: bytes) -> World:
-    """Make the account. `api_url` and `ca` are the lab's own API server: what EKS tells its machines."""
+def build(
+    endpoint: Endpoint, cluster: str, *, version: str, api_url: str, ca: bytes, cidr: str = "", node_group: bool = True
+) -> World:
+    """Make the account. `api_url` and `ca` are the lab's own API server: what EKS tells its machines.
+
+    `cidr` is the VPC's, a /16; without `node_group` EKS knows of none.
+    """
     ec2, iam, eks, sqs = (client(endpoint, service) for service in ("ec2", "iam", "eks", "sqs"))
     region = endpoint.market.region
     tags = [
@@ -57,11 +63,13 @@ def build(endpoint: Endpoint, cluster: str, *, version: str, api_url: str, ca: b
         {"Key": f"kubernetes.io/cluster/{cluster}", "Value": "owned"},
         {"Key": f"karpenter.sh/discovery/{cluster}", "Value": cluster},
     ]
-    vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    network = ipaddress.ip_network(cidr or "10.0.0.0/16")
+    vpc = ec2.create_vpc(CidrBlock=str(network))["Vpc"]["VpcId"]
+    blocks = [str(block) for block in network.subnets(new_prefix=19)]
     subnets = {}
     # From the second block on: the first is where the machines that the lab starts with have their addresses.
     for block, zone in enumerate(sorted(catalog.region(region).zones), start=1):
-        made = ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.0.{32 * block}.0/19", AvailabilityZone=zone)
+        made = ec2.create_subnet(VpcId=vpc, CidrBlock=blocks[block], AvailabilityZone=zone)
         subnets[zone] = made["Subnet"]["SubnetId"]
     group = ec2.create_security_group(
         GroupName=f"eks-cluster-sg-{cluster}", Description="EKS created security group", VpcId=vpc
@@ -89,14 +97,15 @@ def build(endpoint: Endpoint, cluster: str, *, version: str, api_url: str, ca: b
         LaunchTemplateName=f"eks-{cluster}-system",
         LaunchTemplateData={"NetworkInterfaces": [{"DeviceIndex": 0, "Groups": [group]}]},
     )["LaunchTemplate"]["LaunchTemplateId"]
-    eks.create_nodegroup(
-        clusterName=cluster,
-        nodegroupName="system",
-        subnets=list(subnets.values()),
-        nodeRole=f"arn:aws:iam::{ACCOUNT}:role/eks-{cluster}-nodes",
-        launchTemplate={"id": template, "version": "1"},
-        scalingConfig={"minSize": 1, "maxSize": 3, "desiredSize": 2},
-    )
+    if node_group:
+        eks.create_nodegroup(
+            clusterName=cluster,
+            nodegroupName="system",
+            subnets=list(subnets.values()),
+            nodeRole=f"arn:aws:iam::{ACCOUNT}:role/eks-{cluster}-nodes",
+            launchTemplate={"id": template, "version": "1"},
+            scalingConfig={"minSize": 1, "maxSize": 3, "desiredSize": 2},
+        )
     queue = sqs.create_queue(QueueName=cluster)["QueueUrl"]
     _images(endpoint, version)
     return World(
@@ -106,7 +115,7 @@ def build(endpoint: Endpoint, cluster: str, *, version: str, api_url: str, ca: b
         subnets=subnets,
         security_group=group,
         node_role=node_role,
-        node_group="system",
+        node_group="system" if node_group else "",
         launch_template=template,
         queue=cluster,
         queue_url=queue,

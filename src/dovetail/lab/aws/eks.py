@@ -29,9 +29,10 @@ from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint, new_credentials
 from dovetail.lab.aws.eventbridge import Bridge
 from dovetail.lab.aws.fault_injection import AwsFaults
-from dovetail.lab.aws.node_groups import NodeGroups
+from dovetail.lab.aws.node_groups import NodeGroups, create_configured
 from dovetail.lab.aws.offerings import Market
 from dovetail.lab.cluster import Lab
+from dovetail.lab.cluster_config import ClusterConfig
 from dovetail.lab.server import LabServer
 from dovetail.model.kinds import crds
 
@@ -55,6 +56,8 @@ class EksSettings(msgspec.Struct, frozen=True, kw_only=True):
     families: frozenset[str] | None = None
     gates: Mapping[str, bool] = {}
     aws_port: int = 0
+    #: Node groups to start with, and the network that they are in.
+    config: ClusterConfig | None = None
 
 
 class Eks:
@@ -85,6 +88,9 @@ class Eks:
         try:
             made = await loop.run_in_executor(None, lambda: self._account(endpoint))
             await _authorise(lab, made)
+            config = settings.config
+            if config is not None:
+                await loop.run_in_executor(None, lambda: create_configured(endpoint, made, config))
             cloud = self._cloud(endpoint, lab)
             kubelet, chance = lab.client("kubelet"), lab.chance.child("ec2")
             bridge = Bridge(endpoint, made.queue, lab.clock)
@@ -145,8 +151,15 @@ class Eks:
         self._more = asyncio.Event()
 
     def _account(self, endpoint: Endpoint) -> account.World:
+        config = self.settings.config
         return account.build(
-            endpoint, self.settings.cluster_name, version=self.settings.version, api_url=self._api_url, ca=self._ca
+            endpoint,
+            self.settings.cluster_name,
+            version=self.settings.version,
+            api_url=self._api_url,
+            ca=self._ca,
+            cidr=config.cidr if config is not None else "",
+            node_group=config is None,
         )
 
     def _cloud(self, endpoint: Endpoint, lab: Lab) -> Aws:

@@ -17,7 +17,8 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import NODES
 from dovetail.lab.aws import account
-from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.cluster_config import ClusterConfig, NodeGroupConfig
 from dovetail.model.labels import NODEPOOL
 from dovetail.model.nodes import Node
 
@@ -225,3 +226,67 @@ def admit_role(endpoint: Endpoint, cluster: str, role_arn: str) -> None:
             "accessEntryArn": f"arn:aws:eks:::access-entry/{cluster}/role",
         },
     )  # fmt: skip
+
+
+def create_configured(endpoint: Endpoint, made: account.World, config: ClusterConfig) -> None:
+    """The node groups of a ClusterConfig, as eksctl would create them."""
+    for group in config.groups:
+        if group.managed:
+            _create_managed(endpoint, made, group)
+        else:
+            _create_self_managed(endpoint, made, group)
+
+
+def _create_managed(endpoint: Endpoint, made: account.World, group: NodeGroupConfig) -> None:
+    effects = {value: key for key, value in _EFFECTS.items()}
+    account.client(endpoint, "eks").create_nodegroup(
+        clusterName=made.cluster, nodegroupName=group.name, subnets=list(made.subnets.values()),
+        nodeRole=f"arn:aws:iam::{ACCOUNT}:role/eks-{made.cluster}-nodes",
+        scalingConfig={"minSize": group.min_size, "maxSize": group.max_size, "desiredSize": group.desired},
+        instanceTypes=list(group.instance_types), labels=_eksctl_labels(made, group), tags=dict(group.tags),
+        taints=[{"key": key, "value": value, "effect": effects[effect]} for key, value, effect in group.taints],
+        capacityType="SPOT" if group.spot else "ON_DEMAND", diskSize=group.volume_gib,
+    )  # fmt: skip
+
+
+def _create_self_managed(endpoint: Endpoint, made: account.World, group: NodeGroupConfig) -> None:
+    role = f"eks-{made.cluster}-nodes"
+    bootstrap = Bootstrap(
+        cluster=made.cluster, labels=_eksctl_labels(made, group), max_pods=group.max_pods,
+        taints=tuple(f"{key}={value}:{effect}" for key, value, effect in group.taints),
+    )  # fmt: skip
+    template = create_launch_template(
+        endpoint, made, f"eksctl-{made.cluster}-nodegroup-{group.name}", role, bootstrap,
+        instance_type=group.instance_types[0], volume_gib=group.volume_gib,
+    )  # fmt: skip
+    mixed = group.distribution
+    distribution: dict[str, Any] | None = None
+    if mixed is not None:
+        distribution = {
+            "OnDemandBaseCapacity": mixed.on_demand_base,
+            "OnDemandPercentageAboveBaseCapacity": mixed.on_demand_percentage,
+        }
+        if mixed.max_price is not None:
+            distribution["SpotMaxPrice"] = f"{mixed.max_price:g}"
+        if mixed.spot_allocation_strategy:
+            distribution["SpotAllocationStrategy"] = mixed.spot_allocation_strategy
+    tags = {
+        "alpha.eksctl.io/cluster-name": made.cluster,
+        "alpha.eksctl.io/nodegroup-name": group.name,
+        "alpha.eksctl.io/nodegroup-type": "unmanaged",
+        f"kubernetes.io/cluster/{made.cluster}": "owned",
+        **group.tags,
+    }
+    admit_role(endpoint, made.cluster, f"arn:aws:iam::{ACCOUNT}:role/{role}")
+    create_group(
+        endpoint, group.name, template, list(made.subnets.values()), tags=tags, types=list(group.instance_types),
+        sizes=(group.min_size, group.max_size, group.desired), distribution=distribution,
+    )  # fmt: skip
+
+
+def _eksctl_labels(made: account.World, group: NodeGroupConfig) -> dict[str, str]:
+    return {
+        "alpha.eksctl.io/cluster-name": made.cluster,
+        "alpha.eksctl.io/nodegroup-name": group.name,
+        **group.labels,
+    }

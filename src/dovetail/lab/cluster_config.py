@@ -1,0 +1,299 @@
+"""An eksctl ClusterConfig as the lab reads it: the cluster, its network and its node groups.
+
+Fields that have no meaning in a lab are listed; a field that does not exist, or a value that cannot be, is refused
+with its line and a hint.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from dovetail.model.spelling import nearest
+
+KIND = "ClusterConfig"
+API_GROUP = "eksctl.io/"
+DEFAULT_SIZE = 2
+DEFAULT_TYPE = "m5.large"
+DEFAULT_VOLUME_GIB = 80
+_EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
+
+
+class ConfigRefused(ValueError):
+    """The file cannot be used; the text names the line, the field and the remedy."""
+
+
+class InstancesDistribution(msgspec.Struct, frozen=True, kw_only=True):
+    """How a self-managed group mixes on-demand and spot."""
+
+    instance_types: tuple[str, ...] = ()
+    on_demand_base: int = 0
+    on_demand_percentage: int = 100
+    max_price: float | None = None
+    spot_allocation_strategy: str = ""
+
+
+class NodeGroupConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A node group of the file, with eksctl's defaults."""
+
+    name: str
+    managed: bool = False
+    instance_types: tuple[str, ...] = (DEFAULT_TYPE,)
+    min_size: int = DEFAULT_SIZE
+    max_size: int = DEFAULT_SIZE
+    desired: int = DEFAULT_SIZE
+    labels: Mapping[str, str] = {}
+    taints: tuple[tuple[str, str, str], ...] = ()
+    tags: Mapping[str, str] = {}
+    volume_gib: int = DEFAULT_VOLUME_GIB
+    spot: bool = False
+    distribution: InstancesDistribution | None = None
+    max_pods: int | None = None
+
+
+class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`ignored`: fields that were set and mean nothing here, with their lines."""
+
+    name: str
+    region: str
+    version: str = ""
+    cidr: str = ""
+    with_oidc: bool = False
+    groups: tuple[NodeGroupConfig, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
+#: Fields by place: a kind of value, a table of fields, a list of one table, or a reason why it means nothing here.
+TEXT, INT, FLOAT, BOOL, TEXTS, MAP, TAINTS = "text", "int", "float", "bool", "texts", "map", "taints"
+_NOTHING = "means nothing in the lab"
+_MEANT = {
+    INT: "a whole number", FLOAT: "a number", BOOL: "true or false", TEXT: "a text", TEXTS: "a list of texts",
+    MAP: "fields with texts", TAINTS: "a list of key, value and effect",
+}  # fmt: skip
+
+
+class Ignored(msgspec.Struct, frozen=True):
+    """A field of eksctl that is accepted and listed."""
+
+    why: str = _NOTHING
+
+
+_OFF = Ignored()
+_SSH = {"allow": _OFF, "publicKeyName": _OFF, "publicKeyPath": _OFF, "publicKey": _OFF, "enableSsm": _OFF,
+        "sourceSecurityGroupIds": _OFF}  # fmt: skip
+_GROUP: dict[str, Any] = {
+    "name": TEXT, "instanceType": TEXT, "minSize": INT, "maxSize": INT, "desiredCapacity": INT, "labels": MAP,
+    "taints": TAINTS, "tags": MAP, "volumeSize": INT, "maxPodsPerNode": INT, "ssh": _OFF, "iam": _OFF,
+    "amiFamily": _OFF, "ami": _OFF, "volumeType": _OFF, "volumeEncrypted": _OFF, "volumeKmsKeyID": _OFF,
+    "volumeIOPS": _OFF, "volumeThroughput": _OFF, "volumeName": _OFF, "privateNetworking": _OFF,
+    "availabilityZones": _OFF, "subnets": _OFF, "securityGroups": _OFF, "preBootstrapCommands": _OFF,
+    "overrideBootstrapCommand": _OFF, "disableIMDSv1": _OFF, "disablePodIMDS": _OFF, "placement": _OFF,
+    "efaEnabled": _OFF, "instanceSelector": _OFF, "propagateASGTags": _OFF, "instanceName": _OFF,
+    "instancePrefix": _OFF, "bottlerocket": _OFF, "enableDetailedMonitoring": _OFF, "additionalVolumes": _OFF,
+    "capacityReservation": _OFF,
+}  # fmt: skip
+_DISTRIBUTION = {
+    "instanceTypes": TEXTS, "maxPrice": FLOAT, "onDemandBaseCapacity": INT,
+    "onDemandPercentageAboveBaseCapacity": INT, "spotAllocationStrategy": TEXT, "spotInstancePools": _OFF,
+    "capacityRebalance": _OFF,
+}  # fmt: skip
+_SELF_MANAGED = _GROUP | {
+    "instancesDistribution": _DISTRIBUTION, "asgMetricsCollection": _OFF, "asgSuspendProcesses": _OFF,
+    "cpuCredits": _OFF,
+    "classicLoadBalancerNames": _OFF, "targetGroupARNs": _OFF, "clusterDNS": _OFF, "kubeletExtraConfig": _OFF,
+    "containerRuntime": _OFF, "maxInstanceLifetime": _OFF, "updatePolicy": _OFF, "localZones": _OFF,
+}  # fmt: skip
+_MANAGED = _GROUP | {
+    "instanceTypes": TEXTS, "spot": BOOL, "updateConfig": _OFF, "launchTemplate": _OFF, "releaseVersion": _OFF,
+    "nodeRepairConfig": _OFF,
+}  # fmt: skip
+SCHEMA: dict[str, Any] = {
+    "apiVersion": TEXT, "kind": TEXT,
+    "metadata": {"name": TEXT, "region": TEXT, "version": TEXT, "tags": _OFF, "annotations": _OFF},
+    "iam": {"withOIDC": BOOL, "serviceAccounts": _OFF, "serviceRoleARN": _OFF, "vpcResourceControllerPolicy": _OFF,
+            "podIdentityAssociations": _OFF, "serviceRolePermissionsBoundary": _OFF,
+            "autoCreatePodIdentityAssociations": _OFF},
+    "vpc": {"cidr": TEXT, "id": _OFF, "subnets": _OFF, "nat": _OFF, "clusterEndpoints": _OFF, "securityGroup": _OFF,
+            "sharedNodeSecurityGroup": _OFF, "publicAccessCIDRs": _OFF, "autoAllocateIPv6": _OFF, "ipFamily": _OFF,
+            "manageSharedNodeSecurityGroupRules": _OFF, "extraCIDRs": _OFF, "hostnameType": _OFF},
+    "availabilityZones": _OFF, "localZones": _OFF, "addons": _OFF, "addonsConfig": _OFF, "cloudWatch": _OFF,
+    "secretsEncryption": _OFF, "fargateProfiles": _OFF, "privateCluster": _OFF, "identityProviders": _OFF,
+    "gitops": _OFF, "kubernetesNetworkConfig": _OFF, "karpenter": _OFF, "accessConfig": _OFF, "outpost": _OFF,
+    "upgradePolicy": _OFF, "zonalShiftConfig": _OFF, "autoModeConfig": _OFF,
+    "nodeGroups": [_SELF_MANAGED],
+    "managedNodeGroups": [_MANAGED],
+}  # fmt: skip
+
+
+class _Reader:
+    """Checks a document against the schema and keeps the lines of its fields."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.ignored: list[str] = []
+
+    def refuse(self, node: yaml.Node, field: str, text: str) -> ConfigRefused:
+        return ConfigRefused(f"{self.source}:{node.start_mark.line + 1}: {field}: {text}")
+
+    def read(self, node: yaml.Node, schema: Any, field: str) -> Any:
+        if isinstance(schema, Ignored):
+            self.ignored.append(f"{self.source}:{node.start_mark.line + 1}: {field} {schema.why}")
+            return None
+        if isinstance(schema, dict):
+            return self._mapping(node, schema, field)
+        if isinstance(schema, list):
+            if not isinstance(node, yaml.SequenceNode):
+                raise self.refuse(node, field, "must be a list; write each entry after a dash")
+            return [self.read(entry, schema[0], f"{field}[{index}]") for index, entry in enumerate(node.value)]
+        return self._value(node, schema, field)
+
+    def _mapping(self, node: yaml.Node, schema: dict[str, Any], field: str) -> dict[str, Any]:
+        if not isinstance(node, yaml.MappingNode):
+            raise self.refuse(node, field or "the file", "must have fields")
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            name, place = str(key.value), f"{field}.{key.value}" if field else str(key.value)
+            if name not in schema:
+                near = nearest(name, schema)
+                raise self.refuse(key, place, "is no field of eksctl" + (f"; did you mean {near}?" if near else ""))
+            if name in found:
+                raise self.refuse(key, place, "stands there twice; keep one")
+            found[name] = self.read(value, schema[name], place)
+        return found
+
+    def _value(self, node: yaml.Node, kind: str, field: str) -> Any:
+        value = yaml.SafeLoader("").construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+        match kind:
+            case "int" if isinstance(value, int) and not isinstance(value, bool):
+                if value < 0:
+                    raise self.refuse(node, field, f"{value} is below 0")
+                return value
+            case "float" if isinstance(value, int | float) and not isinstance(value, bool):
+                return float(value)
+            case "bool" if isinstance(value, bool):
+                return value
+            case "text" if isinstance(value, str | int | float) and not isinstance(value, bool):
+                return str(node.value)
+            case "texts" if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+                return tuple(value)
+            case "map" if isinstance(value, dict):
+                return {str(key): _plain(entry) for key, entry in value.items()}
+            case "taints" if isinstance(value, dict | list):
+                return self._taints(node, value, field)
+        raise self.refuse(node, field, f"{value!r} must be {_MEANT[kind]}")
+
+    def _taints(self, node: yaml.Node, value: Any, field: str) -> tuple[tuple[str, str, str], ...]:
+        taints: list[tuple[str, str, str]] = []
+        if isinstance(value, dict):
+            for key, text in value.items():
+                head, _, effect = str(text).rpartition(":")
+                taints.append((str(key), head, effect))
+        else:
+            taints = [
+                (str(entry.get("key", "")), str(entry.get("value", "")), str(entry.get("effect", "")))
+                for entry in value
+                if isinstance(entry, dict)
+            ]
+        for key, _, effect in taints:
+            if effect not in _EFFECTS:
+                raise self.refuse(node, field, f"the effect of {key} is {effect!r}; use one of {', '.join(_EFFECTS)}")
+        return tuple(taints)
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read(path: Path) -> ClusterConfig:
+    """The file. Raises ConfigRefused."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigRefused(f"{path}: cannot be read ({problem}); name an eksctl ClusterConfig") from problem
+    return parse(text, str(path))
+
+
+def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
+    """A ClusterConfig as text. Raises ConfigRefused."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as problem:
+        mark = getattr(problem, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        raise ConfigRefused(f"{source}{line}: not YAML: {getattr(problem, 'problem', problem)}") from problem
+    if root is None:
+        raise ConfigRefused(f"{source}: is empty; write an eksctl ClusterConfig")
+    reader = _Reader(source)
+    found = reader.read(root, SCHEMA, "")
+    if found.get("kind") != KIND or not str(found.get("apiVersion", "")).startswith(API_GROUP):
+        raise ConfigRefused(f"{source}:1: must have apiVersion: eksctl.io/v1alpha5 and kind: ClusterConfig")
+    metadata = found.get("metadata") or {}
+    for field in ("name", "region"):
+        if not metadata.get(field):
+            raise ConfigRefused(f"{source}:1: metadata.{field}: is missing; eksctl needs it")
+    cidr = (found.get("vpc") or {}).get("cidr") or ""
+    if cidr:
+        try:
+            network = ipaddress.ip_network(cidr)
+        except ValueError as problem:
+            raise ConfigRefused(f"{source}: vpc.cidr: {problem}; write one such as 192.168.0.0/16") from problem
+        if network.prefixlen != 16:
+            raise ConfigRefused(f"{source}: vpc.cidr: {cidr} must be a /16, which the lab cuts into zones")
+    groups = [_group(source, entry, False) for entry in found.get("nodeGroups") or ()]
+    groups += [_group(source, entry, True) for entry in found.get("managedNodeGroups") or ()]
+    names = [group.name for group in groups]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigRefused(f"{source}: two node groups are named {name}; give each a name of its own")
+    return ClusterConfig(
+        name=metadata["name"], region=metadata["region"], version=metadata.get("version") or "", cidr=cidr,
+        with_oidc=bool((found.get("iam") or {}).get("withOIDC")), groups=tuple(groups), ignored=tuple(reader.ignored),
+    )  # fmt: skip
+
+
+def _group(source: str, entry: Mapping[str, Any], managed: bool) -> NodeGroupConfig:
+    name = entry.get("name") or ""
+    if not name:
+        raise ConfigRefused(f"{source}: a node group has no name; give it one")
+    mixed = entry.get("instancesDistribution") or {}
+    if mixed and entry.get("instanceType") and entry["instanceType"] != "mixed":
+        raise ConfigRefused(f"{source}: node group {name}: instanceType and instancesDistribution exclude each other")
+    single = (entry.get("instanceType") or DEFAULT_TYPE,)
+    types = tuple(entry.get("instanceTypes") or mixed.get("instanceTypes") or single)
+    least, most, desired = _sizes(source, name, entry)
+    distribution = None
+    if mixed:
+        share = mixed.get("onDemandPercentageAboveBaseCapacity")
+        distribution = InstancesDistribution(
+            instance_types=types,
+            on_demand_base=mixed.get("onDemandBaseCapacity") or 0,
+            on_demand_percentage=100 if share is None else share,
+            max_price=mixed.get("maxPrice"),
+            spot_allocation_strategy=mixed.get("spotAllocationStrategy") or "",
+        )
+    return NodeGroupConfig(
+        name=name, managed=managed, instance_types=types, min_size=least, max_size=most, desired=desired,
+        labels=entry.get("labels") or {}, taints=entry.get("taints") or (), tags=entry.get("tags") or {},
+        volume_gib=entry.get("volumeSize") or DEFAULT_VOLUME_GIB, spot=bool(entry.get("spot")),
+        distribution=distribution, max_pods=entry.get("maxPodsPerNode"),
+    )  # fmt: skip
+
+
+def _sizes(source: str, name: str, entry: Mapping[str, Any]) -> tuple[int, int, int]:
+    """eksctl's defaults: without bounds both are the desired capacity, without that the minimum is."""
+    least, most, desired = entry.get("minSize"), entry.get("maxSize"), entry.get("desiredCapacity")
+    if desired is None:
+        desired = least if least is not None else min(DEFAULT_SIZE, most) if most is not None else DEFAULT_SIZE
+    least = desired if least is None else least
+    most = max(desired, least) if most is None else most
+    if not least <= desired <= most:
+        raise ConfigRefused(
+            f"{source}: node group {name}: desiredCapacity {desired} must lie between "
+            f"minSize {least} and maxSize {most}"
+        )
+    return least, most, desired

@@ -1,0 +1,193 @@
+"""eksctl's ClusterConfig: what the lab takes from it, what it lists, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dovetail.autoscalers.node_groups import program
+from dovetail.autoscalers.node_groups.flags import parse as flags
+from dovetail.autoscalers.node_groups.options import discovery, group_options
+from dovetail.clock import run_virtual
+from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups
+from dovetail.cloud.aws.client import Calls
+from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NODES, PODS
+from dovetail.lab.aws import account
+from dovetail.lab.aws.ec2 import Ec2, Timing
+from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.node_groups import NodeGroups, create_configured
+from dovetail.lab.aws.offerings import Market
+from dovetail.lab.cluster import Lab
+from dovetail.lab.cluster_config import ClusterConfig, ConfigRefused, parse
+
+#: The cluster of the walk-through: one fixed group, one of spot and on-demand that an autoscaler may resize.
+WALK_THROUGH = """
+apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+metadata:
+  name: eks-cluster
+  region: ap-northeast-2
+iam:
+  withOIDC: true
+vpc:
+  cidr: "172.31.0.0/16"
+nodeGroups:
+  - name: eks-cluster-ng
+    instanceType: t2.medium
+    desiredCapacity: 1
+    volumeSize: 20
+    iam:
+      withAddonPolicies:
+        ImageBuilder: true
+        albIngress: true
+    ssh:
+      allow: true
+      publicKeyName: myKeyPair
+  - name: spot-ng
+    minSize: 1
+    maxSize: 5
+    tags:
+      k8s.io/cluster-autoscaler/eks-cluster: "true"
+      k8s.io/cluster-autoscaler/enabled: "true"
+    instancesDistribution:
+      maxPrice: 0.2
+      instanceTypes: ["t2.small", "t3.small"]
+      onDemandBaseCapacity: 0
+      onDemandPercentageAboveBaseCapacity: 50
+    ssh:
+      allow: true
+      publicKeyName: myKeyPair
+"""
+
+
+def test_the_walk_throughs_file_gives_its_cluster() -> None:
+    config = parse(WALK_THROUGH)
+    assert (config.name, config.region, config.cidr, config.with_oidc) == (
+        "eks-cluster", "ap-northeast-2", "172.31.0.0/16", True,
+    )  # fmt: skip
+    first, second = config.groups
+    assert (first.min_size, first.max_size, first.desired, first.volume_gib) == (1, 1, 1, 20)
+    assert first.instance_types == ("t2.medium",)
+    assert (second.min_size, second.max_size, second.desired) == (1, 5, 1)
+    assert second.distribution is not None
+    assert (second.distribution.max_price, second.distribution.on_demand_percentage) == (0.2, 50)
+    assert second.tags["k8s.io/cluster-autoscaler/enabled"] == "true"
+    assert [line.split(": ", 1)[1] for line in config.ignored] == [
+        "nodeGroups[0].iam means nothing in the lab",
+        "nodeGroups[0].ssh means nothing in the lab",
+        "nodeGroups[1].ssh means nothing in the lab",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("instanceType: t2.medium", "instanceTyp: t2.medium", r"cluster.yaml:13: .*did you mean instanceType"),
+        ("desiredCapacity: 1", "desiredCapacity: one", r"cluster.yaml:14: .*whole number"),
+        ("withOIDC: true", "withOIDC: maybe", r"cluster.yaml:8: .*true or false"),
+        ("maxSize: 5", "maxSize: 0", "must lie between"),
+        ('cidr: "172.31.0.0/16"', 'cidr: "172.31.0.0"', "vpc.cidr"),
+        ('cidr: "172.31.0.0/16"', 'cidr: "172.31.0.0/24"', "must be a /16"),
+        ("  name: eks-cluster\n", "", r"metadata.name: is missing"),
+        ("kind: ClusterConfig", "kind: Cluster", "kind: ClusterConfig"),
+        ("- name: spot-ng", "- name: eks-cluster-ng", "two node groups are named"),
+        ("nodeGroups:", "nodeGroups: {", "not YAML"),
+    ],
+)
+def test_wrong_files_are_refused_with_line_and_hint(before: str, after: str, message: str) -> None:
+    with pytest.raises(ConfigRefused, match=message):
+        parse(WALK_THROUGH.replace(before, after, 1))
+
+
+def test_managed_groups_and_taints() -> None:
+    config = parse(
+        "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nmetadata: {name: a, region: us-west-2, version: '1.30'}\n"
+        "managedNodeGroups:\n- name: m\n  instanceTypes: [m5.large, c5.large]\n  spot: true\n  desiredCapacity: 2\n"
+        "  taints:\n  - {key: k, value: v, effect: NoSchedule}\n  labels: {team: web}\n"
+    )
+    [group] = config.groups
+    assert group.managed and group.spot and group.taints == (("k", "v", "NoSchedule"),)
+    assert config.version == "1.30"
+
+
+def walk(config: ClusterConfig, words: list[str]) -> tuple[int, dict[str, int], set[str]]:
+    """Ten pods of 500m/512Mi on the file's cluster: how many run, the groups' sizes, what waiting pods are told."""
+    endpoint = Endpoint(Market(config.region, families=frozenset({"t2", "t3"})))
+    made = account.build(
+        endpoint, config.name, version="1.34", api_url="https://127.0.0.1:6443", ca=b"c", cidr=config.cidr,
+        node_group=False,
+    )  # fmt: skip
+    create_configured(endpoint, made, config)
+
+    async def main() -> tuple[int, dict[str, int], set[str]]:
+        async with Lab.embedded(1) as lab:
+            endpoint.scaling.now = lab.clock.now
+            kubelet = lab.client("kubelet")
+            instances = Ec2(endpoint, made, lab.fleet, kubelet, lab.chance, Timing(20.0, 5.0, 5.0))
+            calls = Calls(lab.clock, region=config.region, endpoint=endpoint.url, session=endpoint.session())
+            settings = flags(["--leader-elect=false", *words])
+            cloud = AutoScalingGroups(calls, lab.clock, discovery(settings), group_options(settings))
+            kube = lab.client("cluster-autoscaler")
+            tasks = [
+                asyncio.create_task(work)
+                for work in (
+                    instances.run(),
+                    NodeGroups(endpoint, made, kubelet).run(),
+                    program.run(settings, kube, cloud, lab.clock, lab.chance, write=len),
+                )
+            ]
+            try:
+                await asyncio.sleep(150)
+                nodes = (await lab.kube.list(NODES)).items
+                assert len(nodes) == 2
+                assert all(node["metadata"]["name"].startswith("ip-172-31-") for node in nodes)
+                container = {"name": "nginx", "image": "nginx",
+                             "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}}}  # fmt: skip
+                template = {"metadata": {"labels": {"app": "nginx-test"}}, "spec": {"containers": [container]}}
+                spec = {"replicas": 10, "selector": {"matchLabels": {"app": "nginx-test"}}, "template": template}
+                await lab.kube.create(DEPLOYMENTS, {"metadata": {"name": "nginx-test"}, "spec": spec}, "default")
+                await asyncio.sleep(400)
+                pods = (await lab.kube.list(PODS, "default")).items
+                running = sum(pod["status"]["phase"] == "Running" for pod in pods)
+                events = (await lab.kube.list(CORE_EVENTS)).items
+                told = {each["message"] for each in events if each["reason"] == "NotTriggerScaleUp"}
+                return running, {group.id: group.target_size for group in cloud.groups()}, told
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await cloud.close()
+
+    try:
+        return run_virtual(main())
+    finally:
+        endpoint.close()
+        endpoint.forget()
+
+
+TAGS = "k8s.io/cluster-autoscaler/enabled,k8s.io/cluster-autoscaler/eks-cluster"
+DISCOVERY = f"--node-group-auto-discovery=asg:tag={TAGS}"
+
+
+def test_the_walk_through_with_discovery_grows_the_spot_group_alone() -> None:
+    """Half of its nodes are t3.small of two cores: with five of them all ten pods run."""
+    running, sizes, _ = walk(parse(WALK_THROUGH), [DISCOVERY])
+    assert sizes == {"spot-ng": 5}
+    assert running == 10
+
+
+def test_with_small_instances_alone_the_group_reaches_its_maximum_and_pods_learn_why() -> None:
+    config = parse(WALK_THROUGH.replace('["t2.small", "t3.small"]', '["t2.small"]'))
+    running, sizes, told = walk(config, [DISCOVERY])
+    assert sizes == {"spot-ng": 5}
+    assert running == 8
+    assert told == {"pod didn't trigger scale-up: 1 max node group size reached"}
+
+
+def test_the_walk_through_with_both_groups_named_runs_all_pods() -> None:
+    words = ["--nodes=1:10:eks-cluster-ng", "--nodes=1:3:spot-ng"]
+    running, sizes, _ = walk(parse(WALK_THROUGH), words)
+    assert running == 10
+    assert sizes["eks-cluster-ng"] > 1
+    assert sizes["spot-ng"] <= 3
