@@ -167,7 +167,7 @@ class _Reader:
         return found
 
     def _value(self, node: yaml.Node, kind: str, field: str) -> Any:
-        value = yaml.SafeLoader("").construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+        value = yaml.SafeLoader("").construct_object(node, deep=True)
         match kind:
             case "int" if isinstance(value, int) and not isinstance(value, bool):
                 if value < 0:

@@ -39,6 +39,7 @@ from dovetail.autoscalers.node_groups.expanders import (
     most_pods,
     priority_filter,
 )
+from dovetail.autoscalers.node_groups.group_repair import GroupRepair
 from dovetail.autoscalers.node_groups.metrics import Metrics
 from dovetail.autoscalers.node_groups.node_taints import mark_candidate, unmark_candidate, unmark_to_be_deleted
 from dovetail.autoscalers.node_groups.options import Options
@@ -77,7 +78,6 @@ from dovetail.cloud.node_groups import (
     NodeGroup,
     NodeGroupCloud,
     NodeGroupError,
-    SizeRefused,
 )
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
@@ -125,6 +125,7 @@ class NodeGroupAutoscaler:
         self._chance = chance
         self.state = ClusterState(options.health, Backoff(options.backoff), self.is_ready)
         self.planner = ScaleDownPlanner(options.scale_down)
+        self._repair = GroupRepair(cloud, self.state, recording, metrics)
         self._templates = TemplateCache(options.template_life_s)
         self._hints: dict[str, str] = {}
         start = clock.now() - BEFORE_START
@@ -203,15 +204,15 @@ class NodeGroupAutoscaler:
         self.state.update(nodes, groups, now)
         self._tell_happenings()
         self._measure(nodes, groups)
-        await self._revert_timed_out(now)
-        await self._remove_overdue(now)
+        await self._repair.revert_timed_out()
+        await self._repair.remove_overdue(now)
         if not self.state.is_cluster_healthy():
             self._record.warning(SOURCE, "Cluster is not ready for autoscaling")
             self.planner.clear()
             self._record.status_event("Warning", "ClusterUnhealthy", "Cluster is unhealthy")
             return
-        await self._remove_failed()
-        if await self._fix_sizes(now):
+        await self._repair.remove_failed()
+        if await self._repair.fix_sizes(now):
             self._record.log(SOURCE, "Some node group target size was fixed, skipping the iteration")
             return
         starting = self._inject_upcoming(snapshot, templates, now)
@@ -322,82 +323,6 @@ class NodeGroupAutoscaler:
                 metrics.group_healthy.labels(group.id).set(safety.healthy)
                 code = safety.backoff.error.code if safety.backoff else ""
                 metrics.group_backoff.labels(group.id, code).set(safety.backoff is not None)
-
-    # Repair
-
-    async def _revert_timed_out(self, now: datetime) -> None:
-        """Nodes that did not come in their time are no longer asked for."""
-        timed_out, self.state.timed_out = self.state.timed_out, []
-        for request in timed_out:
-            group = next((each for each in self._cloud.groups() if each.id == request.group), None)
-            if group is None:
-                continue
-            try:
-                await self._cloud.decrease_target(group, request.increase)
-            except NodeGroupError as problem:
-                message = f"Failed to revert scale-up of group {group.id} by {request.increase}: {problem}"
-                self._record.status_event("Warning", "FailedToRevertScaleUp", message)
-        if timed_out:
-            self.state.retarget(self._cloud.groups())
-
-    async def _remove_overdue(self, now: datetime) -> None:
-        """Instances that never became nodes are ended, as far as the minimum allows."""
-        for name, overdue in self.state.overdue_instances(now).items():
-            group = next((each for each in self._cloud.groups() if each.id == name), None)
-            if group is None:
-                continue
-            spare = group.target_size - group.min_size
-            if spare <= 0:
-                self._record.warning(
-                    SOURCE, f"Node group {name} min size reached, {len(overdue)} unregistered nodes stay"
-                )
-                continue
-            doomed = overdue[:spare]
-            try:
-                await self._cloud.delete(group, doomed)
-            except NodeGroupError as problem:
-                for provider_id in doomed:
-                    message = f"Failed to remove node {provider_id}: {problem}"
-                    self._record.status_event("Warning", "DeleteUnregisteredFailed", message)
-                continue
-            for provider_id in doomed:
-                message = f"Removed unregistered node {provider_id}"
-                self._record.status_event("Normal", "DeleteUnregistered", message)
-                self._record.log(SOURCE, message)
-            self._metrics.old_unregistered_removed.inc(len(doomed))
-        self.state.retarget(self._cloud.groups())
-
-    async def _remove_failed(self) -> None:
-        """Requests that the cloud could not fulfil are withdrawn."""
-        for name, failed in self.state.failed_instances().items():
-            group = next((each for each in self._cloud.groups() if each.id == name), None)
-            if group is None:
-                continue
-            self._record.log(SOURCE, f"Deleting {len(failed)} from {name} node group because of create errors", 1)
-            try:
-                await self._cloud.delete(group, failed)
-            except SizeRefused as problem:
-                self._record.warning(SOURCE, f"Error while trying to delete nodes from {name}: {problem}")
-        self.state.retarget(self._cloud.groups())
-
-    async def _fix_sizes(self, now: datetime) -> bool:
-        """A target that has exceeded the nodes for too long is lowered to them."""
-        fixed = False
-        for name, wrong in list(self.state.wrong_sizes.items()):
-            group = self.state.groups[name]
-            if wrong.since + timedelta(seconds=group.options.max_node_provision_s) >= now:
-                continue
-            if wrong.current < wrong.expected:
-                self._record.log(
-                    SOURCE, f"Decreasing size of {name}, expected={wrong.expected} current={wrong.current}"
-                )
-                try:
-                    await self._cloud.decrease_target(group, wrong.expected - wrong.current)
-                except SizeRefused as problem:
-                    self._record.warning(SOURCE, f"Failed to fix node group sizes: {problem}")
-                    continue
-                fixed = True
-        return fixed
 
     # Growing
 
