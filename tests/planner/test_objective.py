@@ -6,14 +6,16 @@ import random
 from collections import Counter
 from typing import Any
 
-import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dovetail.model.instance_type import Offering
 from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.pods import Pod
 from dovetail.planner.baseline.scheduler import SchedulerSimulation
 from dovetail.planner.baseline.to_packing import _replayed, as_packings, baseline_of, outcomes_of
-from dovetail.planner.packing.objective import Baseline, BaselineRun
+from dovetail.planner.packing.objective import MAX_SHARE, Baseline, BaselineRun, Score, bounded_share, zone_budget
 from dovetail.planner.packing.pack import Packing
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.problem.compile import Problem
@@ -91,20 +93,43 @@ def test_a_wish_that_the_reference_gives_up_is_not_kept_at_a_higher_price(solve:
     assert kinds.count("on-demand") <= 1
 
 
-def test_a_wish_is_kept_at_any_price_only_if_the_reference_keeps_it() -> None:
-    """A large machine as wished, or a small one: both cost less than the reference pays."""
-    wish = _prefers(INSTANCE_TYPE, "large")
-    problem = Problem(Snapshot(pools=(pool(),), pending=(pod("web", **wish),)))
-    one = problem.classes[0]
+@pytest.mark.parametrize("kept_by_karpenter", [True, False])
+@pytest.mark.parametrize(("price", "worth_it"), [(0.101, True), (0.80, False)])
+def test_what_a_preference_may_cost_is_bounded(price: float, worth_it: bool, kept_by_karpenter: bool) -> None:
+    """A node as preferred for 1 % more than another, or for eight times as much: Karpenter's choice decides neither."""
+    shop = (kind("small", 2, 8, 0.10), kind("large", 16, 64, price))
+    preference = _prefers(INSTANCE_TYPE, "large")
+    problem = Problem(Snapshot(pools=(pool(types=shop),), pending=(pod("web", **preference),)))
+    problem.baseline = Baseline(runs=(BaselineRun({}, 5.0, 0 if kept_by_karpenter else 1),))
 
-    def rank(level_index: int, violated_count: int) -> tuple[float, ...]:
-        state, request = PackingState(problem), problem.request(one, level_index)
-        state.put(request, state.open(int(np.flatnonzero(request.offerings)[0])), 1)
-        problem.baseline = Baseline(runs=(BaselineRun({}, 5.0, violated_count),))
-        return Packing(state, {}).rank
+    def score(name: str) -> Score:
+        state, request = PackingState(problem), problem.request(problem.classes[0], -1)
+        rows = [problem.catalog.rows[index].type.name for index in problem.frontier.full.tolist()]
+        state.put(request, state.open(rows.index(name)), 1)
+        return Packing(state, {}).score
 
-    assert rank(0, violated_count=0) < rank(1, violated_count=0)
-    assert rank(1, violated_count=1) < rank(0, violated_count=1)
+    keeps = kept_by_karpenter and worth_it
+    assert (score("large") < score("small")) is keeps
+
+
+@given(st.floats(0, 50), st.floats(0, 50))
+def test_violations_are_never_free_and_never_cost_more_than_the_bound(some: float, more: float) -> None:
+    assert 0 <= bounded_share(some) < MAX_SHARE
+    assert bounded_share(some) <= bounded_share(some + more) + 1e-12
+    assert bounded_share(some) <= some
+
+
+def test_a_zone_costs_neither_more_than_its_share_nor_than_karpenter_pays() -> None:
+    dear, near_by = Baseline(runs=(BaselineRun({}, 9.0, 0, 3),)), Baseline(runs=(BaselineRun({}, 1.01, 0, 3),))
+    assert zone_budget(1.0, {}, dear) == (3, pytest.approx(0.10), pytest.approx(0.015))
+    assert zone_budget(1.0, {}, near_by) == (3, pytest.approx(0.01), pytest.approx(0.01))
+    assert zone_budget(1.0, {}, None) == (0, 0.0, pytest.approx(0.015))
+
+
+def test_a_packing_dearer_than_karpenters_is_worse_whatever_it_keeps() -> None:
+    dearer = Score(0, 0, False, 0, True, 1.0)
+    assert Score(0, 0, False, 0, False, 1.1) < dearer
+    assert dearer < Score(0, 0, False, 1, False, 0.5), "a pod more with a node is worth more"
 
 
 def test_the_price_to_keep_to_is_that_of_the_way_with_most_wishes() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dovetail.model.instance_type import Offering
-from tests.planner.conftest import HOSTNAME, ZONE, Solve, kind, near, pods, pool
+from dovetail.model.nodes import Taint
+from tests.planner.conftest import HOSTNAME, ZONE, Solve, kind, near, node, pods, pool
 
 
 def _shop(dearer: float) -> tuple[Offering, ...]:
@@ -12,12 +15,24 @@ def _shop(dearer: float) -> tuple[Offering, ...]:
 
 
 def test_another_zone_is_used_where_it_costs_next_to_nothing(solve: Solve) -> None:
+    """Among so many existing nodes Karpenter's scheduler is not simulated, so its cost is no limit."""
     alone = pods(4, **near("podAntiAffinity", HOSTNAME))
     small = kind("small", 2, 8, 0.1, offerings=_shop(0.004))
-    plan = solve(*alone, pools=(pool(types=(small,)),), deadline=0.05)
+    taint = (Taint(key="team", value="x", effect="NoSchedule"),)
+    others = tuple(node(f"n{number}", taints=taint) for number in range(501))
+    plan = solve(*alone, pools=(pool(types=(small,)),), nodes=others, deadline=0.05)
     assert sorted(machine.choice.zone for machine in plan.machines) == ["z1", "z1", "z1", "z2"]
     kept = next(machine for machine in plan.machines if machine.choice.zone == "z2")
     assert {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z2"]} in kept.requirements
+
+
+def test_no_zone_is_paid_for_above_karpenters_cost(solve: Solve) -> None:
+    """Karpenter launches all four in the cheapest zone as well: a plan is never dearer than that."""
+    alone = pods(4, **near("podAntiAffinity", HOSTNAME))
+    small = kind("small", 2, 8, 0.1, offerings=_shop(0.004))
+    plan = solve(*alone, pools=(pool(types=(small,)),), deadline=0.05)
+    assert plan.cost.per_hour == pytest.approx(0.4)
+    assert {machine.choice.zone for machine in plan.machines} == {"z1"}
 
 
 def test_no_zone_is_worth_more_than_a_small_share_of_the_price(solve: Solve) -> None:

@@ -13,6 +13,7 @@ from dovetail.clock import stopwatch
 from dovetail.planner.baseline.scheduler import Outcome
 from dovetail.planner.baseline.to_packing import as_packings, baseline_of, outcomes_of
 from dovetail.planner.launch.assemble import plan_of
+from dovetail.planner.packing.objective import BASELINE_ZONE_SHARE, MAX_SHARE, Score
 from dovetail.planner.packing.pack import (
     Packing,
     can_relax,
@@ -84,6 +85,8 @@ _SHORT = tuple(
     )
 )
 _BRIEF = 2
+#: Nothing beyond these won on 174 problems with a shortage.
+_MAX_SHORTAGE_STRATEGIES = 16
 #: How much of it: more where somebody goes without whom the reference places.
 _SHORT_WORK, _MISSING_WORK = 4_500, 9_000
 _GUIDE = Strategy(order="reference", grow=True, wide=True, by_priority=True)
@@ -147,7 +150,7 @@ def _tier1(snapshot: Snapshot, measured: bool = True) -> Tier1:
     if packing.meets_baseline_fully and _is_valid(problem, packing):
         return Tier1(problem, packing, outcomes)
     followed = as_packings(problem, outcomes)
-    packing = _try_more(problem, min((*followed, brief), key=_rank))
+    packing = _try_more(problem, min((*followed, brief), key=_score))
     if not packing.meets_baseline and problem.order.matters:
         reordered = _with_owners_first(problem, packing, outcomes)
         if reordered is not None:
@@ -173,7 +176,7 @@ def _with_owners_first(problem: Problem, packing: Packing, outcomes: Sequence[Ou
     _put_last(reordered)
     before, followed = carried(packing, reordered), as_packings(reordered, outcomes)
     best = _first_valid(reordered, (quick(reordered, known=[before, *followed]), before, *followed))
-    if best.rank >= packing.rank:
+    if best.score >= packing.score:
         return None
     return Tier1(reordered, best, outcomes)
 
@@ -192,7 +195,7 @@ def _first_valid(problem: Problem, packings: Iterable[Packing]) -> Packing:
     """
     every = [*packings]
     every += [each.cautious for each in every if each.cautious is not None]
-    ranked = sorted(every, key=_rank)
+    ranked = sorted(every, key=_score)
     return next((each for each in ranked if _is_valid(problem, each)), ranked[-1])
 
 
@@ -205,8 +208,8 @@ def _is_valid(problem: Problem, packing: Packing) -> bool:
     return not verify(plan_of(problem, packing), problem.snapshot)
 
 
-def _rank(packing: Packing) -> tuple[float, ...]:
-    return packing.rank
+def _score(packing: Packing) -> Score:
+    return packing.score
 
 
 def _tier2(tier1: Tier1, seed: int, deadline: float, spent: float, optimiser: Optimiser | None) -> Plan:
@@ -223,7 +226,7 @@ def _tier2(tier1: Tier1, seed: int, deadline: float, spent: float, optimiser: Op
     if problem.baseline is None or _zones(plan) >= problem.baseline.zones:
         return plan
     followed = [each for each in as_packings(problem, outcomes) if each.left == packing.left]
-    for each in (found.packing, *sorted(followed, key=_rank)[:1]):
+    for each in (found.packing, *sorted(followed, key=_score)[:1]):
         if each.left == packing.left and _zones(plan) < problem.baseline.zones:
             plan = _wider(problem, plan, each, bound)
     return plan
@@ -249,7 +252,9 @@ def _wider(problem: Problem, plan: Plan, packing: Packing, bound: float | None) 
     if packing.falls_short or not _is_valid(problem, packing):
         return plan
     other = _bounded(problem, packing, bound)
-    return other if _zones(other) > _zones(plan) else plan
+    gained = _zones(other) - _zones(plan)
+    limit = plan.cost.per_hour * (1 + min(MAX_SHARE, BASELINE_ZONE_SHARE * gained))
+    return other if gained > 0 and other.cost.per_hour <= limit else plan
 
 
 def _zones(plan: Plan) -> int:
@@ -265,22 +270,24 @@ def quick(problem: Problem, known: Sequence[Packing] = ()) -> Packing:
 
     `known` are packings found otherwise.
     """
-    return _try_more(problem, min((*known, _try_portfolio(problem)), key=_rank))
+    return _try_more(problem, min((*known, _try_portfolio(problem)), key=_score))
 
 
 def _try_portfolio(problem: Problem, tried: Mapping[Strategy, Packing] = NOTHING_TRIED) -> Packing:
     """The best of the packings that are tried in any case, of which some may have been `tried` already."""
     first = _strategies(problem)
-    best = min((tried.get(strategy) or pack(problem, strategy) for strategy in first), key=_rank)
+    best = min((tried.get(strategy) or pack(problem, strategy) for strategy in first), key=_score)
     if problem.weighted:
-        best = min((best, pack(problem, replace(first[0], wide=True))), key=_rank)
+        best = min((best, pack(problem, replace(first[0], wide=True))), key=_score)
     return best
 
 
 def _try_more(problem: Problem, best: Packing) -> Packing:
     """More ways if a packing leaves somebody out who might have a place, and machines filled alike."""
     if _lacks_feasible_pod(problem, best):
-        best = _try_shortage_portfolio(problem, best, _strategies(problem), _SHORT if few(problem) else _SHORT[:_BRIEF])
+        best = _try_shortage_portfolio(
+            problem, best, _strategies(problem), _SHORT[:_MAX_SHORTAGE_STRATEGIES] if few(problem) else _SHORT[:_BRIEF]
+        )
     return _round_relaxation(problem, best)
 
 
@@ -302,7 +309,7 @@ def _round_relaxation(problem: Problem, best: Packing) -> Packing:
     from dovetail.planner.optimise.rounding import COARSE, rounded
 
     other = rounded(problem, best, lambda: _AN_HOUR, COARSE)
-    return best if other is None else min((best, other), key=_rank)
+    return best if other is None else min((best, other), key=_score)
 
 
 def _try_shortage_portfolio(
@@ -312,12 +319,10 @@ def _try_shortage_portfolio(
 
     Whoever would have a place if pods were taken one by one in that order has one; beside them as many as possible.
     """
-    guide, baseline = pack(problem, _GUIDE), problem.baseline
+    guide = pack(problem, _GUIDE)
 
-    def merit(each: Packing) -> tuple[object, ...]:
-        left = each.left
-        missing = (each.missing(guide),) if baseline is None else (baseline.short(left), baseline.missing(left))
-        return (*missing, each.baseline_deficit, each.shortfall(problem), each.rank)
+    def merit(packing: Packing) -> tuple[object, ...]:
+        return packing.shortage_score(guide)
 
     best, begin = min(best, guide, key=merit), problem.work
     for strategy in more:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from dovetail.planner.explain.unschedulable import unschedulable
 from dovetail.planner.launch.node_claims import machines_and_placements, recharged
+from dovetail.planner.packing.objective import zone_budget
 from dovetail.planner.packing.pack import Packing
-from dovetail.planner.packing.zone_spread import pin_zones, zone_budget
+from dovetail.planner.packing.zone_spread import pin_zones
 from dovetail.planner.plan import Cost, Machine, Placement, Plan
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.min_values import varied
@@ -31,7 +32,7 @@ def plan_of(problem: Problem, packing: Packing, tier: int = 1, bound: float | No
             varies = machine.pool not in choosy or varied(choosy[machine.pool], machine.offerings)
             return recharged(problem, was, machine) if varies else None
 
-        machines = pin_zones(machines, settled, zone_budget(packing.state, packing.left))
+        machines = pin_zones(machines, settled, zone_budget(least, packing.left, problem.baseline))
     for index, names in left.items():
         why = Placement(unschedulable=unschedulable(problem, packing.state, problem.classes[index]))
         placements.update(dict.fromkeys(names, why))

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from dovetail.chance import Chance
-from dovetail.planner.packing.objective import weighed
+from dovetail.planner.packing.objective import search_cost
 from dovetail.planner.packing.pack import Packing, is_infeasible, narrowed, pack, with_node_filters
 from dovetail.planner.packing.packer import Packer
 from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.packing.topology_validation import has_lost_affinity, lost_affinity, sound
-from dovetail.planner.packing.violated_preferences import ViolatedPreference, total, violated_on
+from dovetail.planner.packing.violated_preferences import ViolatedPreference, violated_on
 from dovetail.planner.packing.zone_spread import zones_reached
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.preferences import welcome
@@ -42,8 +42,6 @@ _CLIMB = 0.3
 _PREFERRED_SHARE = 0.5
 #: The share of the work that packings from scratch may take; the walk has the rest.
 _AFRESH = 0.4
-#: A packing that costs less than this share of the best, and keeps less, is worth a walk of its own.
-_BARGAIN = 0.9
 #: How often one of those without a place is invited, and how often in a row in vain.
 _INVITE, _MAX_FAILED_INSERTIONS = 0.5, 60
 
@@ -63,25 +61,14 @@ def improve(
     """
     begin = problem.work
     chance = Chance(seed).child("planner", "search")
-    best, bargain = start, None
+    best = start
     for strategy in _starts(problem, chance) if afresh else ():
         if out_of_time() or problem.work - begin > budget * _AFRESH or _perfect(best, enough):
             break
         other = pack(problem, strategy)
-        if other.left != best.left:
-            continue
-        if other.rank < best.rank:
-            best, other = other, best
-        if other.cost < best.cost * _BARGAIN and (bargain is None or other.rank[-1] < bargain.rank[-1]):
-            bargain = other
-    left = budget - (problem.work - begin)
-    if bargain is None:
-        return _searched(problem, best, chance, left, enough, out_of_time)
-    found = _searched(problem, best, chance, left // 2, enough, out_of_time)
-    if bargain.cost >= found.cost * _BARGAIN:
-        bargain = found
-    other = _searched(problem, bargain, chance, left - left // 2, enough, out_of_time)
-    return min((found, other), key=lambda each: each.rank)
+        if other.left == best.left:
+            best = min(best, other, key=lambda packing: packing.score)
+    return _searched(problem, best, chance, budget - (problem.work - begin), enough, out_of_time)
 
 
 def _searched(
@@ -102,7 +89,7 @@ def _searched(
 
 def _perfect(packing: Packing, enough: float) -> bool:
     """Whether there is nothing to better: the price, wishes, zones."""
-    return packing.cost <= enough + EPSILON and not packing.violated_count and packing.wide
+    return packing.cost <= enough + EPSILON and not packing.violated_count and not packing.zones_missed
 
 
 class _LocalSearch:
@@ -112,9 +99,7 @@ class _LocalSearch:
         self.problem = problem
         self.best = start
         self.current = start.state
-        self.excess = start.excess
-        self.cost = self.least = weighed(problem, start.cost, start.violated, start.left)
-        self.zones = zones_reached(start.state, problem.baseline.zones) if problem.baseline is not None else 0
+        self.cost = self.least = self._weigh(start.state, start.violated, start.left)
         self.machines = len(start.state.new_nodes())
         self.temperature = _TEMPERATURE * min(1.0, _WHOLE / max(1, self.machines))
         self.idle = 0
@@ -135,10 +120,9 @@ class _LocalSearch:
         if inserted is not None:
             self._accept_insertion(inserted, found)
             return
-        violated = violated_on(found) if found is not None else []
-        if found is None or not self._keeps(found, violated, self.best.left):
+        if found is None:
             return
-        price = weighed(self.problem, found.cost(), violated, self.best.left)
+        price = self._weigh(found, violated_on(found), self.best.left)
         if price < self.cost * (1 + self.temperature * temperature * chance.random() ** 2) - EPSILON:
             self.current, self.cost = found, price
             if price < self.least - EPSILON:
@@ -146,17 +130,17 @@ class _LocalSearch:
         if self.cost > self.least * (1 + 2 * self.temperature):
             self.current, self.cost = self.best.state, self.least
 
-    def _keeps(self, state: PackingState, violated: Sequence[ViolatedPreference], left: Mapping[int, int]) -> bool:
+    def _weigh(self, state: PackingState, violated: Sequence[ViolatedPreference], left: Mapping[int, int]) -> float:
+        """What the search descends: the cost with the bounded price of violated preferences and missed zones."""
         baseline = self.problem.baseline
-        if baseline is None:
-            return total(violated) <= self.excess
-        return baseline.excess(violated, left) <= self.excess and zones_reached(state, self.zones) == self.zones
+        missed = baseline.zones - zones_reached(state, baseline.zones) if baseline is not None else 0
+        return search_cost(state.cost(), violated, left, baseline, missed)
 
     def _accept_insertion(self, inserted: int, found: PackingState | None) -> None:
         """A pod more with a place is worth its price. Those who are refused too often are not asked again."""
         left = {index: count - (index == inserted) for index, count in self.best.left.items()}
         left = {index: count for index, count in left.items() if count}
-        if found is None or not self._keeps(found, violated_on(found), left):
+        if found is None:
             self._failed_insertions += 1
             if self._failed_insertions > _MAX_FAILED_INSERTIONS:
                 self.waiting.clear()
@@ -164,7 +148,7 @@ class _LocalSearch:
         self.best = Packing(found.clone(), left)
         self.waiting = [index for index in self.waiting if index in left]
         self.current = found
-        self.cost = self.least = weighed(self.problem, self.best.cost, self.best.violated, left)
+        self.cost = self.least = self._weigh(found, self.best.violated, left)
         self.idle = self._failed_insertions = 0
 
 

@@ -1,28 +1,59 @@
-"""The yardstick: what the reference makes of a problem, and how far a packing falls short of it.
+"""The objective: which of two packings is better, and what a preference or a zone may cost.
 
-Whoever compares two autoscalers looks at each of these: is a pod left out that the other one places, are fewer wishes
-kept, is it dearer, are fewer zones used. So no packing may be worse than the reference in any of them; what it does
-better decides only after that. A wish that the reference gives up is kept as long as that costs no more than the
-reference does. Wishes of pods that it leaves out are nobody's loss: a place is more than it gives them.
+A packing is compared with what Karpenter's scheduler makes of the same pods (the baseline, simulated where pods are
+few). Pods that Karpenter places come first, then all pods, then a cost within Karpenter's, then the weighted cost: the
+cost an hour, raised by a bounded share for every violated preference and every zone that Karpenter would have reached.
+
+| what | raises the cost by at most |
+|---|---|
+| a preference that is violated | 0.4 % |
+| a preference that is violated and that Karpenter keeps | 2 % more |
+| a zone that Karpenter reaches and the packing does not | 5 % |
+| all of it together | 10 % |
+
+So a packing that keeps everything is never chosen if it costs over 10 % more than one that keeps nothing. The first
+violations weigh most; further ones less and less, so that the sum stays below its bound and fewer are always better.
+Preferences of pods that Karpenter leaves pending do not count: a node is more than Karpenter gives them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from dovetail.planner.packing.violated_preferences import ViolatedPreference, total
-from dovetail.planner.problem.compile import Problem
 
-#: Parts of the price below which two packings cost the same.
-_SAME = 1e-9
+#: Relative difference below which two packings cost the same.
+_SAME_COST = 1e-9
+#: Shares of a plan's cost: what a violated preference may cost, and more for one that Karpenter keeps.
+PREFERENCE_SHARE, BASELINE_PREFERENCE_SHARE = 0.004, 0.02
+#: What a zone may cost that Karpenter reaches.
+BASELINE_ZONE_SHARE = 0.05
+#: What all zones beyond those that Karpenter reaches may cost together.
+FURTHER_ZONES_SHARE = 0.015
+#: What all preferences and zones may cost together.
+MAX_SHARE = 0.10
+#: What a dollar above Karpenter's cost counts while a search goes on.
+_DOLLAR_ABOVE_BASELINE = 50.0
 
-#: The share of the price that is paid for a wish; and for one that the yardstick keeps and a packing does not.
-_WORTH, _DUE = 0.004, 0.25
-#: What a dollar counts that is paid beyond the yardstick's price.
-_BEYOND = 50.0
+
+class Score(NamedTuple):
+    """How good a packing is. Lower is better; earlier fields dominate later ones."""
+
+    baseline_runs_missed: int
+    """Karpenter's runs that place a pod which has no node here: chance takes one of the runs."""
+    baseline_pods_missed: int
+    """Pods without a node here that Karpenter places, over its runs."""
+    order_dependent: bool
+    """Whether a spread holds only for some orders in which pods are bound."""
+    pending: int
+    above_baseline: bool
+    """Whether it costs more than Karpenter's placement of the same pods."""
+    weighted_cost: float
+    """Dollars an hour, raised by the bounded shares of violated preferences and missed zones."""
 
 
 class BaselineRun(msgspec.Struct, frozen=True):
@@ -75,9 +106,9 @@ class Baseline(msgspec.Struct, frozen=True):
     def beyond(self, left: Mapping[int, int], cost: float) -> float:
         """By which part of its price a packing costs more than the reference does for the same pods."""
         price = self.price(left)
-        if price is None or cost <= price * (1 + _SAME) + _SAME:
+        if price is None or cost <= price * (1 + _SAME_COST) + _SAME_COST:
             return 0.0
-        return cost / max(price, _SAME) - 1
+        return cost / max(price, _SAME_COST) - 1
 
 
 def _forgiven(violated: Sequence[ViolatedPreference], run: BaselineRun, left: Mapping[int, int]) -> int:
@@ -91,12 +122,52 @@ def _forgiven(violated: Sequence[ViolatedPreference], run: BaselineRun, left: Ma
     return found
 
 
-def weighed(problem: Problem, price: float, violated: Sequence[ViolatedPreference], left: Mapping[int, int]) -> float:
-    """A price with what wishes are worth that are not kept, and no wish is worth more than the yardstick costs."""
-    baseline: Baseline | None = problem.baseline
-    missed = total(violated)
+def weighted_cost(
+    cost: float,
+    violated: Sequence[ViolatedPreference],
+    left: Mapping[int, int],
+    baseline: Baseline | None,
+    zones_missed: int,
+) -> float:
+    """A cost an hour, raised by what violated preferences and missed zones may cost."""
+    share = PREFERENCE_SHARE * total(violated) + BASELINE_ZONE_SHARE * zones_missed
+    if baseline is not None:
+        share += BASELINE_PREFERENCE_SHARE * max(0, baseline.excess(violated, left))
+    return cost * (1 + bounded_share(share))
+
+
+def search_cost(
+    cost: float,
+    violated: Sequence[ViolatedPreference],
+    left: Mapping[int, int],
+    baseline: Baseline | None,
+    zones_missed: int,
+) -> float:
+    """The weighted cost, made steep above Karpenter's cost: what a search that passes through it descends."""
+    limit = baseline.price(left) if baseline is not None else None
+    above = max(0.0, cost - limit) if limit is not None else 0.0
+    return weighted_cost(cost, violated, left, baseline, zones_missed) + _DOLLAR_ABOVE_BASELINE * above
+
+
+def bounded_share(share: float) -> float:
+    """A share that grows with every violation and never reaches MAX_SHARE."""
+    return share * MAX_SHARE / (share + MAX_SHARE)
+
+
+class ZoneBudget(NamedTuple):
+    """How many zones new nodes should reach, and what that may cost in $/h on top of the packing."""
+
+    zones: int = 0
+    extra_cost: float = 0.0
+    further_cost: float = 0.0
+    """What zones beyond these may cost together."""
+
+
+def zone_budget(cost: float, left: Mapping[int, int], baseline: Baseline | None) -> ZoneBudget:
+    """Karpenter's zones for a bounded share each, further zones for a smaller one, and never above Karpenter's cost."""
     if baseline is None:
-        return price * (1 + _WORTH * missed)
-    most = baseline.price(left)
-    beyond = max(0.0, price - most) if most is not None else 0.0
-    return price * (1 + _WORTH * missed + _DUE * max(0, baseline.excess(violated, left))) + _BEYOND * beyond
+        return ZoneBudget(further_cost=FURTHER_ZONES_SHARE * cost)
+    limit = baseline.price(left)
+    room = max(0.0, limit - cost) if limit is not None else MAX_SHARE * cost
+    wanted = min(MAX_SHARE, BASELINE_ZONE_SHARE * max(0, baseline.zones - 1)) * cost
+    return ZoneBudget(baseline.zones, min(room, wanted), min(room, FURTHER_ZONES_SHARE * cost))

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Floats, Ints
-from dovetail.planner.packing.objective import Baseline, weighed
+from dovetail.planner.packing.objective import Baseline, Score, weighted_cost
 from dovetail.planner.packing.packer import Packer
 from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.state import PackingState
@@ -31,8 +31,6 @@ from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD, Group
 #: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
 _LONGEST_CHAIN = 8
 _FEW = 500
-#: In wishes: what it is to cost twice as much as the yardstick.
-_DEAR = 50
 #: From this many pods on a relaxation is a guide to which machines to buy.
 _MIN_RELAXED_PODS = 40
 #: Something to put classes in order by: a figure for each of them.
@@ -67,27 +65,34 @@ class Packing:
         """Whether all pods have a node at no cost, with all preferences, in any binding order: nothing is better."""
         return not (self.left or self.cost or self.violated_count or self.relaxed) and self.order_independent
 
-    @property
-    def rank(self) -> tuple[float, ...]:
-        """Nobody without a place whom the yardstick places, where there is one, in as many of its ways as possible; and
-        steady. Then as little as possible of what a user would miss: wishes that the yardstick keeps, a price beyond
-        its price. Then as many pods, as many zones and less money; any other wish that is kept is worth some of that.
-        """
-        baseline, left = self.state.problem.baseline, sum(self.left.values())
-        price = weighed(self.state.problem, self.cost, self.violated, self.left)
+    @cached_property
+    def score(self) -> Score:
+        """How good it is, by the one objective that all stages share."""
+        baseline: Baseline | None = self.state.problem.baseline
+        pending = sum(self.left.values())
         if baseline is None:
-            return (left, self.relaxed, price)
-        zones = baseline.zones - zones_reached(self.state, baseline.zones)
-        short, missing = baseline.short(self.left), baseline.missing(self.left)
-        return (short, missing, not self.order_independent, self.baseline_deficit, left, zones, price)
+            cost = weighted_cost(self.cost, self.violated, self.left, None, 0)
+            return Score(0, 0, False, pending, False, cost)
+        return Score(
+            baseline_runs_missed=baseline.short(self.left),
+            baseline_pods_missed=baseline.missing(self.left),
+            order_dependent=not self.order_independent,
+            pending=pending,
+            above_baseline=baseline.beyond(self.left, self.cost) > 0,
+            weighted_cost=weighted_cost(self.cost, self.violated, self.left, baseline, self.zones_missed),
+        )
+
+    def shortage_score(self, guide: Packing) -> tuple[object, ...]:
+        """How good it is where not all pods can have a node: after the pods that Karpenter places (or a packing that
+        takes pods in Karpenter's order, the `guide`), those of high priority come first."""
+        missed = (self.missing(guide), 0) if self.state.problem.baseline is None else self.score[:2]
+        return (*missed, self.shortfall(self.state.problem), self.score)
 
     @property
-    def baseline_deficit(self) -> float:
-        """What a user of the reference would miss, in wishes: some that it keeps, and a price within its own."""
-        baseline: Baseline | None = self.state.problem.baseline
-        if baseline is None:
-            return 0.0
-        return max(0, self.excess) + _DEAR * baseline.beyond(self.left, self.cost)
+    def zones_missed(self) -> int:
+        """Zones that Karpenter's new nodes reach and these do not."""
+        baseline = self.state.problem.baseline
+        return 0 if baseline is None else baseline.zones - zones_reached(self.state, baseline.zones)
 
     @cached_property
     def excess(self) -> int:
@@ -112,13 +117,7 @@ class Packing:
     @property
     def meets_baseline_fully(self) -> bool:
         """Whether everybody has a place, and it is content and reaches as many zones as the yardstick."""
-        return not self.left and self.wide and self.meets_baseline
-
-    @property
-    def wide(self) -> bool:
-        """Whether it reaches as many zones as the yardstick."""
-        baseline = self.state.problem.baseline
-        return baseline is None or zones_reached(self.state, baseline.zones) == baseline.zones
+        return not self.left and not self.zones_missed and self.meets_baseline
 
     def missing(self, guide: Packing) -> int:
         """How many go without that another packing places."""

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.planner.offerings.catalog import Bools
 from dovetail.planner.packing.attachments import load_of
+from dovetail.planner.packing.objective import ZoneBudget, zone_budget
 from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.topology_validation import lost_affinity, sound
@@ -28,8 +29,6 @@ from dovetail.planner.packing.violated_preferences import violated_count
 from dovetail.planner.plan import Choice, Machine
 from dovetail.planner.problem.request import PlacementRequest
 
-#: What more zones may cost at least, as a share of the price, where the yardstick places other pods.
-_ZONE_SHARE = 0.1
 #: So many pods and machines are tried in a zone that nobody uses: each takes as long as the board is large.
 _TRIED = 200_000
 
@@ -63,17 +62,6 @@ def _open_to(state: PackingState, at: int, topology_key: int) -> set[int]:
     return set(frontier.domains[topology_key][rows[(frontier.capacity[:, rows] >= load[:, None]).all(axis=0)]].tolist())
 
 
-def zone_budget(state: PackingState, left: Mapping[int, int]) -> tuple[int, float]:
-    """The zones that a board should have, and what it may cost more to have them."""
-    baseline, cost = state.problem.baseline, state.cost()
-    if baseline is None:
-        return 0, 0.0
-    price = baseline.price(left)
-    if price is None:
-        price = max(baseline.fewer(left), (1 + _ZONE_SHARE) * cost)
-    return baseline.zones, max(0.0, price - cost)
-
-
 def widened(state: PackingState, left: Mapping[int, int]) -> PackingState:
     """The board with pods moved to zones that nobody uses, as far as every rule allows."""
     if state.problem.reservations:
@@ -81,7 +69,7 @@ def widened(state: PackingState, left: Mapping[int, int]) -> PackingState:
     topology_key = state.key_index.get(ZONE)
     if topology_key is None:
         return state
-    wanted, spare = zone_budget(state, left)
+    wanted, spare, _ = zone_budget(state.cost(), left, state.problem.baseline)
     for domain in range(len(state.problem.topology_keys[topology_key].values)):
         used = [int(state.domains[topology_key][at]) for at in state.new_nodes()]
         if domain in used:
@@ -191,8 +179,6 @@ def _allowed(state: PackingState, request: PlacementRequest, at: int, count: int
     )
 
 
-#: The share of a plan's price that all further zones together may cost.
-_WORTH = 0.015
 #: Dollars an hour that nobody counts.
 _CENT = 1e-9
 
@@ -200,18 +186,17 @@ _CENT = 1e-9
 def pin_zones(
     machines: Sequence[Machine],
     settled: Callable[[Machine, Machine], Machine | None],
-    zone_budget: tuple[int, float] = (0, 0.0),
+    budget: ZoneBudget,
 ) -> tuple[Machine, ...]:
     """The machines, some kept to a zone that nobody uses yet.
 
-    `settled` makes what a machine was into what it would be; None if too few offerings were left to it. So many zones
-    are `owed`, and may cost so much; others are worth a small share of the price.
+    `settled` makes what a node was into what it would be; None if too few offerings were left to it.
     """
     found = list(machines)
-    worth, (wanted, spare) = _WORTH * sum(machine.price for machine in found), zone_budget
+    wanted, spare, further = budget
     while True:
         used = Counter(machine.choice.zone for machine in found)
-        purse = max(worth, spare) if len(used) < wanted else worth
+        purse = max(further, spare) if len(used) < wanted else further
         offers = sorted(
             (extra, at, zone)
             for at, machine in enumerate(found)
@@ -223,7 +208,7 @@ def pin_zones(
         extra, at, machine = next((each for each in moved if each[2] is not None), (0.0, -1, None))
         if machine is None:
             return tuple(found)
-        worth, spare = worth - extra, spare - extra
+        further, spare = further - extra, spare - extra
         found[at] = machine
 
 
