@@ -128,7 +128,7 @@ def test_a_plan_says_what_goes_where_its_pods_move_and_what_that_saves(run: Any)
     assert found["evictions"] == 2
     assert (found["cost"]["before"], found["cost"]["after"]) == (pytest.approx(1.14), pytest.approx(0.38))
     assert found["cost"]["lowerBound"] <= 0.38
-    assert found["stays"] == {"n3": "no cheaper place for the pods there"}
+    assert found["stays"] == {"n3": "no cheaper node for its pods"}
 
 
 def test_budgets_of_a_pool_cap_what_goes_and_say_so(run: Any) -> None:
@@ -263,6 +263,6 @@ def test_the_text_says_what_goes_what_stays_and_why(run: Any) -> None:
     text = run(nodepool(), *FLEET, held, output="text").stdout
     assert "remove 2 of 4 nodes, 2 evictions: 2 pods to nodes that stay" in text
     assert "2  large  ap-northeast-2a  on-demand  default   0.3800    2     n1, n2" in text
-    assert "1 node stays, no cheaper place for the pods there: n3" in text
+    assert "1 node stays, no cheaper node for its pods: n3" in text
     assert "$1.2400 an hour before, $0.4800 after: 61.3% less, $554.80 a month" in text
-    assert "the bound: any part of the fleet bought anew" in text
+    assert "the bound: any part of the fleet launched anew" in text

@@ -79,7 +79,7 @@ def test_the_region_is_the_one_asked_for_or_the_inputs_or_the_environments(monke
 def test_a_disk_is_as_large_as_the_class_makes_it(ask: Any) -> None:
     wanting = _pod(**{"ephemeral-storage": "50Gi"})
     why = ask(_pool(), _class(), wanting)["pods"]["default/a"]["unschedulable"]
-    assert why["cure"] == "ask for less, or let the NodeClass give machines a larger disk"
+    assert why["cure"] == "ask for less, or let the NodeClass give nodes a larger disk"
     cured = _class(blockDeviceMappings=[{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "100Gi"}}])
     assert ask(_pool(), cured, wanting)["pods"]["default/a"] == {"machine": "m-1"}
     striped = ask(_pool(), _class(instanceStorePolicy="RAID0"), wanting)

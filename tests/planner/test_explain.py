@@ -144,7 +144,9 @@ def test_a_cheaper_machine_in_another_domain_or_a_lighter_pool_says_so(solve: So
     spot = kind("spot", 2, 8, 0.12, spot=True)
     plan = solve(*pods(2, **spread("karpenter.sh/capacity-type")), pools=(pool(types=(*SHOP, spot)),))
     dear = next(machine for machine in plan.machines if machine.choice.capacity_type == "on-demand")
-    assert [lost.because for lost in dear.cheaper] == ["its pods belong where karpenter.sh/capacity-type is on-demand"]
+    assert [lost.because for lost in dear.cheaper] == [
+        "topology constraints pin the node to karpenter.sh/capacity-type=on-demand"
+    ]
     pools = (pool("heavy", types=(SHOP[1],), weight=5), pool("light", types=(SHOP[0],)))
     plan = solve(pod("a"), pools=pools)
     assert [lost.because for lost in plan.machines[0].cheaper] == ["NodePool light has less weight"]

@@ -195,7 +195,7 @@ def test_the_pool_that_a_toleration_opens_is_blamed_not_the_one_that_has_no_such
     why = the_reason(solve(pod("a", requests={GPU: "1"}), pools=pools))
     assert why.code == "UNTOLERATED_TAINT"
     assert list(why.pools) == ["gpu", "general"]
-    assert why.pools["general"].cure == "let it buy types that have some"
+    assert why.pools["general"].cure == "allow instance types that have some"
     assert "(nearest: g.one in z1, $1.5000/h)" in why.message
 
 
@@ -230,11 +230,11 @@ def test_requirements_that_contradict_each_other_are_told_together(solve: Solve)
 @pytest.mark.parametrize(
     ("asked", "hint"),
     [
-        ({"taem": "a"}, "no machine has that label; did you mean team?"),
-        ({"karpenter.sh/instance-category": "m"}, f"no machine has that label; did you mean {CATEGORY}?"),
+        ({"taem": "a"}, "no node has that label; did you mean team?"),
+        ({"karpenter.sh/instance-category": "m"}, f"no node has that label; did you mean {CATEGORY}?"),
         ({ARCH: "x86_64"}, "there are amd64, arm64"),
         ({"karpenter.k8s.aws/instance-cpu": "128"}, "there are 2, 8, 16, 64"),
-        ({HOSTNAME: "n9"}, "a new machine has a name of its own"),
+        ({HOSTNAME: "n9"}, "a new node gets a name of its own"),
     ],
 )
 def test_what_there_is_instead_is_told(solve: Solve, asked: dict[str, str], hint: str) -> None:
@@ -285,14 +285,14 @@ def test_company_in_another_namespace_and_company_without_a_place_are_told(solve
     huge = pod("db", cpu="99", labels={"app": "db"})
     plan = solve(pod("a", **near("podAffinity", ZONE, "db")), huge)
     (funnel,) = plan.unschedulable["default/a"].pools.values()
-    assert funnel.emptied_by == f"pod affinity to app=db by {ZONE} (such pods have no place either)"
+    assert funnel.emptied_by == f"pod affinity to app=db by {ZONE} (those pods have no node either)"
 
 
 def test_a_disk_that_is_too_small_is_the_node_classes_matter(solve: Solve) -> None:
     """No larger type has a larger one."""
     types = (kind("one", 2, 8, 0.1, capacity={"ephemeral-storage": 2**30}),)
     funnel = the_funnel(solve(pod("a", requests={"ephemeral-storage": "2Gi"}), pools=(pool(types=types),)))
-    assert funnel.cure == "ask for less, or let the NodeClass give machines a larger disk"
+    assert funnel.cure == "ask for less, or let the NodeClass give nodes a larger disk"
 
 
 def test_more_volumes_than_anything_attaches_are_counted(solve: Solve) -> None:

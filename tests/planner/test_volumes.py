@@ -214,7 +214,7 @@ def test_a_disk_inside_a_machine_that_is_gone_or_full_does_not_keep_its_pod_wait
     )
     plan = solve(_user(), nodes=there, claims=_claim(volumeName="pv"), volumes=volume)
     assert _place(plan) == "z2"
-    assert plan.placements["default/db"].relaxed == ("the machine that has its volume",)
+    assert plan.placements["default/db"].relaxed == ("the node that has its volume attached",)
 
 
 def test_wishes_are_given_up_before_the_way_home(solve: Solve) -> None:

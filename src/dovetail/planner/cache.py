@@ -9,7 +9,7 @@ from __future__ import annotations
 from threading import RLock
 from typing import Any
 
-#: Entries that are never worth forgetting, about pods and about machines: these weigh much more.
+#: Entries that are never worth forgetting, about pods and about nodes: these weigh much more.
 _PODS, _NODES = 5_000, 50
 
 
@@ -24,9 +24,9 @@ class Memory:
         self.tables: dict[str, dict[Any, Any]] = {}
 
     def trim(self, pods: int, nodes: int) -> None:
-        """Forget what has outgrown what is there: most of it speaks of pods and machines that are gone.
+        """Forget what has outgrown what is there: most of it speaks of pods and nodes that are gone.
 
-        A snapshot may leave out machines that are there; hardly ever are there more of them than pods.
+        A snapshot may leave out existing nodes; hardly ever are there more of them than pods.
         """
         most = dict.fromkeys(("pods", "shapes", "levels"), _PODS + 3 * pods)
         most["nodes"] = _NODES + 3 * max(nodes, pods)

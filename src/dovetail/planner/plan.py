@@ -1,4 +1,4 @@
-"""A plan: which pod goes where, what to buy for it, what that costs, and why the rest has no place.
+"""A plan: which pod goes where, what to launch for it, what that costs, and why the rest has no node.
 
 Pods are named `namespace/name`. Prices are dollars an hour. A plan is an answer, never an action.
 """
@@ -14,7 +14,7 @@ from dovetail.model.instance_type import Resources
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """One offering that holds everything on a machine."""
+    """One offering that holds everything on a node."""
 
     instance_type: str
     zone: str
@@ -31,7 +31,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine to buy. `offerings` all hold its pods, cheapest first; the first is the price that counts.
+    """A new node. `offerings` all hold its pods, cheapest first; the first is the price that counts.
 
     `requirements` are what its NodeClaim carries, `requests` the sum over its pods and daemons.
     """
@@ -80,7 +80,7 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def barren(self) -> bool:
-        """Whether what the pool itself says leaves nothing, whoever asks."""
+        """Whether what the pool itself says leaves nothing, a pod that asks."""
         return self.emptied_by.startswith("its ")
 
     @property
@@ -94,7 +94,7 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a pod has no place. `code` is of the closed vocabulary (`dovetail.model.reasons`)."""
+    """Why a pod has no node. `code` is of the closed vocabulary (`dovetail.model.reasons`)."""
 
     code: str
     message: str
@@ -104,7 +104,7 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly one of the three is set. `relaxed` says which preferences were given up."""
+    """Exactly one of the three is set. `relaxed` says which preferences were relaxed."""
 
     node: str | None = None
     machine: str | None = None
@@ -113,7 +113,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """A running pod that gives up its node for another, or for a machine to be bought."""
+    """A running pod that leaves its node for another, or for a new node."""
 
     source: str
     node: str | None = None
@@ -123,8 +123,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """`lower_bound` is proven for the relaxation that `bound_of` names; None where none was computed.
 
-    `unpriced` machines that stand are in none of the sums: what they cost is unknown. `for_zones` is what of the price
-    is paid so that machines lie in more zones.
+    `unpriced` existing nodes are in none of the sums: what they cost is unknown. `for_zones` is what of the price
+    is paid so that nodes lie in more zones.
     """
 
     per_hour: float
@@ -146,7 +146,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What `provision` and `consolidate` answer.
 
-    `remove`, `moves`, `evictions` and `stays` (why machines do) are consolidation's.
+    `remove`, `moves`, `evictions` and `stays` (why nodes do) are consolidation's.
     """
 
     placements: Mapping[str, Placement]

@@ -1,4 +1,4 @@
-"""Provisioning: a place for every pending pod, on machines that are there or at the least price."""
+"""Provisioning: a node for every pending pod, on existing nodes or at the least price."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _MOTLEY_FEW = (*_FIRST[:1], *_MANY, Strategy(order="sum", level=True))
 _ALIKE = 120
 #: More classes than this take too long to be filled alike in the quick answer.
 _MOTLEY = 2000
-#: Long enough for a small relaxation on any machine: the quick answer does not depend on the clock.
+#: Long enough for a small relaxation on any node: the quick answer does not depend on the clock.
 _AN_HOUR = 3600.0
 NOTHING_TRIED: Mapping[Strategy, Packing] = MappingProxyType({})
-#: What is tried when somebody goes short: those that help most often first, for many pods these alone.
+#: What is tried when a pod goes short: those that help most often first, for many pods these alone.
 _HELPFUL = tuple(
     Strategy(order=order, foresight=float(thrift), grow=not thrift, thrift=thrift, by_priority=True, level=True)
     for thrift, order in ((True, "reference"), (True, "zones"), (False, "reference"), (False, "zones"), (False, "max"))
@@ -87,10 +87,10 @@ _SHORT = tuple(
 _BRIEF = 2
 #: Nothing beyond these won on 174 problems with a shortage.
 _MAX_SHORTAGE_STRATEGIES = 16
-#: How much of it: more where somebody goes without whom the reference places.
+#: How much of it: more where a pod goes without whom Karpenter places.
 _SHORT_WORK, _MISSING_WORK = 4_500, 9_000
 _GUIDE = Strategy(order="reference", grow=True, wide=True, by_priority=True)
-#: The reference looks at one machine after another: up to this many.
+#: Karpenter looks at one node after another: up to this many.
 _FLEET = 500
 
 
@@ -113,14 +113,14 @@ def provision(
 
 
 def quote(snapshot: Snapshot) -> float | None:
-    """What the quick answer costs an hour; None if somebody has no place."""
+    """What the quick answer costs an hour; None if a pod has no node."""
     with quiet():
         packing = _tier1(snapshot, measured=False).packing
     return None if packing.left else packing.cost
 
 
 class Tier1(NamedTuple):
-    """The quick answer to a problem, and where pods are few what the reference comes to."""
+    """The quick answer to a problem, and where pods are few what Karpenter comes to."""
 
     problem: Problem
     packing: Packing
@@ -128,10 +128,10 @@ class Tier1(NamedTuple):
 
 
 def _tier1(snapshot: Snapshot, measured: bool = True) -> Tier1:
-    """The quick answer, `measured` by the reference where pods and machines are few.
+    """The quick answer, `measured` by Karpenter where pods and nodes are few.
 
     Where a spread counts pods that it does not bind, those may also come after its owners; that is asked of them only
-    where it is worse otherwise, because nobody knows in which order pods will be bound.
+    where it is worse otherwise, because no pod knows in which order pods will be bound.
     """
     problem = Problem(snapshot)
     if not few(problem):
@@ -169,7 +169,7 @@ def _is_cheapest_for_one(problem: Problem, packing: Packing) -> bool:
 def _with_owners_first(problem: Problem, packing: Packing, outcomes: Sequence[Outcome]) -> Tier1 | None:
     """The quick answer where those that a spread only counts come after its owners; None if it is none the better.
 
-    Where not all of them can, the reference may still have found an order: the verifier says whether it has.
+    Where not all of them can, Karpenter may still have found an order: the verifier says whether it has.
     """
     reordered = Problem(problem.snapshot, owners_first=True)
     reordered.baseline = problem.baseline
@@ -182,7 +182,7 @@ def _with_owners_first(problem: Problem, packing: Packing, outcomes: Sequence[Ou
 
 
 def _put_last(problem: Problem) -> None:
-    """Of pods that are alike, those go short that the reference leaves out, in most of its ways first."""
+    """Of pods that are alike, those go short that Karpenter leaves out, in most of its ways first."""
     names = problem.baseline.names if problem.baseline is not None else {}
     for one in problem.classes if names else ():
         one.pods.sort(key=lambda name: names.get(name, 0))
@@ -266,7 +266,7 @@ def _timed(plan: Plan, seconds: float) -> Plan:
 
 
 def quick(problem: Problem, known: Sequence[Packing] = ()) -> Packing:
-    """The best of a few quick packings; of one where there are many pods, and some more if it leaves somebody out.
+    """The best of a few quick packings; of one where there are many pods, and some more if it leaves a pod out.
 
     `known` are packings found otherwise.
     """
@@ -283,7 +283,7 @@ def _try_portfolio(problem: Problem, tried: Mapping[Strategy, Packing] = NOTHING
 
 
 def _try_more(problem: Problem, best: Packing) -> Packing:
-    """More ways if a packing leaves somebody out who might have a place, and machines filled alike."""
+    """More ways if a packing leaves a pod out who might have a node, and nodes filled alike."""
     if _lacks_feasible_pod(problem, best):
         best = _try_shortage_portfolio(
             problem, best, _strategies(problem), _SHORT[:_MAX_SHORTAGE_STRATEGIES] if few(problem) else _SHORT[:_BRIEF]
@@ -298,12 +298,12 @@ def _strategies(problem: Problem) -> tuple[Strategy, ...]:
 
 
 def _lacks_feasible_pod(problem: Problem, packing: Packing) -> bool:
-    """Whether somebody has no place who might have one."""
+    """Whether a pod has no node who might have one."""
     return any(not is_infeasible(problem, problem.classes[index]) for index in packing.left)
 
 
 def _round_relaxation(problem: Problem, best: Packing) -> Packing:
-    """Where no pod looks at another, several machines are filled alike at the relaxation's proportions."""
+    """Where no pod looks at another, several nodes are filled alike at the relaxation's proportions."""
     if problem.counters or len(best.state.new_nodes()) < 2 or not can_relax(problem) or len(problem.classes) > _MOTLEY:
         return best
     from dovetail.planner.optimise.rounding import COARSE, rounded
@@ -317,7 +317,7 @@ def _try_shortage_portfolio(
 ) -> Packing:
     """There is not enough for all: then priority decides, and after it the order Karpenter takes pods in.
 
-    Whoever would have a place if pods were taken one by one in that order has one; beside them as many as possible.
+    A pod that would have a node if pods were taken one by one in that order has one; beside them as many as possible.
     """
     guide = pack(problem, _GUIDE)
 

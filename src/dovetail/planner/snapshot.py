@@ -1,4 +1,4 @@
-"""The planner's whole world: what there is, what may be bought and what waits, at one instant.
+"""The planner's whole world: what there is, what may be launched and what waits, at one instant.
 
 A snapshot is immutable and plain: Kubernetes objects as they are, nothing derived. `memory` carries what
 earlier snapshots already worked out about the same objects (by identity), so that a cut after a small change
@@ -45,9 +45,9 @@ class PoolRequirement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """A NodePool that may buy: its template and the types its provider offers it.
+    """A NodePool that may launch: its template and the types its provider offers it.
 
-    `types` have overlays and the pool's NodeClass applied. `limits` are resources of the pool's machines in
+    `types` have overlays and the pool's NodeClass applied. `limits` are resources of the pool's nodes in
     total, `nodes` among them. `labels` has the template's labels and the NodeClass label.
     """
 
@@ -62,12 +62,12 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine that is there or on its way, and the pods bound to it.
+    """An existing node or on its way, and the pods bound to it.
 
     `name` is the node's, or the claim's while there is no node. `taints` are those a pod must tolerate: until
-    a machine is initialised its startup taints and Kubernetes' own passing ones are left out. `attach_limits`
+    a node is initialised its startup taints and Kubernetes' own passing ones are left out. `attach_limits`
     are volumes by CSI driver, from CSINode or, until that is published, from the type.
-    Unchanged machines keep their identity from one snapshot to the next.
+    Unchanged nodes keep their identity from one snapshot to the next.
     """
 
     name: str
@@ -83,7 +83,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     deleting: bool = False
     price: float | None = None
     movable: bool = True
-    """Whether consolidation may take it: managed, initialised, nobody forbids it."""
+    """Whether consolidation may take it: managed, initialised, no pod forbids it."""
     held_by: str = ""
     """Why it is not movable, in words."""
 
@@ -91,7 +91,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """Everything `provision` and `consolidate` look at.
 
-    `pending` are the pods to place: unbound ones, and those of machines that are going (`deleting`).
+    `pending` are the pods to place: unbound ones, and those of nodes that are going (`deleting`).
     `claims` are keyed namespace/name, `selectors` by the UID of a pod's controller (for default spreading),
     `unavailable` is (type, zone, capacity type).
     """

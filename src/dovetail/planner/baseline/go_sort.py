@@ -1,7 +1,8 @@
 """The order in which Go's `sort.Slice` leaves those that compare equal.
 
-The reference sorts its claims by how many pods they hold, again and again, with a sort that is quick and not stable.
-Up to a dozen keep their order; of more, equals change places, and the next pod goes to whoever has come first. It looks
+Karpenter sorts its claims by how many pods they hold, again and again, with a sort that is quick and not stable.
+Up to a dozen keep their order; of more, equals change places, and the next pod goes to a pod that has come first. It
+looks
 like chance and is not: the same claims end in the same order. So this does, step by step, what that sort does.
 """
 
@@ -22,7 +23,7 @@ _MASK = (1 << 64) - 1
 
 def go_sort(keys: list[int], items: list[_T]) -> None:
     """Sort items in place by their keys, and the keys with them, as `sort.Slice` does."""
-    if keys != sorted(keys):  # else nobody is moved
+    if keys != sorted(keys):  # else no pod is moved
         _Sort(keys, items).run(0, len(keys), len(keys).bit_length())
 
 
@@ -39,12 +40,12 @@ class _Sort:
         items[one], items[other] = items[other], items[one]
 
     def move(self, source: int, target: int) -> None:
-        """Somebody goes elsewhere, and those in between move up."""
+        """A pod goes elsewhere, and those in between move up."""
         self.keys.insert(target, self.keys.pop(source))
         self.items.insert(target, self.items.pop(source))
 
     def run(self, start: int, end: int, clock_slack: int) -> None:
-        """Sort a stretch. `patience` is how many lopsided cuts are borne; what comes after that is not retraced."""
+        """Sort a stretch. `clock slack` is how many lopsided cuts are borne; what comes after that is not retraced."""
         balanced = parted = True
         while end - start > _SHORT and clock_slack:
             length = end - start

@@ -1,6 +1,6 @@
-"""A claim of the reference: a machine that is still everything its pods allow it to be.
+"""A claim of Karpenter: a node that is still everything its pods allow it to be.
 
-Pods are added as long as some type, somewhere, holds them all; price is looked at only when everybody is placed.
+Pods are added as long as some type, somewhere, holds them all; price is looked at only when every pod is placed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Step:
-    """A pod class at one point of its way down: one required term, and a rung of its ladder."""
+    """A pod class at one point of its way down: one required term, and a level of its relaxation levels."""
 
     __slots__ = ("level_index", "mask", "narrow", "nodes", "request", "size", "strict")
 
@@ -37,7 +37,7 @@ class Step:
         if len(request.level.terms) > 1 and problem.nodes:
             self.nodes = request.nodes & problem.passing((term,))
         self.size = (id(request.steps), self.mask)
-        """What decides whether some machine holds the pod; steps that have it in common share the answer."""
+        """What decides whether some node holds the pod; steps that have it in common share the answer."""
         self.strict = [
             _among(topology_key.key, named, required)
             for topology_key, named in zip(problem.topology_keys, context.topology_counts.named, strict=True)
@@ -46,7 +46,7 @@ class Step:
 
 
 class Claim:
-    """Mutable: what the machine may still be, what it holds, and the reservations that are kept for it."""
+    """Mutable: what the node may still be, what it holds, and the reservations that are kept for it."""
 
     __slots__ = ("attached", "dead", "domains", "mask", "number", "pool", "reserved", "used")
 
@@ -78,7 +78,7 @@ class Deferred(Exception):
 
 
 class ClaimContext:
-    """What claims share: the columns, the reservations not yet kept for anybody, what the pools may still buy."""
+    """What claims share: the offerings, the reservations not yet kept for any pod, what the pools may still launch."""
 
     def __init__(self, problem: Problem, topology_counts: TopologyCounts) -> None:
         self.problem = problem
@@ -90,20 +90,20 @@ class ClaimContext:
         self._of_reservation = {name: mask for name, mask in of_name.items() if self.left[name]}
         self._unreserved = self.catalog.everything & ~self.catalog.reserved
         self._used_up = _offered(problem, _union(mask for name, mask in of_name.items() if not self.left[name]))
-        """Reservations that are used up cannot be had, but the reference counts them for the variety that is asked."""
+        """Reservations that are used up cannot be had, but Karpenter counts them for the variety that is asked."""
         self._in_domains: dict[tuple[int, int], int] = {}
         self._sizes = [self.catalog.steps(name) for name in problem.dims]
         self._seen: dict[int, int] = {}
 
     def used_up_for(self, request: PlacementRequest) -> int:
-        """The columns of reservations without a machine left that a pod would accept."""
+        """The offerings of reservations without a node left that a pod would accept."""
         if not self._used_up:
             return 0
         borne = tolerated(self.catalog, request.cls.shape.tolerations, request.level.bears_prefer)
         return self._used_up & borne & self.catalog.any_term(request.cls.storage.alternatives)
 
     def narrowed_by(self, term: Term) -> list[int | None]:
-        """The domains on every axis that a term allows; None where it says nothing."""
+        """The domains on every topology key that a term allows; None where it says nothing."""
         keys = {each[0] for each in term}
         return [
             _among(topology_key.key, named, term) if topology_key.key in keys else None
@@ -111,7 +111,7 @@ class ClaimContext:
         ]
 
     def within(self, topology_key: int, domains: int) -> int:
-        """The columns that lie in some domains of an axis."""
+        """The offerings that lie in some domains of a topology key."""
         known = self._in_domains.get((topology_key, domains))
         if known is None:
             where, values = (
@@ -152,7 +152,7 @@ class ClaimContext:
         return None
 
     def brought(self, claim: Claim, request: PlacementRequest) -> tuple[tuple[int, int], ...]:
-        """What a pod takes of a claim by shared volumes that nobody has brought there yet."""
+        """What a pod takes of a claim by shared volumes that no pod has brought there yet."""
         return self.problem.sharing.amounts(request.shared & ~claim.attached)
 
     def _narrowed(self, claim: Claim, step: Step, mask: int, volumes: Term) -> Change | None:
@@ -202,7 +202,7 @@ class ClaimContext:
         self.topology_counts.record(step.request, claim.number, claim.domains, seen)
 
     def _counted(self, counter: TopologyCounter) -> int:
-        """The columns on which a group counts pods."""
+        """The offerings on which a group counts pods."""
         if counter.counted_offerings is None:
             return self.catalog.everything
         known = self._seen.get(counter.index)
@@ -213,7 +213,7 @@ class ClaimContext:
     # -- limits -------------------------------------------------------------------------------------------------
 
     def launchable(self, pool: int) -> int:
-        """The columns of a pool that its limits still allow."""
+        """The offerings of a pool that its limits still allow."""
         mask = self.catalog.of_pool[pool] & (self.catalog.available | self._used_up)
         for name, left in self.limits[pool].items():
             if name == "nodes":
@@ -223,13 +223,13 @@ class ClaimContext:
         return mask
 
     def charge(self, claim: Claim) -> None:
-        """A new claim counts as the largest machine that it might become."""
+        """A new claim counts as the largest node that it might become."""
         left: dict[str, int] = self.limits[claim.pool]
         for name in left:
             left[name] -= 1 if name == "nodes" else largest_capacity(self.catalog, claim.mask, name)
 
     def final(self, claim: Claim) -> int:
-        """What the claim is in the end: reserved machines where some are kept for it, else the others."""
+        """What the claim is in the end: reserved nodes where some are kept for it, else the others."""
         if claim.reserved:
             return claim.mask & _union(self._of_reservation[name] for name in claim.reserved)
         return claim.mask & ~self.catalog.reserved
@@ -239,7 +239,7 @@ class ClaimContext:
 
 
 def open_domains(context: ClaimContext, pool: int) -> list[int | None]:
-    """The domains that a pool's own requirements leave on every axis; None where it says nothing."""
+    """The domains that a pool's own requirements leave on every topology key; None where it says nothing."""
     found: list[int | None] = []
     template = context.problem.pools[pool]
     given: Mapping[str, str] = template.labels
@@ -257,7 +257,7 @@ def open_domains(context: ClaimContext, pool: int) -> list[int | None]:
 
 
 def _offered(problem: Problem, mask: int) -> int:
-    """The columns of a mask whose offerings are there, whether or not any machine is left of them."""
+    """The offerings of a mask whose offerings are there, whether or not any node is left of them."""
     gone, found = problem.snapshot.unavailable, 0
     for offering in problem.catalog.listed(mask):
         offer = offering.offering

@@ -1,8 +1,8 @@
-"""The reference's way with pods: one by one, largest first, each to the first place that takes it.
+"""Karpenter's way with pods: one by one, largest first, each to the first place that takes it.
 
-A pod tries machines that are there, then claims of this round, those with fewest pods first, then a new claim of the
-heaviest pool that can. What is soft counts as hard until nothing takes the pod; then one thing is given up. Whoever
-finds no place waits at the end of the queue until a whole round brings nothing.
+A pod tries existing nodes, then claims of this round, those with fewest pods first, then a new claim of the
+heaviest pool that can. What is soft counts as hard until nothing takes the pod; then one thing is relaxed. A pod that
+finds no node waits at the end of the queue until a whole round brings nothing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dovetail.planner.problem.request import PlacementRequest
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """A pod of a class that found its place, on which rung of its ladder."""
+    """A pod of a class that found its place, on which level of its relaxation levels."""
 
     request: PlacementRequest
     place: Place
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Who went where in which order, the columns each claim may be, and who went without: by class, and by name.
+    """Who went where in which order, the offerings each claim may be, and who went without: by class, and by name.
 
-    `wide` are the columns with those beside a claim's reservations, which count against limits and for variety.
+    `wide` are the offerings with those beside a claim's reservations, which count against limits and for variety.
     """
 
     placed: list[Placed]
@@ -43,7 +43,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class SchedulerSimulation:
-    """One run over a problem. `turn` decides what the reference leaves to chance: ties of domains.
+    """One run over a problem. `turn` decides what Karpenter leaves to chance: ties of domains.
 
     What does not depend on it is taken over from a run `before`.
     """
@@ -170,7 +170,7 @@ def _steps(context: ClaimContext, one: PodClass) -> Iterable[Step]:
 
 
 def _joined(one: PodClass, level_index: int, at: int) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    """A required term with the wish of a rung; equal ones are told once, so the last may stand for others."""
+    """A required term with the preference of a level; equal ones are listed once, so the last may stand for others."""
     terms = one.levels[level_index].terms
     return terms[at] if at < len(terms) else terms[-1]
 

@@ -1,7 +1,7 @@
-"""The reference's outcome on our own board: a packing to start from, and a yardstick to be measured by.
+"""Karpenter's outcome on our own packing state: a packing to start from, and a baseline to be measured by.
 
-Pods are put in the order in which the reference placed them, each where it had it, as far as our rules allow; the few
-that they do not (it breaks some of its own promises) go wherever there is room.
+Pods are put in the order in which Karpenter placed them, each where it had it, as far as our rules allow; the few
+that they do not (it breaks some of its own requires) go wherever there is room.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import PodClass
 from dovetail.planner.problem.request import PlacementRequest
 
-#: What the reference leaves to chance is decided in as many ways.
+#: What Karpenter leaves to chance is decided in as many ways.
 _TURNS = 3
 
 
 def outcomes_of(problem: Problem) -> list[Outcome]:
-    """What the reference comes to, once for each way that chance has it; once where nothing is left to chance."""
+    """What Karpenter comes to, once for each way that chance has it; once where nothing is left to chance."""
     first = SchedulerSimulation(problem)
     outcome = first.run()
     if not first.topology_counts.left_to_chance:
@@ -54,7 +54,7 @@ def baseline_of(problem: Problem, outcomes: Sequence[Outcome]) -> Baseline:
 
 
 def as_packings(problem: Problem, outcomes: Sequence[Outcome]) -> list[Packing]:
-    """Packings that follow the reference, also where the problem is another one of the same snapshot."""
+    """Packings that follow Karpenter, also where the problem is another one of the same snapshot."""
     never = reduce(and_, (Counter(each.left) for each in outcomes)) if outcomes else Counter[int]()
     return [_packing(problem, each, never) for each in outcomes]
 
@@ -77,7 +77,7 @@ def _packing(problem: Problem, outcome: Outcome, never: Counter[int]) -> Packing
 
 def _followed(problem: Problem, outcome: Outcome, never: Counter[int], ignore_counted: bool) -> Packing:
     """The outcome as far as our rules allow; then those whom another outcome places, and those whom none does as far as
-    that costs no wish that the reference keeps."""
+    that costs no preference that Karpenter keeps."""
     state, refused = _replayed(problem, outcome, ignore_counted)
     left = refused + Counter(outcome.left)
     packer = Packer(problem, Strategy(), state)
@@ -94,7 +94,9 @@ def _followed(problem: Problem, outcome: Outcome, never: Counter[int], ignore_co
 
 
 def _joined(state: PackingState, left: Counter[int], index: int) -> PackingState:
-    """The board with as many more pods of a class as keep it from falling further behind the yardstick in wishes."""
+    """The packing state with as many more pods of a class as keep it from falling further behind the baseline in
+    preferences.
+    """
     one, baseline = state.problem.classes[index], state.problem.baseline
     lot = left[index]
     missed = baseline.excess(violated_on(state), left) if baseline is not None else 0
@@ -111,7 +113,7 @@ def _joined(state: PackingState, left: Counter[int], index: int) -> PackingState
 
 
 def _placed(packer: Packer, one: PodClass, count: int) -> int:
-    """How many of some pods of a class find a place, on the highest rung that gives them one."""
+    """How many of some pods of a class find a place, on the highest level that gives them one."""
     done = 0
     for request in packer.problem.levels_of(one) if not one.error else ():
         done += packer.place(request, count - done) if done < count else 0
@@ -119,7 +121,7 @@ def _placed(packer: Packer, one: PodClass, count: int) -> int:
 
 
 def _replayed(problem: Problem, outcome: Outcome, ignore_counted: bool | None) -> tuple[PackingState, Counter[int]]:
-    """The board, and how many of each class it would not take where the reference had them.
+    """The packing state, and how many of each class it would not take where Karpenter had them.
 
     `lenient`: those that a spread only counts may come later; None: no rule is asked at all.
     """
@@ -152,16 +154,16 @@ def _replayed(problem: Problem, outcome: Outcome, ignore_counted: bool | None) -
 def _admitted(
     problem: Problem, state: PackingState, request: PlacementRequest, at: int, ignore_counted: bool
 ) -> PlacementRequest | None:
-    """The ask, or one that gives up more, of which one more pod may go onto a machine."""
+    """The ask, or one that relaxes more, of which one more pod may go onto a node."""
     levels_of = range(request.level.level_index, len(request.cls.levels)) if at >= 0 else ()
     found = (problem.request(request.cls, level_index) for level_index in levels_of)
     return next((each for each in found if _admits(state, each, at, ignore_counted)), None)
 
 
 def _opened(state: PackingState, mask: int, placement_requests: Counter[PlacementRequest], wide: int | None) -> int:
-    """A machine on the cheapest column of the menu that a claim with these pods may be, charged for no more than it.
+    """A node on the cheapest offering of the frontier that a claim with these pods may be, charged for no more than it.
 
-    `wide` are the columns that count for variety; None: that is not asked.
+    `wide` are the offerings that count for variety; None: that is not asked.
     """
     problem = state.problem
     load = load_of(problem, placement_requests)
@@ -177,9 +179,10 @@ def _opened(state: PackingState, mask: int, placement_requests: Counter[Placemen
 
 
 def _as_good(problem: Problem, mask: int, placement_requests: Counter[PlacementRequest], load: Ints) -> Bools:
-    """The columns in the claim's domains that hold its pods, where the menu has better ones than the claim may be.
+    """The offerings in the claim's domains that hold its pods, where the frontier has better ones than the claim may
+    be.
 
-    Of several required terms the reference looks at one alone, and may rule out what another would allow.
+    Of several required terms Karpenter looks at one alone, and may rule out what another would allow.
     """
     frontier, chosen = problem.frontier, problem.catalog.bools(mask)
     ok: Bools = np.isin(frontier.pools, [each.pool for each in problem.catalog.listed(mask)])
@@ -195,7 +198,7 @@ def _as_good(problem: Problem, mask: int, placement_requests: Counter[PlacementR
 
 
 def _admits(state: PackingState, request: PlacementRequest, at: int, ignore_counted: bool) -> bool:
-    """Whether one more pod of the ask may go onto a machine, by every rule."""
+    """Whether one more pod of the request may go onto a node, by every rule."""
     if not state.holds(request, at, 1):
         return False
     for key in request.keys:

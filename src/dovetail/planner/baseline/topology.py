@@ -1,6 +1,6 @@
-"""Tally: how the reference counts pods over domains, and the domains that its rules leave for one more.
+"""Tally: how Karpenter counts pods over domains, and the domains that its rules leave for one more.
 
-A machine that is not bought yet may still land in several domains. Spreads and affinities count a pod only once its
+A node that is not launched yet may still land in several domains. Spreads and affinities count a pod only once its
 domain is certain; anti-affinities block every domain that it may end in. A set of domains is the bits of an integer.
 """
 
@@ -20,7 +20,7 @@ from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD, Gro
 from dovetail.planner.requirements import bears, holds
 from dovetail.planner.snapshot import Pool
 
-#: Where a pod is: the row of a machine that is there, or a claim's number below zero.
+#: Where a pod is: the row of an existing node, or a claim's number below zero.
 Place = int
 
 
@@ -44,7 +44,9 @@ class TopologyCounts:
                 for each, topology_key in zip(named, problem.topology_keys, strict=True)
             ]
             self._offered = _offered(problem, named)
-        """The domains on every axis; behind those for sale others that pools name: the reference sees them, empty."""
+        """The domains on every topology key; behind those on offer others that pools name: Karpenter sees them,
+        empty.
+        """
         self.everywhere = [(1 << len(every)) - 1 for every in self.named]
         self._unsold = [
             bits(range(len(topology_key.values), len(every)))
@@ -64,7 +66,7 @@ class TopologyCounts:
                 self._known[counter.index] |= bits(counter.there)
 
     def host_admits(self, request: PlacementRequest, place: Place) -> bool:
-        """Whether hostname rules let a pod onto a machine."""
+        """Whether hostname rules let a pod onto a node."""
         for counter in request.topology.host_owned:
             here, mine = self._members[counter.index].get(place, 0), counter in request.topology.own
             if counter.kind == SPREAD and here + mine > counter.skew:
@@ -79,7 +81,7 @@ class TopologyCounts:
         )
 
     def closed_hosts(self, request: PlacementRequest) -> set[Place]:
-        """Machines that hostname rules close to a pod, all at once; of those that are open `host_admits` knows more."""
+        """Nodes that hostname rules close to a pod, all at once; of those that are open `host_admits` knows more."""
         found: set[Place] = set()
         for counter in request.topology.host_owned:
             counts, top = self._members[counter.index], counter.skew - (counter in request.topology.own)
@@ -95,10 +97,10 @@ class TopologyCounts:
     def domains(
         self, request: PlacementRequest, strict: list[int], open_to: list[int | None]
     ) -> list[int | None] | None:
-        """What is left of a machine's domains on every axis with one more pod on it; None where a rule forbids it.
+        """What is left of a node's domains on every topology key with one more pod on it; None where a rule forbids it.
 
         `strict` are the domains that the pod's hard requirements allow. Every rule chooses on its own, among the
-        domains the machine had before; rules that choose differently exclude each other.
+        domains the node had before; rules that choose differently exclude each other.
         """
         found = list(open_to)
         rules: list[tuple[TopologyCounter, bool]] = [(counter, True) for counter in request.topology.domain_owned]
@@ -131,7 +133,7 @@ class TopologyCounts:
         return self._begun(counter, found, strict & self._known[counter.index]) if found else 0
 
     def _begun(self, counter: TopologyCounter, here: int, anywhere: int) -> int:
-        """Where the first of some pods that want to be together goes: a domain of the machine and, drawn again, any."""
+        """Where the first of some pods that want to be together goes: a domain of the node and, drawn again, any."""
         return 1 << self._chosen(counter, places(here), {}) | 1 << self._chosen(counter, places(anywhere), {})
 
     def _lowest(self, request: PlacementRequest, counter: TopologyCounter, strict: int, among: int) -> int:
@@ -148,7 +150,7 @@ class TopologyCounts:
         return 1 << self._chosen(counter, allowed, counts)
 
     def _chosen(self, counter: TopologyCounter, domains: Iterable[int], counts: Mapping[int, int]) -> int:
-        """The domain with fewest pods; where several have as few, the reference leaves it to chance each time."""
+        """The domain with fewest pods; where several have as few, Karpenter leaves it to chance each time."""
         self._draws += self._turn
         every = len(self.named[counter.place])
         open_to = list(domains)
@@ -159,7 +161,7 @@ class TopologyCounts:
         return chosen
 
     def _unfeared(self, counter: TopologyCounter, among: int) -> int:
-        """Where nobody is who must not have the pod near: of domains in which only machines are, nothing is known."""
+        """Where no pod is who must not have the pod near: of domains in which only nodes are, nothing is known."""
         return self._clear(self._owners, counter, among & self._offered[counter.index])
 
     @staticmethod
@@ -190,9 +192,9 @@ class TopologyCounts:
 
 
 def _offered(problem: Problem, named: list[list[set[str]]]) -> dict[int, int]:
-    """The domains of pools that each group knows of, where pools name these on every axis.
+    """The domains of pools that each group knows of, where pools name these on every topology key.
 
-    A spread that honours taints knows those alone whose taints its pods tolerate, whether or not anything is for sale
+    A spread that honours taints knows those alone whose taints its pods tolerate, whether or not anything is on offer
     there; an affinity those that the first pod tolerates that asks for it, before it gives anything up.
     """
     first: dict[Group, PodClass] = {}
@@ -216,7 +218,7 @@ def _bears(group: Group, first: PodClass | None, pool: Pool) -> bool:
 
 
 def _named(pool: Pool, key: str) -> set[str]:
-    """The domains that a pool speaks of: of every type, whether or not it could buy it, and those that it lists.
+    """The domains that a pool speaks of: of every type, whether or not it could launch it, and those that it lists.
 
     The name of the pool itself is none of them.
     """
@@ -231,7 +233,7 @@ def _named(pool: Pool, key: str) -> set[str]:
 
 
 def _values(kind: InstanceType, key: str) -> Iterable[str]:
-    """What a label may be on machines of a type."""
+    """What a label may be on nodes of a type."""
     if key == INSTANCE_TYPE:
         return (kind.name,)
     if key == ZONE:

@@ -1,4 +1,4 @@
-"""What if these machines went: a fleet, who on it may go, and the plan that follows from each choice."""
+"""What if these nodes went: a fleet, who on it may go, and the plan that follows from each choice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CHARGE = 0.02
 
 
 class Choice:
-    """Machines that go and the plan that follows; `worth` is dollars an hour saved, less what moving is charged."""
+    """Nodes that go and the plan that follows; `worth` is dollars an hour saved, less what moving is charged."""
 
     def __init__(self, gone: Sequence[NodeState], plan: Plan, trouble: float) -> None:
         self.gone = tuple(gone)
@@ -57,7 +57,7 @@ class Fleet:
 
     @cached_property
     def whole(self) -> Problem:
-        """All candidates gone, and all their pods to be placed, with those that wait and have a place."""
+        """All candidates gone, and all their pods to be placed, with those that wait and have a node."""
         world = self._world(self.candidates)
         return Problem(replace(world, pending=tuple(p for p in world.pending if pod_key(p) not in self._missing)))
 
@@ -93,7 +93,7 @@ class Fleet:
 
     @cached_property
     def most(self) -> dict[str, int]:
-        """How many machines of each pool with a budget may go: empty ones alone, or any of them."""
+        """How many nodes of each pool with a budget may go: empty ones alone, or any of them."""
         empty = Counter(node.pool for node in self.candidates if not self.moved[node.name])
         return {pool: max(min(empty[pool], quota.empty), quota.used) for pool, quota in self.terms.budgets.items()}
 
@@ -112,7 +112,7 @@ class Fleet:
 
     @cached_property
     def fresh(self) -> float:
-        """About what the pods of all candidates would cost, bought anew."""
+        """About what the pods of all candidates would cost, launched anew."""
         return provision(self._world(self.candidates)).cost.per_hour
 
     def without(
@@ -122,7 +122,7 @@ class Fleet:
         deadline: float | None = None,
         optimiser: Optimiser | None = None,
     ) -> Choice | None:
-        """The choice to remove these, if all who have a place now have one then."""
+        """The choice to remove these, if all who have a node now have one then."""
         plan = provision(self._world(gone), seed=seed, deadline=deadline, optimiser=optimiser)
         if not self._missing.issuperset(plan.unschedulable):
             return None
@@ -150,7 +150,7 @@ class Fleet:
         return {each.metadata.key: each.status.disruptions_allowed for each in self.snapshot.budgets}
 
     def stays(self, best: Choice) -> dict[str, str]:
-        """Why machines that are not going stay."""
+        """Why nodes that are not going stay."""
         taken, gone, found = Taken(self), {node.name for node in best.gone}, {}
         for node in best.gone:
             taken.take(node)
@@ -160,12 +160,12 @@ class Fleet:
             if node.name not in self.moved:
                 found[node.name] = node.held_by or _unfit(node)
             else:
-                found[node.name] = taken.against(node) or "no cheaper place for the pods there"
+                found[node.name] = taken.against(node) or "no cheaper node for its pods"
         return found
 
 
 class Taken:
-    """What machines that go use up of the budgets of their pools and of their pods."""
+    """What nodes that go use up of the budgets of their pools and of their pods."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -173,7 +173,7 @@ class Taken:
         self._pods: Counter[str] = Counter()
 
     def against(self, node: NodeState) -> str:
-        """What keeps another machine from going as well, in words."""
+        """What keeps another node from going as well, in words."""
         fleet, pool, used = self._fleet, node.pool or "", bool(self._fleet.moved[node.name])
         quota = fleet.terms.budgets.get(pool)
         if quota is not None:
@@ -187,7 +187,7 @@ class Taken:
         return ""
 
     def take(self, node: NodeState) -> bool:
-        """Let a machine go, if it may."""
+        """Let a node go, if it may."""
         if self.against(node):
             return False
         self._pools[node.pool or "", bool(self._fleet.moved[node.name])] += 1
@@ -204,7 +204,7 @@ def _free(node: NodeState, name: str, facts: NodeFacts) -> float:
 
 
 def _resold(node: NodeState, kinds: Mapping[tuple[str, str], InstanceType]) -> bool:
-    """Whether a machine like it can be bought for no more: then keeping it cannot beat buying it again."""
+    """Whether a node like it can be launched for no more: then keeping it cannot beat buying it again."""
     zone, name, capacity = (node.labels.get(key, "") for key in (ZONE, INSTANCE_TYPE, CAPACITY_TYPE))
     kind = kinds.get((node.pool or "", name))
     if kind is None or any(kind.allocatable.get(what, 0) < amount for what, amount in node.allocatable.items()):
@@ -232,7 +232,7 @@ def movable_pods(node: NodeState) -> list[Pod]:
 
 
 def _guarded(snapshot: Snapshot, moved: Mapping[str, Sequence[Pod]]) -> dict[str, Counter[str]]:
-    """How many pods of each disruption budget every machine has; a pod under several may not be moved at all."""
+    """How many pods of each disruption budget every node has; a pod under several may not be moved at all."""
     found: dict[str, Counter[str]] = {}
     for name, pods in moved.items():
         mine = Counter[str]()

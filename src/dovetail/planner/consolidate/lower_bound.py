@@ -1,7 +1,7 @@
-"""What a fleet cannot cost less than, whichever of its machines stay: the bound of a consolidation.
+"""What a fleet cannot cost less than, whichever of its nodes stay: the bound of a consolidation.
 
-Bought anew, pods are worth what the market asks for them at least. A machine that stays holds so much worth of pods at
-most, and costs its price: what it holds beyond that comes off the bound. Where budgets keep machines, those that are
+Launched anew, pods are worth what the market asks for them at least. A node that stays holds so much worth of pods at
+most, and costs its price: what it holds beyond that comes off the bound. Where budgets keep nodes, those that are
 the best bargains stay first.
 """
 
@@ -19,8 +19,8 @@ from dovetail.planner.problem.compile import Problem
 
 #: Steps in which prices of the market are tried, from nothing to all they are.
 _STEPS = 64
-_MAX_LISTED = "any part of the fleet bought anew, whatever the disruption budgets of pods"
-_KEPT = "; of pools with a budget as many machines stay as must"
+_MAX_LISTED = "any part of the fleet launched anew, whatever the disruption budgets of pods"
+_KEPT = "; of NodePools with a budget as many nodes stay as must"
 
 
 class Floor(msgspec.Struct, frozen=True):
@@ -31,9 +31,9 @@ class Floor(msgspec.Struct, frozen=True):
 
 
 class Stand(msgspec.Struct, frozen=True):
-    """A machine that might go: what it costs, who is on it by the number of their class, and what room it has beside.
+    """A node that might go: what it costs, who is on it by the number of their class, and what room it has beside.
 
-    `resold`: as much can be bought for no more.
+    `resold`: as much can be launched for no more.
     """
 
     pool: str
@@ -73,7 +73,7 @@ def _is_offered(problem: Problem, index: int) -> bool:
 
 
 def _kept(new_nodes: float, dues: Floats, pools: Sequence[str], must: Mapping[str, int]) -> float:
-    """What is bought, and what those cost on top whom it pays to keep, or who must stay: the best bargains."""
+    """What is launched, and what those cost on top whom it pays to keep, or who must stay: the best bargains."""
     total = new_nodes + float(np.minimum(dues, 0.0).sum())
     for pool, count in must.items():
         if count > 0:
@@ -83,7 +83,7 @@ def _kept(new_nodes: float, dues: Floats, pools: Sequence[str], must: Mapping[st
 
 
 def _values(relaxation: Relaxation, stands: Sequence[Stand]) -> Floats:
-    """What the pods are worth at most that each machine holds if it stays: its own, and as many more as have room."""
+    """What the pods are worth at most that each node holds if it stays: its own, and as many more as have room."""
     placement_requests = [flow.demand.request for flow in relaxation.flows]
     each = {
         request.cls.index: float(total) / flow.demand.count

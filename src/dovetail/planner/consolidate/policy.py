@@ -1,4 +1,4 @@
-"""On what terms machines may be given back: how many of each pool at once, and what it costs to move those on them."""
+"""On what terms nodes may be given back: how many of each pool at once, and what it costs to move those on them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """How many machines of a pool may go at once: empty ones, and any at all if one of them is used."""
+    """How many nodes of a pool may go at once: empty ones, and any at all if one of them is used."""
 
     empty: int
     used: int
@@ -18,7 +18,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Pools without a budget may lose any number.
 
     `charge` is dollars an hour for each eviction; without one it is a small share of what a pod costs. `trouble` says
-    how many evictions emptying a machine counts for, where that is not the number of its pods, and `dues` what moving
+    how many evictions emptying a node counts for, where that is not the number of its pods, and `dues` what moving
     so much must save in some pools.
     """
 

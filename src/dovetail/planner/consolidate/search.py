@@ -1,8 +1,8 @@
-"""Consolidation: the same problem from the other side. Which machines could go, and what would hold their pods?
+"""Consolidation: the same problem from the other side. Which nodes could go, and what would hold their pods?
 
-A machine's pods are planned as if it were going; removing is worth it when what must be bought costs less than what
-is given back, by more than the evictions are charged. Whole sets of machines are proposed by room and price
-(`proposals`) and planned by the same engine that buys; the best is bettered machine by machine.
+A node's pods are planned as if it were going; removing is worth it when what must be launched costs less than what
+is given back, by more than the evictions are charged. Whole sets of nodes are proposed by room and price
+(`proposals`) and planned by the same engine that launches; the best is bettered node by node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import pod_key
 from dovetail.planner.snapshot import NodeState, Snapshot
 
-#: Seconds that an idle core is reckoned to need for a quick plan, and for each pod and machine on top.
+#: Seconds that an idle core is reckoned to need for a quick plan, and for each pod and node on top.
 _PLAN, _EACH = 0.05, 20e-6
 #: What of the deadline is spent on quick plans by that reckoning, on each plan with effort, and on the last one.
 _QUICK, _SHARE, _FINAL = 0.25, 0.1, 0.2
@@ -42,7 +42,7 @@ def consolidate(
 ) -> Plan:
     """What to give back, on what terms. The clock only stops the search early; with no time at all there is none.
 
-    It does so after the deadline times `patience`.
+    It does so after the deadline times `clock slack`.
     """
     start = stopwatch()
     fleet = Fleet(snapshot, terms or Terms())
@@ -93,7 +93,7 @@ class _Search:
         return stopwatch() > self.end
 
     def _consider(self, gone: Sequence[NodeState]) -> bool:
-        """Whether it is the best so far to remove these machines."""
+        """Whether it is the best so far to remove these nodes."""
         key = frozenset(node.name for node in gone)
         if key in self.tried:
             return False
@@ -108,12 +108,12 @@ class _Search:
         return True
 
     def _promising(self) -> list[Choice]:
-        """The best choices so far for which something is bought."""
+        """The best choices so far for which something is launched."""
         found = [(-each.worth, sorted(key), each) for key, each in self.tried.items() if each and each.plan.machines]
         return [each for _, _, each in sorted(found, key=lambda one: one[:2])[:_SEARCHED]]
 
     def _search(self, choice: Choice, share: float, seconds: float = inf) -> None:
-        """Look for something cheaper to buy, with work for a share of the deadline, and never beyond its end."""
+        """Look for something cheaper to launch, with work for a share of the deadline, and never beyond its end."""
         if not choice.plan.machines or self.late():
             return
 
@@ -124,7 +124,7 @@ class _Search:
         self._keep(self.fleet.without(choice.gone, self.seed, self.deadline * share, clocked))
 
     def _swap(self, choice: Choice) -> None:
-        """Machines that would do in place of those that are bought, for no more, stay: those with most to move."""
+        """Nodes that would do in place of those that are launched, for no more, stay: those with most to move."""
         gone = sorted(choice.gone, key=lambda node: (-self.fleet.charges[node.name], node.name))
         names = sorted({name for machine in choice.plan.machines for name in machine.requests})
         room = np.array([[node.allocatable.get(name, 0) for name in names] for node in gone], dtype=np.int64)
@@ -140,7 +140,7 @@ class _Search:
             self._swap(self.best)
 
     def _one_by_one(self, proposals: Proposals) -> None:
-        """Machines that stayed, the least useful for their price first."""
+        """Nodes that stayed, the least useful for their price first."""
         for node in proposals.ranked():
             if self.over():
                 return
@@ -150,7 +150,7 @@ class _Search:
                 self._consider(more)
 
     def _spare(self) -> None:
-        """Machines whose going saves nothing, now that the others go, stay: by halves, those with most pods first."""
+        """Nodes whose going saves nothing, now that the others go, stay: by halves, those with most pods first."""
         moved = self.fleet.moved
         parts = [sorted(self.best.gone, key=lambda each: (-len(moved[each.name]), each.name))]
         while parts and not self.over():
@@ -184,7 +184,7 @@ def _plan(fleet: Fleet, best: Choice, seconds: float) -> Plan:
 
 
 def _affordable(machines: Sequence[Machine], most: float, snapshot: Snapshot) -> Iterable[Machine]:
-    """The machines with only those offerings at which they cost less together than what they replace."""
+    """The nodes with only those offerings at which they cost less together than what they replace."""
     cost = sum(machine.price for machine in machines)
     types = {kind.name: kind for pool in snapshot.pools for kind in pool.types}
     for machine in machines:

@@ -1,8 +1,8 @@
-"""Sets of machines that might go together, by room and price alone; what becomes of them is planned afterwards.
+"""Sets of nodes that might go together, by room and price alone; what becomes of them is planned afterwards.
 
-Which machines stay: the part of a fleet, with what is for sale beside it, that holds everybody for the least money.
+Which nodes stay: the part of a fleet, with what is on offer beside it, that holds every pod for the least money.
 
-All machines are weighed at once, resource by resource, so that what stays is not short of memory while CPU stands
+All nodes are weighed at once, resource by resource, so that what stays is not short of memory while CPU stands
 idle. An integer programme for a small fleet; of a large one the relaxation, rounded up, is as good.
 """
 
@@ -22,7 +22,7 @@ from dovetail.planner.problem.resources import PORT
 from dovetail.planner.problem.shared_volumes import ATTACH
 from dovetail.planner.snapshot import NodeState
 
-#: How much of machines that stay may be asked for, and of those that are bought: whole pods fit less well than their
+#: How much of nodes that stay may be asked for, and of those that are launched: whole pods fit less well than their
 #: sums, and less well beside others who do not move.
 _MARGINS = ((1.0, 1.0), (0.96, 0.98), (0.98, 0.99), (0.93, 0.98), (0.9, 0.98))
 #: How many times over evictions are charged.
@@ -51,7 +51,7 @@ class Proposals:
         return [self.fleet.candidates[at] for at in order]
 
     def sets(self) -> Iterator[tuple[NodeState, ...]]:
-        """Sets to go: those that the cheapest fleet does not keep, by several margins, and everybody."""
+        """Sets to go: those that the cheapest fleet does not keep, by several margins, and every pod."""
         if not self.fleet.candidates:
             return
         ranked = self.ranked()
@@ -89,18 +89,18 @@ class Proposals:
         return found
 
 
-#: More machines than this are not weighed one by one; beside a few, what is bought is weighed whole as well.
+#: More nodes than this are not weighed one by one; beside a few, what is launched is weighed whole as well.
 SMALL, _FEW = 300, 8
 #: Branches of the integer programme: a limit on work, not on time, so that the answer is the same everywhere.
 _BRANCHES = 500
 _NO_OFFERS = np.zeros(0)
 
-#: So much of each machine, and of each thing for sale; at least so much is needed.
+#: So much of each node, and of each thing on offer; at least so much is needed.
 Need = tuple[Floats, float]
 
 
 def cheapest(worth: Floats, needs: Sequence[Need], offers: Floats = _NO_OFFERS) -> Bools:
-    """Whom to keep, so that every need is met; everybody, if even all of them would not meet it.
+    """Whom to keep, so that every need is met; every pod, if even all of them would not meet it.
 
     `worth` is what keeping each costs, `sale` the price of what can be had in any amount instead.
     """

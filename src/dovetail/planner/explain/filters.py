@@ -1,11 +1,12 @@
-"""Questions: what a pod asks of an offering, one after the other, in words and as the columns that pass.
+"""Questions: what a pod requests of an offering, one after the other, in words and as the offerings that pass.
 
-Those here concern the offering alone; what other pods and limits have to say about it is in `obstacles`. They tell why
-a pod has no place, and why a cheaper offering was not taken.
+Those here concern the offering alone; what other pods and limits have to say about it is in the second part. They
+tell why
+a pod has no node, and why a cheaper offering was not taken.
 
 Obstacles: what other pods, limits and reservations have against an offering that suits a pod by itself.
 
-They are asked of the board as the plan leaves it, in the form of the questions that come before them.
+They are asked of the packing state as the plan leaves it, in the form of the questions that come before them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD, Gro
 from dovetail.planner.requirements import NEVER, NODE_NAME, Clause, Term, text
 from dovetail.planner.snapshot import Pool
 
-#: So many alternatives are told in words.
+#: So many alternatives are listed in words.
 _MAX_LISTED = 3
 #: Amounts that take more letters than this are rounded, to one of these units.
 _LONG = 6
@@ -45,7 +46,7 @@ _UNITS = {"Ti": 1 << 40, "Gi": 1 << 30, "Mi": 1 << 20}
 
 
 class Question(NamedTuple):
-    """`code` is the reason if it turns away the last, `mask` the columns that pass."""
+    """`code` is the reason if it turns away the last, `mask` the offerings that pass."""
 
     code: str
     words: str
@@ -54,7 +55,7 @@ class Question(NamedTuple):
     """What it asks for an amount of; `absent` if the pool has none at all."""
     absent: bool = False
     clauses: Term = ()
-    """What it asks of one label."""
+    """What it requests of one label."""
 
 
 def of_offerings(problem: Problem, request: PlacementRequest, pool: int) -> Iterator[Question]:
@@ -80,7 +81,7 @@ def _unpriced(catalog: OfferingCatalog) -> int:
 
 
 def of_kind(problem: Problem, request: PlacementRequest, pool: int) -> Iterator[Question]:
-    """The questions about the kind of machine, whatever its size: taints, labels, where volumes are."""
+    """The questions about the kind of node, whatever its size: taints, labels, where volumes are."""
     catalog, template = problem.catalog, problem.pools[pool]
     missing = untolerated(template.taints, request.cls.shape.tolerations, ("NoSchedule", "NoExecute"))
     words = f"taint{'s' * (len(missing) != 1)} {', '.join(map(taint_text, missing))}".rstrip()
@@ -99,12 +100,12 @@ def of_kind(problem: Problem, request: PlacementRequest, pool: int) -> Iterator[
 
 
 def known(catalog: OfferingCatalog, pool: Pool, key: str) -> bool:
-    """Whether machines of a pool can have a label at all."""
+    """Whether nodes of a pool can have a label at all."""
     return key in WELL_KNOWN or key in (HOSTNAME, NODE_NAME, "") or key in labels_of(catalog, pool)
 
 
 def labels_of(catalog: OfferingCatalog, pool: Pool) -> frozenset[str]:
-    """The labels that a pool and what its provider sells speak of."""
+    """The labels that a pool and what its provider offers speak of."""
 
     def found() -> frozenset[str]:
         own = {*pool.labels, *(need.key for need in pool.requirements)}
@@ -164,12 +165,12 @@ def shown(name: str, amount: int) -> str:
 
 
 _CODES = {SPREAD: "SPREAD", AFFINITY: "AFFINITY", ANTI: "ANTI_AFFINITY"}
-#: So many domains are told.
+#: So many domains are listed.
 _MAX_NAMES = 5
 
 
 def in_the_way(problem: Problem, state: PackingState, request: PlacementRequest, pool: int) -> Iterator[Question]:
-    """What may stand in the way of a new machine for the ask, in order."""
+    """What may stand in the way of a new node for the request, in order."""
     for counter in request.topology.host_owned:
         if counter.kind == AFFINITY:
             yield _beside(problem, state, request, counter)
@@ -194,12 +195,12 @@ def at_last(problem: Problem, pool: int) -> Question:
     """What keeps a pod out where no single thing does: too little choice, or rules about pods taken together."""
     if pool in problem.min_values:
         needs = ", ".join(f"{least} of {key}" for key, least in problem.min_values[pool])
-        return Question("MIN_VALUES", f"minValues {needs} on one machine", 0)
-    return Question("SPREAD", "what it and other pods ask of each other", 0)
+        return Question("MIN_VALUES", f"minValues {needs} on one node", 0)
+    return Question("SPREAD", "affinity and spread constraints between it and other pods", 0)
 
 
 def _beside(problem: Problem, state: PackingState, request: PlacementRequest, counter: TopologyCounter) -> Question:
-    """Company on one machine: a new machine has none, unless the first pod of its own kind opens it."""
+    """Co-located pods on one node: a new node has none, unless the first pod of its own kind opens it."""
     there = bool((state.host_counts[counter.slot, : state.size] > 0).any())
     why = "no room beside it" if there else _missed(problem, counter)
     opens = not there and counter in request.topology.own
@@ -207,16 +208,16 @@ def _beside(problem: Problem, state: PackingState, request: PlacementRequest, co
 
 
 def _missed(problem: Problem, counter: TopologyCounter) -> str:
-    """Why company is not there."""
+    """Why co-located pods is not there."""
     waiting = any(counter.group in one.kind.members for one in problem.classes)
-    return "such pods have no place either" if waiting else "no such pod"
+    return "those pods have no node either" if waiting else "no such pod"
 
 
 def _owned(problem: Problem, state: PackingState, request: PlacementRequest, counter: TopologyCounter) -> Question:
     assert counter.topology_key is not None
     words = _words(counter.group, request)
     if not counter.topology_key.values and counter.kind != ANTI:
-        return Question("UNKNOWN_LABEL", f"{words} (no machine has that label)", 0)
+        return Question("UNKNOWN_LABEL", f"{words} (no node has that label)", 0)
     allowed = [UNLIMITED] * (len(counter.topology_key.values) + 1)
     allow_owner(request, counter, state.counts[counter.slot], allowed)
     if counter.kind == AFFINITY and not any(allowed):

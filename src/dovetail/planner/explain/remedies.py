@@ -1,12 +1,12 @@
-"""Cures: what would give a pod a place, as far as it can be told for the very pod and pool.
+"""Remedies: what would give a pod a place, as far as it can be reported for the very pod and pool.
 
-The vocabulary has a cure for every reason. Here are the cases in which more is known: a machine that would do, which
-the pool forbids; an amount that no larger machine has; requirements that contradict each other.
+The vocabulary has a remedy for every reason. Here are the cases in which more is known: a node that would do, which
+the pool forbids; an amount that no larger node has; requirements that contradict each other.
 
-The shelf: all that the provider of a pool sells, and what of it the pool forbids.
+The provider catalog: all that the provider of a pool offers, and what of it the pool forbids.
 
-A pod without a place is often one requirement of a pool away from one: then the nearest machine is none that the pool
-sells, and the price of the cure is that machine's.
+A pod without a node is often one requirement of a pool away from one: then the nearest node is none that the pool
+offers, and the price of the remedy is that node's.
 """
 
 from __future__ import annotations
@@ -47,21 +47,23 @@ _DISK = "ephemeral-storage"
 def cure(catalog: OfferingCatalog, pool: Pool, question: Question) -> str:
     """What helps where a question turned away the last offering of a pool."""
     if question.clauses and question.clauses[0][0] in (HOSTNAME, NODE_NAME):
-        return "name a machine that is there, or none"
+        return "name an existing node, or none"
     if len(question.clauses) > 1 and contradictory(question.clauses):
         return "leave one of them"
     if question.resource == _DISK:
-        return "ask for less, or let the NodeClass give machines a larger disk"
+        return "ask for less, or let the NodeClass give nodes a larger disk"
     if question.absent:
         there = question.resource in catalog.stock and any(question.resource in kind.capacity for kind in pool.types)
-        return "let it buy types that have some" if there else "correct its name, or add it to types by a NodeOverlay"
+        return (
+            "allow instance types that have some" if there else "correct its name, or add it to types by a NodeOverlay"
+        )
     return reason(question.code).cure
 
 
 def widened(problem: Problem, state: PackingState, request: PlacementRequest, pool: int, funnel: Funnel) -> Funnel:
-    """The funnel with the machine that would do if its pool allowed it, if there is one within the pool's limits.
+    """The funnel with the node that would do if its pool allowed it, if there is one within the pool's limits.
 
-    One machine is not enough for a pool that wants a choice.
+    One node is not enough for a pool that wants a choice.
     """
     if funnel.code not in _INSTEAD or funnel.barren or pool in problem.min_values:
         return funnel
@@ -74,12 +76,12 @@ def widened(problem: Problem, state: PackingState, request: PlacementRequest, po
         instead = f"{_INSTEAD[funnel.code]}, or widen its {rules}"
         return replace(funnel, nearest=found.choice, nearest_lacks="", misses=1, cure=instead)
     if funnel.cure == reason("NO_TYPE_MATCHES").cure and not provider.sells(terms):
-        return replace(funnel, cure="ask for something that it sells, or use another NodePool")
+        return replace(funnel, cure="ask for something that it offers, or use another NodePool")
     return funnel
 
 
 def barren(pool: Pool) -> Funnel:
-    """A pool that has nothing to offer to anybody, and what of its own is to blame; what the pod lacks comes on top."""
+    """A pool that has nothing to offer to any pod, and what of its own is to blame; what the pod lacks comes on top."""
     words, start = _to_blame(pool), sum(len(kind.offerings) for kind in pool.types)
     return Funnel(
         start=start,
@@ -109,7 +111,9 @@ _MAX_PROVIDER_CATALOGS = 8
 
 
 class Need(NamedTuple):
-    """What a pod asks of an offering: any of each of the `terms`, so much of everything, and to keep to the limits."""
+    """What a pod requests of an offering: any of each of the `terms`, so much of everything, and to keep to the
+    limits.
+    """
 
     terms: tuple[tuple[Term, ...], ...]
     requests: Mapping[str, int]
@@ -117,14 +121,16 @@ class Need(NamedTuple):
 
 
 class Forbidden(NamedTuple):
-    """An offering that would do, but for what a pool requires of its machines."""
+    """An offering that would do, but for what a pool requires of its nodes."""
 
     choice: Choice
     clauses: tuple[Clause, ...]
 
 
 class ProviderCatalog:
-    """All that the provider of a pool sells: whatever the pool requires of types and offerings, nothing is left out."""
+    """All that the provider of a pool offers: whatever the pool requires of types and offerings, nothing is left
+    out.
+    """
 
     def __init__(self, pool: Pool, asked: Asked, unavailable: Unavailable, daemons: Iterable[Daemon]) -> None:
         theirs = {key for kind in pool.types for key in kind.labels} | {ZONE, CAPACITY_TYPE, INSTANCE_TYPE, RESERVATION}
@@ -176,7 +182,7 @@ class ProviderCatalog:
 
 
 def provider_catalog(problem: Problem, pool: int) -> ProviderCatalog:
-    """The shelf of a pool, remembered as long as what is sold is the same."""
+    """The provider catalog of a pool, remembered as long as what is offered is the same."""
     table: dict[tuple[int, int], tuple[OfferingCatalog, ProviderCatalog]] = problem.snapshot.memory.table("shelves")
     known = table.get((id(problem.catalog), pool))
     if known is None:

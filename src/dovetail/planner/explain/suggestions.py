@@ -1,6 +1,6 @@
-"""Hints: what there is, for whoever asks for what there is not.
+"""Hints: what there is, for a pod that asks for what there is not.
 
-Most pods without a place ask for a label that nobody has, for a value that somebody mistyped, or for too much.
+Most pods without a node ask for a label that no pod has, for a value that a pod mistyped, or for too much.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dovetail.planner.problem.shared_volumes import ATTACH
 from dovetail.planner.requirements import NEVER, NODE_NAME, Term
 from dovetail.planner.snapshot import Pool
 
-#: So many values are told; of more, the one that was meant.
+#: So many values are listed; of more, the one that was meant.
 _MAX_LISTED = 6
 
 
 def of_labels(catalog: OfferingCatalog, pool: Pool, asked: Term, among: int) -> str:
-    """What is to be had instead of what is `asked` of a label, among columns; empty where nothing is to be said."""
+    """What is to be had instead of what is `asked` of a label, among offerings; empty where nothing is to be said."""
     if not asked or NEVER in asked:
         return ""
     key = asked[0][0]
     if key in (HOSTNAME, NODE_NAME):
-        return "a new machine has a name of its own"
+        return "a new node gets a name of its own"
     if not known(catalog, pool, key):
         meant = catalog.recall(("meant", pool.name, key), lambda: tuple(_meant_label(key, labels_of(catalog, pool))))
-        return "; ".join(("no machine has that label", *meant))
+        return "; ".join(("no node has that label", *meant))
     if contradictory(asked):
         return "no value is both"
     there = [value for value, mask in catalog.by_label(key).items() if value and value != UNBORN and mask & among]
@@ -39,7 +39,7 @@ def of_labels(catalog: OfferingCatalog, pool: Pool, asked: Term, among: int) -> 
 
 
 def of_values(asked: Term, there: Iterable[str], offered: Set[str]) -> str:
-    """The values that there are, if few; else the one that was meant, unless what is asked is sold elsewhere."""
+    """The values that there are, if few; else the one that was meant, unless what is asked is offered elsewhere."""
     found = sorted(there, key=lambda value: (integer(value) or 0, value))
     if not found:
         return "there is none"
@@ -53,7 +53,7 @@ def of_values(asked: Term, there: Iterable[str], offered: Set[str]) -> str:
 
 
 def of_amounts(catalog: OfferingCatalog, pool: Pool, name: str, at: int) -> str:
-    """How much the most is that there is of a resource, which is what column `at` has."""
+    """How much the most is that there is of a resource, which is what offering `at` has."""
     if name.startswith(PORT):
         return "daemons use it"
     most = int(catalog.amounts(name)[at])
@@ -71,7 +71,7 @@ def contradictory(asked: Term) -> bool:
 
 
 def values(pool: Pool, key: str) -> set[str]:
-    """The values that a label has on what a pool's provider sells."""
+    """The values that a label has on what a pool's provider offers."""
     return {value for kind in pool.types for value in _values_of(kind, key)}
 
 

@@ -1,8 +1,9 @@
-"""Why a pod has no place: for each pool, how many offerings each question left, and which one took the last.
+"""Why a pod has no node: for each pool, how many offerings each question left, and which one took the last.
 
 The nearest miss is the cheapest of what the last question turned away, as far as possible of what lacks nothing else:
-the price of the cure. Where all are too small, it is the cheapest of the largest. Blamed is the pool that is nearest to
-a place; if it forbids a machine that would do, that machine is the nearest miss.
+the price of the remedy. Where all are too small, it is the cheapest of the largest. Blamed is the pool that is
+nearest to
+a place; if it forbids a node that would do, that node is the nearest miss.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def _step(catalog: OfferingCatalog, words: str, before: int, left: int) -> Step:
 
 
 def _turned_away(catalog: OfferingCatalog, lost: int) -> tuple[str, ...]:
-    """The cheapest types among offerings, a few: whoever reads on wants names, not numbers alone."""
+    """The cheapest types among offerings, a few: a pod that reads on wants names, not numbers alone."""
     return catalog.recall(("turned away", lost), lambda: _types(catalog, lost)) if lost else ()
 
 

@@ -13,7 +13,7 @@ from dovetail.planner.plan import Cost, Machine, Placement, Plan
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.min_values import varied
 
-#: Up to this many machines one more zone is worth a little; more than that are in every zone by themselves.
+#: Up to this many nodes one more zone is worth a little; more than that are in every zone by themselves.
 _DISPERSED = 200
 
 

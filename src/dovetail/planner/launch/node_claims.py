@@ -1,6 +1,6 @@
-"""From a packing to machines that can be bought: every offering that holds each of them, cheapest first.
+"""From a packing to nodes that can be launched: every offering that holds each of them, cheapest first.
 
-A machine keeps its choice as wide as what is on it allows: all types, and all zones unless a topology pinned one.
+A node keeps its choice as wide as what is on it allows: all types, and all zones unless a topology pinned one.
 Limits hold for whichever offering is launched in the end.
 """
 
@@ -35,7 +35,7 @@ _MAX_EXPLAINED_NODES = 100
 
 
 class Launcher:
-    """Turns machines on a board into machines to buy, sharing what is the same between them."""
+    """Turns nodes on a packing state into new nodes, sharing what is the same between them."""
 
     def __init__(self, problem: Problem, state: PackingState) -> None:
         self.problem = problem
@@ -72,12 +72,12 @@ class Launcher:
         )
 
     def _described(self) -> bool:
-        """Reasons are kept for the first machines only: a plan of thousands repeats itself."""
+        """Reasons are kept for the first nodes only: a plan of thousands repeats itself."""
         self._explained += 1
         return self._explained <= _MAX_EXPLAINED_NODES
 
     def offerings(self, at: int, these: NodeConstraints, entry: CatalogEntry, used: list[int]) -> int:
-        """All columns that hold the company on a machine, and what is `used` of it."""
+        """All offerings that hold the co-located pods on a node, and what is `used` of it."""
         known = self._fitting.get((entry.index, these))
         if known is None:
             known = self._fitting[entry.index, these] = self._fit_for(these, entry)
@@ -95,15 +95,17 @@ class Launcher:
         return sayable(self.catalog, mask, entry, lambda left: various(self.catalog, left, needs))
 
     def _fit_for(self, these: NodeConstraints, entry: CatalogEntry) -> tuple[int, bool]:
-        """What a machine on a column may become for its company, whatever its size, and whether a claim can say so."""
+        """What a node on an offering may become for its co-located pods, whatever its size, and whether a claim can
+        say so.
+        """
         mask = kind_mask(self.catalog, entry) & these.mask
         for key in these.keys:
             mask &= self.catalog.by_label(key).get(self.catalog.label(entry, key), 0)
         return mask, not beyond(self.catalog, mask, entry)
 
     def _keeping_preferences(self, mask: int, at: int, entry: CatalogEntry) -> int:
-        """Of some columns those that keep every wish about machines which the machine keeps where it stands, and the
-        company that its pods like to have near.
+        """Of some offerings those that keep every preference about nodes which the node keeps where it stands, and the
+        co-located pods that its pods like to have near.
 
         Where its pool asks for variety, the heaviest come first, as far as they leave enough.
         """
@@ -118,7 +120,7 @@ class Launcher:
         return mask
 
     def _within_limits(self, mask: int, entry: CatalogEntry, at: int) -> int:
-        """Those that keep the pool's limits even if every machine of the pool takes its largest."""
+        """Those that keep the pool's limits even if every node of the pool takes its largest."""
         for name, left in self._scarce(entry.pool):
             charge = self.problem.frontier.limited.get(name)
             own = entry.type.capacity.get(name, 0) if charge is None else int(charge[at])
@@ -127,7 +129,7 @@ class Launcher:
         return mask
 
     def _scarce(self, pool: int) -> list[tuple[str, int]]:
-        """The limits of a pool that do not let each of its machines grow by the largest, and what is left of them."""
+        """The limits of a pool that do not let each of its nodes grow by the largest, and what is left of them."""
         known = self._try_shortage_portfolio.get(pool)
         if known is None:
             machines = max(1, self.counts[pool])
@@ -145,7 +147,7 @@ class Launcher:
     def _choices(self, offer: Offer, at: int, entry: CatalogEntry) -> tuple[Choice, ...]:
         """All offerings; of those at the best price, the one in the zone used least so far comes first.
 
-        A machine that keeps a wish about other pods by its zone stays in it.
+        A node that keeps a preference about other pods by its zone stays in it.
         """
         zone = min(offer.led_by, key=self.zones.__getitem__)
         if entry.offering.zone in offer.led_by and any(key == ZONE for _, key in self._held.get(at, ())):
@@ -172,7 +174,7 @@ class Launcher:
 
 
 class Offer(NamedTuple):
-    """What machines that may become the same have in common: see `_led_by` and `requirements`."""
+    """What nodes that may become the same have in common: see `_led_by` and `requirements`."""
 
     led_by: dict[str, tuple[Choice, ...]]
     requirements: tuple[Mapping[str, Any], ...]
@@ -194,7 +196,7 @@ def _led_by(choices: tuple[Choice, ...]) -> dict[str, tuple[Choice, ...]]:
 
 
 def recharged(problem: Problem, was: Machine, machine: Machine) -> Machine:
-    """A machine that now has another first offering, with what the daemons of that one ask for."""
+    """A node that now has another first offering, with what the daemons of that one ask for."""
     names = daemons_take(problem.catalog)
     if not names or was.choice == machine.choice:
         return machine
@@ -207,7 +209,7 @@ def recharged(problem: Problem, was: Machine, machine: Machine) -> Machine:
 
 
 def _row(problem: Problem, machine: Machine) -> int:
-    """The column of a machine's first offering."""
+    """The offering of a node's first offering."""
     return next(
         each.index
         for each in problem.catalog.rows
@@ -254,7 +256,7 @@ def requirements(held: list[CatalogEntry], entry: CatalogEntry, pool: Pool) -> t
 
 
 def _prefix(problem: Problem) -> str:
-    """What the names of new machines begin with, and of none that is there."""
+    """What the names of new nodes begin with, and of none that is there."""
     prefix = NEW
     while any(name.startswith(prefix) for name in problem.names):
         prefix = f"{NEW[0]}{prefix}"
@@ -264,7 +266,7 @@ def _prefix(problem: Problem) -> str:
 def machines_and_placements(
     problem: Problem, packing: Packing
 ) -> tuple[tuple[Machine, ...], dict[str, Placement], dict[int, list[str]]]:
-    """The machines to buy, where every placed pod goes, and the names of those left over by class."""
+    """The new nodes, where every placed pod goes, and the names of those left over by class."""
     state, placement_requests = packing.state, packing.state.placement_requests
     taken, starts = [0] * len(problem.classes), _starts(problem, state)
     placements: dict[str, Placement] = {}
@@ -299,9 +301,9 @@ def machines_and_placements(
 
 
 def _starts(problem: Problem, state: PackingState) -> dict[tuple[int, int], int]:
-    """Where among the pods of its class those of an ask on a machine begin, if the yardstick leaves some of them out.
+    """Where among the pods of its class those of a request on a node begin, if the baseline leaves some of them out.
 
-    Those are the last of their class, and get the places that keep fewest wishes: nobody else misses them.
+    Those are the last of their class, and get the places that keep fewest preferences: no other pod misses them.
     """
     names = problem.baseline.names if problem.baseline is not None else ()
     short = {one.index for one in problem.classes if one.pods and one.pods[-1] in names} if names else ()

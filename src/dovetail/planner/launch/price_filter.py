@@ -1,4 +1,4 @@
-"""Narrowing: which of its offerings a machine that is bought in place of others may still be sold as."""
+"""Narrowing: which of its offerings a node that is launched in place of others may still be offered as."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Types = Mapping[str, InstanceType]
 
 
 def cheaper(machine: Machine, ceiling: float, types: Types) -> Machine | None:
-    """The machine with only those offerings that keep the saving; None if they are too few or too much alike.
+    """The node with only those offerings that keep the saving; None if they are too few or too much alike.
 
-    Where spot is among them on-demand goes: a failed spot launch must not become a dearer machine.
+    Where spot is among them on-demand goes: a failed spot launch must not become a dearer node.
     """
     kept = [each for each in machine.offerings if each.price is not None and each.price < ceiling]
     if any(each.capacity_type == "spot" for each in kept):
@@ -25,9 +25,9 @@ def cheaper(machine: Machine, ceiling: float, types: Types) -> Machine | None:
 
 
 def cheapest(machine: Machine, most: int, types: Types) -> Machine:
-    """The machine with the offerings of its cheapest types alone, as many as asked for or as its pool insists on.
+    """The node with the offerings of its cheapest types alone, as many as asked for or as its pool insists on.
 
-    A spot machine that replaces another is one of the cheapest fifteen, whichever is sold: then fewer than fifteen are
+    A spot node that replaces another is one of the cheapest fifteen, whichever is offered: then fewer than fifteen are
     cheaper still, and it is not replaced again and again.
     """
     prices: dict[str, float] = {}
@@ -43,7 +43,7 @@ def cheapest(machine: Machine, most: int, types: Types) -> Machine:
 
 
 def _only(machine: Machine, kept: Sequence[Choice]) -> Machine:
-    """The machine with these offerings, and with requirements that admit no other."""
+    """The node with these offerings, and with requirements that admit no other."""
     least = _least(machine)
     narrowed = {
         INSTANCE_TYPE: sorted({each.instance_type for each in kept}),
@@ -58,7 +58,7 @@ def _only(machine: Machine, kept: Sequence[Choice]) -> Machine:
 
 
 def _varied(machine: Machine, kept: Sequence[Choice], types: Types) -> bool:
-    """Whether offerings are as different as the machine's pool insists on."""
+    """Whether offerings are as different as the node's pool insists on."""
     return all(len(set(_values(key, kept, types))) >= least for key, least in _least(machine).items())
 
 

@@ -1,4 +1,4 @@
-"""Why the cheaper offerings lost: for each machine to buy, what speaks against those that cost less."""
+"""Why the cheaper offerings lost: for each new node, what speaks against those that cost less."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _MOST = 10
 
 
 class _Rival(NamedTuple):
-    """A column that costs less, what it has of every dimension, and its bit in masks of columns that are to be had."""
+    """An offering that costs less, what it has of every dimension, and its bit in masks of offerings that are to be
+    had.
+    """
 
     entry: CatalogEntry
     rooms: list[int]
@@ -31,7 +33,7 @@ def cheaper(
 ) -> tuple[Lost, ...]:
     """Up to ten types that cost less than the chosen one, nearest in price first, each with its reason.
 
-    `these` are the pods on the machine, as far as its choice goes.
+    `these` are the pods on the node, as far as its choice goes.
     """
     catalog, dims = state.problem.catalog, state.problem.dims
     rivals = catalog.recall(("rivals", chosen.index, *dims), lambda: _rivals(catalog, chosen, dims))
@@ -41,7 +43,7 @@ def cheaper(
 
 
 def _rivals(catalog: OfferingCatalog, chosen: CatalogEntry, dims: Sequence[str]) -> list[_Rival]:
-    """A column of each of the types next below in price."""
+    """An offering of each of the types next below in price."""
     found: dict[str, CatalogEntry] = {}
     for entry in reversed(catalog.rows[: chosen.index]):
         if entry.type.name != chosen.type.name and entry.choice.price != chosen.choice.price:
@@ -70,18 +72,18 @@ def _because(
     for key in these.keys:
         where = problem.catalog.label(chosen, key)
         if problem.catalog.label(entry, key) != where:
-            return f"its pods belong where {key} is {where}"
+            return f"topology constraints pin the node to {key}={where}"
     return _forbidden(state, entry, chosen)
 
 
 def _forbidden(state: PackingState, entry: CatalogEntry, chosen: CatalogEntry) -> str:
-    """What pools say about a column that the pods would take."""
+    """What pools say about an offering that the pods would take."""
     pool, own = state.problem.pools[entry.pool], state.problem.pools[chosen.pool]
     if pool.weight < own.weight:
         return f"NodePool {pool.name} has less weight"
     reservation = entry.offering.reservation_id
     if reservation is not None:
-        return f"reservation {reservation} is used up, or keeps its machines to itself"
+        return f"reservation {reservation} is used up, or serves other nodes only"
     back = chosen.type.capacity if pool is own else {}
     for name, left in state.left[entry.pool].items():
         if name != "nodes" and entry.type.capacity.get(name, 0) > left + back.get(name, 0):
@@ -90,11 +92,11 @@ def _forbidden(state: PackingState, entry: CatalogEntry, chosen: CatalogEntry) -
         return f"the nodes limit of NodePool {pool.name}"
     if entry.pool in state.problem.min_values:
         return f"minValues of NodePool {pool.name}"
-    return "a wish of its pods, or labels that it would change"
+    return "a pod preference, or it would change the node's labels"
 
 
 def _failed_insertions(state: PackingState, at: int, entry: CatalogEntry) -> str:
-    """Which of the pods on a machine asks what of the machine that a column has not, or would rather have it."""
+    """Which of the pods on a node asks what of the node that an offering has not, or would rather have it."""
     placement_requests = (state.placement_requests[number] for number in state.contents[at])
     unwilling = next(request for request in placement_requests if not request.mask >> entry.index & 1)
     return f"{unwilling.cls.pods[0]} {_verb(state, unwilling, entry)}"

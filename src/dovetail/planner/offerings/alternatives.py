@@ -1,4 +1,4 @@
-"""Masks that decide what a machine may still become: the same pool, flavour and reservation, within limits."""
+"""Masks that decide what a node may still become: the same pool, open labels and reservation, within limits."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.planner.offerings.catalog import CatalogEntry, OfferingCatalog, lowest, of_bits
 from dovetail.planner.offerings.open_labels import RESERVATION
 
-#: What a NodeClaim says of the machine it wants, each by itself; the fewest values first.
+#: What a NodeClaim says of the node it wants, each by itself; the fewest values first.
 _SAID = (CAPACITY_TYPE, ZONE, INSTANCE_TYPE)
 
 
 def kind_mask(catalog: OfferingCatalog, entry: CatalogEntry) -> int:
-    """The columns a machine may change to while it stays the machine it is.
+    """The offerings a node may change to while it stays the node it is.
 
     A reserved one stays with its reservation; where its pool asks for variety, it may become what is not reserved.
     """
@@ -42,7 +42,7 @@ def beyond(catalog: OfferingCatalog, mask: int, entry: CatalogEntry) -> int:
 def sayable(catalog: OfferingCatalog, mask: int, entry: CatalogEntry, enough: Callable[[int], bool]) -> int:
     """Of a mask what a claim can say, and admit nothing else: pods with alternatives refuse some combinations.
 
-    The values go that let in most for what is lost with them; those of the cheapest column stay. Where what is left
+    The values go that let in most for what is lost with them; those of the cheapest offering stay. Where what is left
     would not be `enough`, the mask stays as it is.
     """
     best, said = catalog.rows[lowest(mask)], mask
@@ -71,17 +71,17 @@ def capacity_at_most(catalog: OfferingCatalog, name: str, most: int) -> int:
 
 
 def capacities(catalog: OfferingCatalog, mask: int, name: str) -> list[int]:
-    """How much machines of a mask have of a resource in all, each amount once, the least first."""
+    """How much nodes of a mask have of a resource in all, each amount once, the least first."""
     return [amount for amount, where in reversed(_by_capacity(catalog, name)) if where & mask]
 
 
 def largest_capacity(catalog: OfferingCatalog, mask: int, name: str) -> int:
-    """What the largest machine of a mask that is not empty has of a resource in all."""
+    """What the largest node of a mask that is not empty has of a resource in all."""
     return next(amount for amount, where in _by_capacity(catalog, name) if where & mask)
 
 
 def _by_capacity(catalog: OfferingCatalog, name: str) -> list[tuple[int, int]]:
-    """The columns by how much of a resource they have, the largest first."""
+    """The offerings by how much of a resource they have, the largest first."""
 
     def found() -> list[tuple[int, int]]:
         by_amount: dict[int, list[int]] = {}

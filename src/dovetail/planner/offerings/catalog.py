@@ -1,7 +1,7 @@
-"""Columns: every machine that could be bought, as bits of an integer, cheapest first.
+"""Offerings: every node that could be launched, as bits of an integer, cheapest first.
 
-A column is concrete: a pool, a type, an offering, and one value for each label that a pool or a type leaves
-open and some pod asks about. So a column has definite labels and a pod either fits it or not; what is left of
+An offering is concrete: a pool, a type, an offering, and one value for each label that a pool or a type leaves
+open and some pod asks about. So an offering has definite labels and a pod either fits it or not; what is left of
 the requirement algebra is AND.
 """
 
@@ -30,9 +30,9 @@ from dovetail.planner.plan import Choice
 from dovetail.planner.requirements import NODE_NAME, Clause, Term, holds
 from dovetail.planner.snapshot import Pool
 
-#: A name no machine has yet: Exists and NotIn hold of it, In does not.
+#: A name no node has yet: Exists and NotIn hold of it, In does not.
 UNBORN = "\0unborn"
-#: What every machine is labelled with, whatever its type and pool.
+#: What every node is labelled with, whatever its type and pool.
 _OF_ALL = (ZONE, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, HOSTNAME, NODE_NAME, RESERVATION)
 _MOST_REMEMBERED = 4096
 _CAP = 1 << 62
@@ -45,7 +45,7 @@ Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 class CatalogEntry:
-    """One machine that could be bought."""
+    """One node that could be launched."""
 
     __slots__ = ("choice", "index", "offering", "open_labels", "pool", "type")
 
@@ -74,7 +74,7 @@ class CatalogEntry:
 
 
 class Asked:
-    """Which labels pods ask about, and the values they name: what flavours must tell apart."""
+    """Which labels pods ask about, and the values they name: what open labels must distinguish."""
 
     def __init__(self, terms: Iterable[Term], keys: Iterable[str]) -> None:
         values: dict[str, set[str]] = {}
@@ -87,7 +87,7 @@ class Asked:
 
 
 class OfferingCatalog:
-    """The columns of all pools, and the masks that select among them. Bit i is column i; lower is cheaper."""
+    """The offerings of all pools, and the masks that select among them. Bit i is offering i; lower is cheaper."""
 
     def __init__(self, pools: Sequence[Pool], asked: Asked, unavailable: frozenset[tuple[str, str, str]]) -> None:
         self.pools = tuple(pools)
@@ -115,17 +115,17 @@ class OfferingCatalog:
         self.reserved = self.mask(c.offering.capacity_type == "reserved" for c in found)
         self._labels: dict[str, dict[str | None, int]] = {}
         self._described = _described(found).union(*(pool.labels for pool in pools), *self._rules)
-        """The labels that any machine may have."""
+        """The labels that any node may have."""
         self._clauses: dict[Clause, int] = {}
         self._amounts: dict[str, Ints] = {}
         self._overhead: dict[str, Ints] = {}
         self._steps: dict[str, tuple[list[int], list[int]]] = {}
         self._bools: dict[int, Bools] = {}
         self.remembered: dict[object, Any] = {}
-        """What was worked out for masks of these columns; see `recall`."""
+        """What was worked out for masks of these offerings; see `recall`."""
 
     def reservations(self) -> Mapping[str, int]:
-        """Machines that each reservation still has; the smallest figure counts where it is listed twice."""
+        """Nodes that each reservation still has; the smallest figure counts where it is listed twice."""
 
         def found() -> Mapping[str, int]:
             left: dict[str, int] = {}
@@ -138,7 +138,7 @@ class OfferingCatalog:
         return self.recall("reservations", found)
 
     def recall(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` makes, once for each key: columns outlive a plan, and plans ask much the same of them."""
+        """What `make` makes, once for each key: offerings outlive a plan, and plans ask much the same of them."""
         known = self.remembered.get(key)
         if known is None:
             if len(self.remembered) >= _MOST_REMEMBERED:
@@ -161,7 +161,7 @@ class OfferingCatalog:
         return known
 
     def by_label(self, key: str) -> dict[str | None, int]:
-        """The columns by the value of a label."""
+        """The offerings by the value of a label."""
         known = self._labels.get(key)
         if known is None and key not in self._described:
             known = self._labels[key] = {None: self.everything} if self.rows else {}
@@ -173,7 +173,7 @@ class OfferingCatalog:
         return known
 
     def label(self, entry: CatalogEntry, key: str) -> str | None:
-        """The value of a label on a machine of this column."""
+        """The value of a label on a node of this offering."""
         if key == ZONE:
             return entry.offering.zone
         if key == CAPACITY_TYPE:
@@ -193,7 +193,7 @@ class OfferingCatalog:
         return fixed_label(pool, self._rules[entry.pool].get(key, ()), entry.type, entry.offering, key)
 
     def clause(self, each: Clause) -> int:
-        """The columns on which a clause holds."""
+        """The offerings on which a clause holds."""
         known = self._clauses.get(each)
         if known is None:
             known = 0
@@ -218,7 +218,7 @@ class OfferingCatalog:
         return mask
 
     def charge(self, mask: int, requests: Mapping[str, int]) -> None:
-        """Take what daemons need off the columns in the mask. Done once, before anybody asks what fits."""
+        """Take what daemons need off the offerings in the mask. Done once, before any pod asks what fits."""
         chosen = self.bools(mask)
         for name, amount in requests.items():
             held = self._overhead.setdefault(name, np.zeros(self.size, dtype=np.int64))
@@ -242,7 +242,7 @@ class OfferingCatalog:
         return self._overhead[name]
 
     def amounts(self, name: str) -> Ints:
-        """How much of a resource pods may have on each column, daemons served."""
+        """How much of a resource pods may have on each offering, daemons served."""
         known = self._amounts.get(name)
         if known is None:
             kinds = {id(kind): kind for pool in self.pools for kind in pool.types} if name in self.stock else {}
@@ -268,18 +268,18 @@ class OfferingCatalog:
         self._amounts[name] = np.maximum(0, values - self._overhead[name] if name in self._overhead else values)
 
     def holding(self, name: str, amount: int) -> int:
-        """The columns with at least this much of a resource."""
+        """The offerings with at least this much of a resource."""
         levels, masks = self.steps(name)
         return masks[bisect_left(levels, amount)]
 
     def richest(self, name: str, among: int) -> int:
-        """Those of columns that have most of a resource."""
+        """Those of offerings that have most of a resource."""
         _, masks = self.steps(name)
         beyond = bisect_left(masks, True, key=lambda mask: not mask & among)
         return masks[beyond - 1] & among
 
     def steps(self, name: str) -> tuple[list[int], list[int]]:
-        """How much of a resource columns have, in rising order, and those with as much or more; at the end nobody."""
+        """How much of a resource offerings have, in rising order, and those with as much or more; at the end no pod."""
         known = self._steps.get(name)
         if known is None:
             known = self._steps[name] = self._price_indexes(name)
@@ -300,7 +300,7 @@ class OfferingCatalog:
         return mask
 
     def listed(self, mask: int) -> list[CatalogEntry]:
-        """The columns of a mask, cheapest first."""
+        """The offerings of a mask, cheapest first."""
         return [self.rows[at] for at in np.flatnonzero(self.bools(mask))] if mask else []
 
 
@@ -315,7 +315,7 @@ def of_bits(where: Iterable[int]) -> int:
 
 
 def lowest(mask: int) -> int:
-    """The cheapest column of a mask that is not empty."""
+    """The cheapest offering of a mask that is not empty."""
     return (mask & -mask).bit_length() - 1
 
 
@@ -337,7 +337,7 @@ def offered(pool: Pool, clauses: Iterable[Clause]) -> bool:
 
 
 def _described(catalog: Iterable[CatalogEntry]) -> set[str]:
-    """The labels that machines have whatever their pools say."""
+    """The labels that nodes have whatever their pools say."""
     found = {*_OF_ALL, *ALWAYS}
     found.update(key for open_labels in {each.open_labels for each in catalog} for key, _ in open_labels)
     types = {id(each.type): each.type for each in catalog}.values()
@@ -356,12 +356,12 @@ def _defined(pool: Pool) -> set[str]:
     return {key for kind in pool.types for key in kind.labels}
 
 
-#: What a column is beside its pool.
+#: What an offering is beside its pool.
 _Entry = tuple[InstanceType, Offering, OpenLabels, Choice]
 
 
 class _Blocks:
-    """The columns of a pool without the pool: those that offer the same things share one list."""
+    """The offerings of a pool without the pool: those that offer the same things share one list."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked

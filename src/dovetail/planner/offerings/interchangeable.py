@@ -1,4 +1,4 @@
-"""NodePools that no pod can tell apart: one of them stands for all.
+"""NodePools that no pod can distinguish: one of them stands for all.
 
 Two NodePools with the same instance types, requirements and taints whose labels look the same to every pod offer the
 same nodes at the same prices. Planning with each of them would multiply the offerings and change nothing, so a plan
@@ -32,7 +32,7 @@ def distinct_pools(
     topology_keys: Iterable[str],
     cannot_bind: Callable[[Pool], bool],
 ) -> DistinctPools:
-    """The NodePools that pods can tell apart by `terms` (all that any of them asks of labels) and `topology_keys`.
+    """The NodePools that pods can distinguish by `terms` (all that any of them requests of labels) and `topology_keys`.
 
     `cannot_bind` says of a NodePool that its limits allow more than the pods could ever need.
     """

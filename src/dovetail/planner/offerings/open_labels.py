@@ -1,7 +1,7 @@
-"""Flavours: the labels that a type leaves open, settled in every way that somebody asks about.
+"""Open labels: the labels that a type leaves open, settled in every way that a pod asks about.
 
-A type may be one of several things until a claim says which, and a pool may leave a label of its own open. Two machines
-of one type that differ in such a label are two things to buy.
+A type may be one of several things until a claim says which, and a pool may leave a label of its own open. Two nodes
+of one type that differ in such a label are two things to launch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dovetail.planner.snapshot import Pool
 RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
 ALWAYS = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
 
-#: A value for a label that must exist and that nobody asked about.
+#: A value for a label that must exist and that no pod asked about.
 ANY_VALUE = "dovetail"
 #: More combinations of open labels than this for one type, and only the first are kept.
 MAX_LABEL_COMBINATIONS = 256
@@ -47,7 +47,7 @@ def pool_clauses(pool: Pool) -> list[Clause]:
 
 
 def well_known(key: str) -> bool:
-    """Labels a provider may put on a machine without a pool saying so."""
+    """Labels a provider may put on a node without a pool saying so."""
     return key in WELL_KNOWN
 
 
@@ -58,7 +58,7 @@ def left_open(
     defined: set[str],
     asked: Mapping[str, tuple[str, ...]],
 ) -> dict[str, list[str | None]]:
-    """The labels that are open on this type and that somebody asks about, with the values they may have.
+    """The labels that are open on this type and that a pod asks about, with the values they may have.
 
     `by_key` are the pool's requirements, `defined` the labels that any of its types has.
     """
@@ -86,7 +86,7 @@ def open_label_values(
 ) -> Iterable[OpenLabels]:
     """Every way to settle the labels that are open on any type of the pool.
 
-    A machine that may become one of another type takes its labels along, so the flavour of this one tells them too.
+    A node that may become one of another type takes its labels along, so the open labels of this one reports them too.
     """
     said = [key for key in open_keys if key in left or not any(key in offering.labels for offering in kind.offerings)]
     first = kind.offerings[0]

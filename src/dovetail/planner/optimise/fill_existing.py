@@ -1,7 +1,7 @@
-"""Filling: machines that are there hold what suits the room they have left, by what pods are worth on the market.
+"""Filling: existing nodes hold what suits the room they have left, by what pods are worth on the market.
 
-Pods that look at nobody are taken up again, and every machine that stands picks among them: the most worth for the
-scarcest of what it has left. So none runs out of memory while CPU stands idle. Who is left over is bought for.
+Pods that look at no pod are taken up again, and every node that stands picks among them: the most worth for the
+scarcest of what it has left. So none runs out of memory while CPU stands idle. Pods that are left over is launched for.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dovetail.planner.problem.request import PlacementRequest
 
 #: Of as many pods alike as fit, this part is taken before the next pick.
 _PART = 4
-#: What a pod is worth beside others if nothing for sale would hold it.
+#: What a pod is worth beside others if nothing on offer would hold it.
 _PRECIOUS = 1e6
 
 
 def filled(problem: Problem, start: Packing, largest: int) -> Packing | None:
-    """The packing with machines that are there filled anew; None if somebody would lose their place by it."""
+    """The packing with existing nodes filled anew; None if a pod would lose their place by it."""
     state, loose = _loosened(problem, start.state)
     if not loose:
         return None
@@ -47,7 +47,7 @@ def filled(problem: Problem, start: Packing, largest: int) -> Packing | None:
 
 
 def _picked(free: Ints, requests: Ints, counts: Ints, worth: Floats) -> list[tuple[int, int]]:
-    """Which pods a machine takes, and how many: each time those worth most for the largest share of its room."""
+    """Which pods a node takes, and how many: each time those worth most for the largest share of its room."""
     found = list[tuple[int, int]]()
     counts = counts.copy()
     while True:
@@ -83,7 +83,7 @@ def _worth(problem: Problem, placement_requests: list[PlacementRequest], counts:
 
 
 def _loosened(problem: Problem, before: PackingState) -> tuple[PackingState, dict[PlacementRequest, int]]:
-    """A board with those who are tied to others where they are, and the pods to be placed again."""
+    """A packing state with those who are tied to others where they are, and the pods to be placed again."""
     state = PackingState(problem)
     loose: dict[PlacementRequest, int] = {}
     for at, contents in enumerate(before.contents):
@@ -110,7 +110,7 @@ def _tied(request: PlacementRequest) -> bool:
 def _add_to_new_claim(
     problem: Problem, start: Packing, state: PackingState, placement_requests: list[PlacementRequest], counts: Ints
 ) -> Packing | None:
-    """The packing with machines bought for whoever is left."""
+    """The packing with nodes launched for a pod that is left."""
     packer = Packer(problem, Strategy(), state)
     rest = [(request, count) for request, count in zip(placement_requests, counts.tolist(), strict=True) if count]
     largest = problem.frontier.capacity.max(axis=1, initial=1)

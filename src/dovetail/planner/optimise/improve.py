@@ -1,7 +1,7 @@
 """Tier 2: take the quick answer and better it, as long as there is time or work left.
 
-It is paid in work, so that the same input and seed end at the same place on every machine. Who must keep a deadline has
-the clock stop it as well; who wants the same plan however busy a machine is gives the clock some patience, or has none.
+It is paid in work, so that the same input and seed end at the same place on every node. Who must keep a deadline has
+the clock stop it as well; who wants the same plan however busy a node is gives the clock some clock slack, or has none.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ CLOCK_SLACK = 4.0
 _FOREVER = 1e9
 #: Up to this many classes packing from scratch is quick enough to try many ways.
 _ALIKE = 120
-#: From this many machines on patterns repeat themselves; they help where machines hold fewer pods than this.
+#: From this many nodes on patterns repeat themselves; they help where nodes hold fewer pods than this.
 _MANY, _ROOMY = 20, 12
 #: Below so many pods patterns cost more time than they save money: at 100 and 500 pods of Karpenter's mix the search
 #: alone ends 0.1 and 0.4 points lower, at 1,000 and 1,500 patterns win 1.1 and 1.8 points.
 _MIN_PATTERN_PODS = 750
-#: Of more pods than this, to go on small machines, flows are told apart less finely: patterns need the time.
+#: Of more pods than this, to go on small nodes, flows are listed apart less finely: patterns need the time.
 _HORDE = 2000
-#: Of many pods, all steps together may take so many times the work of a walk.
+#: Of many pods, all steps together may take so many times the work of a search.
 _TIMES = 2
-#: How often machines are cut anew, and which part of the search looks for patterns in between.
+#: How often nodes are cut anew, and which part of the search looks for patterns in between.
 _ROUNDS, _STROLL = 2, 2
 
 
@@ -50,7 +50,7 @@ class Improvement(msgspec.Struct):
 
 
 class Optimiser(Protocol):
-    """Whoever betters a packing: `better` itself, or somebody who has it done elsewhere.
+    """A pod that betters a packing: `better` itself, or a pod who has it done elsewhere.
 
     `deadline` is what the whole plan may take in seconds, `spent` what of it is gone.
     """
@@ -69,26 +69,26 @@ def better(
 ) -> Improvement:
     """The best packing found in time; `tell` hears of every step on the way.
 
-    The clock stops it after the deadline times `patience`, or not at all.
+    The clock stops it after the deadline times `clock slack`, or not at all.
     """
     end = stopwatch() + deadline * clock_slack - spent if clock_slack is not None else None
     return _Attempt(problem, packing, seed, int(_WORK_A_SECOND * deadline), end, on_improvement).run()
 
 
 def along_relaxation(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement:
-    """The least of betterment: room that is there and machines to buy filled along the relaxation, and no search."""
+    """The least of betterment: room that is there and new nodes filled along the relaxation, and no search."""
     return _Attempt(problem, packing, seed, 0, None, None).along()
 
 
 def better_by_work(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement:
-    """`better`, blind to the clock: for virtual time, where an answer must never depend on how busy a machine is."""
+    """`better`, blind to the clock: for virtual time, where an answer must never depend on how busy a node is."""
     return better(problem, packing, seed, deadline, clock_slack=None)
 
 
 def better_with_clock_slack(
     problem: Problem, packing: Packing, seed: int, deadline: float, spent: float
 ) -> Improvement:
-    """`better`, with the clock as the last resort against what nobody reckoned with."""
+    """`better`, with the clock as the last resort against what no pod reckoned with."""
     return better(problem, packing, seed, deadline, spent, CLOCK_SLACK)
 
 
@@ -136,7 +136,7 @@ class _Attempt:
         return Improvement(self.best)
 
     def _fill(self) -> None:
-        """Fill machines that are there anew, where something is bought beside them."""
+        """Fill existing nodes anew, where something is launched beside them."""
         if self.problem.nodes and self.best.state.new_nodes():
             found = filled(self.problem, self.best, COARSE)
             if found is not None:
@@ -160,7 +160,7 @@ class _Attempt:
         self.best = improve(self.problem, self.best, self.seed + turn, budget, self.bound or 0.0, self.over, afresh)
 
     def _round(self) -> bool:
-        """Choose machines anew along the relaxation's flows; False if that came to nothing."""
+        """Choose nodes anew along the relaxation's flows; False if that came to nothing."""
         machines = len(self.best.state.new_nodes())
         patterned = self.problem.total >= _MIN_PATTERN_PODS
         small = patterned and machines >= _MANY and self.problem.total < _ROOMY * machines
@@ -175,7 +175,7 @@ class _Attempt:
         return True
 
     def _cut(self, found: Packing) -> None:
-        """Many machines with few pods each: cut them by patterns, while new ones are found on the way."""
+        """Many nodes with few pods each: cut them by patterns, while new ones are found on the way."""
         patterns = Patterns(self.problem, found)
         self._try(found)
         for turn in range(1, _ROUNDS + 1):

@@ -1,7 +1,8 @@
-"""Ruin and recreate: take a few machines apart, put their pods back another way, keep it if it costs less.
+"""Ruin and recreate: take a few nodes apart, put their pods back another way, keep it if it costs less.
 
-Every step goes through the same board and the same rules as the first packing, so a better plan is also a valid
-one. The search is paid in work (questions asked of the board), so that it ends at the same place on every machine; the
+Every step goes through the same packing state and the same rules as the first packing, so a better plan is also a valid
+one. The search is paid in work (questions asked of the packing state), so that it ends at the same place on every
+node; the
 clock only stops it early.
 """
 
@@ -30,19 +31,19 @@ from dovetail.planner.problem.topology_groups import AFFINITY
 EPSILON = 1e-9
 #: How much dearer a step may be, at first, to get out of a dead end.
 _TEMPERATURE = 0.05
-#: Up to this many machines a step touches about the whole plan; of more it touches a part, and may cost less more.
+#: Up to this many nodes a step touches about the whole plan; of more it touches a part, and may cost less more.
 _WHOLE = 10
 #: Up to so many groups, and so many dimensions, a step costs much the same; and what each dimension beyond costs.
 _COUNTERS, _DIMS, _EACH_DIM = 100, 20, 20
-#: How often pods are also taken off machines that are there.
+#: How often pods are also taken off existing nodes.
 _UNLOAD = 0.3
 #: How often pods try to have again what they gave up.
 _CLIMB = 0.3
-#: How often pods go only where all their wishes about machines hold.
+#: How often pods go only where all their preferences about nodes hold.
 _PREFERRED_SHARE = 0.5
-#: The share of the work that packings from scratch may take; the walk has the rest.
+#: The share of the work that packings from scratch may take; the search has the rest.
 _AFRESH = 0.4
-#: How often one of those without a place is invited, and how often in a row in vain.
+#: How often one of those without a node is inserted, and how often in a row in vain.
 _INVITE, _MAX_FAILED_INSERTIONS = 0.5, 60
 
 
@@ -74,7 +75,7 @@ def improve(
 def _searched(
     problem: Problem, start: Packing, chance: Chance, budget: int, enough: float, out_of_time: Callable[[], bool]
 ) -> Packing:
-    """The best packing that a walk from one comes to."""
+    """The best packing that a search from one comes to."""
     begin = problem.work
     search = _LocalSearch(problem, start)
     clock_slack = 200 + 50 * search.machines * len(problem.classes)
@@ -88,7 +89,7 @@ def _searched(
 
 
 def _perfect(packing: Packing, enough: float) -> bool:
-    """Whether there is nothing to better: the price, wishes, zones."""
+    """Whether there is nothing to better: the price, preferences, zones."""
     return packing.cost <= enough + EPSILON and not packing.violated_count and not packing.zones_missed
 
 
@@ -104,9 +105,9 @@ class _LocalSearch:
         self.temperature = _TEMPERATURE * min(1.0, _WHOLE / max(1, self.machines))
         self.idle = 0
         self.waiting = [index for index in sorted(start.left) if not is_infeasible(problem, problem.classes[index])]
-        """Classes of which some pods have no place, as long as there is hope for them."""
+        """Classes of which some pods have no node, as long as there is hope for them."""
         self.preferred_filters = narrowed(problem, welcome(problem)) if problem.baseline is not None else []
-        """What pods would accept that insist on all their wishes about machines."""
+        """What pods would accept that insist on all their preferences about nodes."""
         self._failed_insertions = 0
 
     def step(self, chance: Chance, temperature: float) -> None:
@@ -153,7 +154,7 @@ class _LocalSearch:
 
 
 def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
-    """Other ways to pack from scratch: price ceilings along the menu, other orders, other turns."""
+    """Other ways to pack from scratch: price ceilings along the frontier, other orders, other turns."""
     prices = problem.frontier.prices
     shares = (0.1, 0.25, 0.4, 0.6, 0.8) if len(prices) else ()
     ceilings = sorted({float(prices[int(len(prices) * share)]) for share in shares})
@@ -169,7 +170,7 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
 
 
 def _step(problem: Problem, before: PackingState, chance: Chance, inserted: int | None = None) -> PackingState | None:
-    """The board with some machines taken apart and their pods, and perhaps one of another class, placed again."""
+    """The packing state with some nodes taken apart and their pods, and perhaps one of another class, placed again."""
     problem.work += 10 + before.size // 5 + _burden(problem)
     state = before.clone()
     new_nodes = state.new_nodes()
@@ -202,12 +203,12 @@ def _step(problem: Problem, before: PackingState, chance: Chance, inserted: int 
 
 
 def _burden(problem: Problem) -> int:
-    """What a step costs more where there is an unusual number of groups to count, or of things that machines have."""
+    """What a step costs more where there is an unusual number of groups to count, or of things that nodes have."""
     return max(0, len(problem.counters) - _COUNTERS) // 2 + max(0, len(problem.dims) - _DIMS) * _EACH_DIM
 
 
 def _placed(packer: Packer, request: PlacementRequest, count: int, climb: bool) -> int:
-    """Place pods of an ask; those that `climb` try to have again what their class wished for first."""
+    """Place pods of a request; those that `climb` try to have again what their class preferred for first."""
     levels_of = (
         [packer.problem.request(request.cls, level_index) for level_index in range(request.level.level_index)]
         if climb
@@ -220,7 +221,7 @@ def _placed(packer: Packer, request: PlacementRequest, count: int, climb: bool) 
 
 
 def _unload(state: PackingState, pods: dict[int, int], chance: Chance) -> None:
-    """Take pods of this plan off a few machines that are there; others may make better use of the room."""
+    """Take pods of this plan off a few existing nodes; others may make better use of the room."""
     held = [at for at in range(state.existing) if state.contents[at]]
     chance.shuffle(held)
     for at in held[: chance.choice((1, 2, 4, 8))]:
@@ -240,7 +241,7 @@ def _collect(pods: dict[int, int], more: dict[int, int]) -> None:
 
 
 def _destroyed(state: PackingState, new_nodes: list[int], chance: Chance) -> list[int]:
-    """A machine and a few others: its like, the emptiest, or anybody."""
+    """A node and a few others: its like, the emptiest, or any."""
     many = chance.random() < 0.03
     count = min(len(new_nodes), chance.choice((9, 14, 20) if many else (1, 2, 2, 3, 3, 4, 5, 6)))
     first = chance.choice(new_nodes)
@@ -259,7 +260,7 @@ def _destroyed(state: PackingState, new_nodes: list[int], chance: Chance) -> lis
 
 
 def _lost_affinity(before: PackingState, state: PackingState) -> bool:
-    """Whether a domain or a machine that stays has lost the last pod that others may need near them."""
+    """Whether a domain or a node that stays has lost the last pod that others may need near them."""
     for counter in state.problem.counters.values():
         if counter.kind == AFFINITY:
             size = state.size
@@ -271,7 +272,7 @@ def _lost_affinity(before: PackingState, state: PackingState) -> bool:
 
 
 def _drop_widows(state: PackingState, pods: dict[int, int]) -> None:
-    """Pods whose company was taken away must be placed again as well."""
+    """Pods whose co-located pods was taken away must be placed again as well."""
     while True:
         lost = [at for at in state.new_nodes() if has_lost_affinity(state, at)]
         if not lost:

@@ -1,17 +1,18 @@
-"""The lower bound: what the pods would cost if they were fluid.
+"""The lower bound: what the pods would cost if they were LP relaxation.
 
-Pods may be cut into pieces and machines bought in fractions, each class only on columns it may stand on, and never
-more pods that refuse each other's company than machines. Spreads, affinities and limits are not looked at; machines
+Pods may be cut into pieces and nodes launched in fractions, each class only on offerings it may stand on, and never
+more pods that refuse each other's co-located pods than nodes. Spreads, affinities and limits are not looked at; nodes
 that are there are free as far as they reach. Whatever a real plan costs, it cannot cost less.
 
-Nor can it cost less than whole machines for the whole pods of one class alone, which is exact where there is one.
+Nor can it cost less than whole nodes for the whole pods of one class alone, which is exact where there is one.
 
-Whole pods: how much dearer a fluid must be because no machine holds a part of a pod.
+Whole pods: how much dearer an LP relaxation must be because no node holds a part of a pod.
 
-A fluid proves its price by what pods are worth: nothing that a machine holds of it is worth more than the machine
-costs. Whole pods on a machine may be worth less than that. If they are on every machine, all pods may be worth that
-much more and still prove their price. It is worked out where pods are of few sizes and refuse nobody's company; many
-sizes fill machines anyway.
+An LP relaxation proves its price by what pods are worth: nothing that a node holds of it is worth more than the node
+costs. Whole pods on a node may be worth less than that. If they are on every node, all pods may be worth that
+much more and still prove their price. It is worked out where pods are of few sizes and refuse no pod's co-located
+pods; many
+sizes fill nodes anyway.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.problem.topology_groups import ANTI, SPREAD
 
 WORDS = (
-    "machines may be bought in fractions, and pods of many sizes cut into pieces, but at least the whole machines "
+    "nodes may be launched in fractions, and pods of many sizes split, but at least the whole nodes "
     "that pods of any one kind need; spreads, affinities, limits, reservations and minimum flexibility are left out"
 )
 #: So many shares the relaxation has at most; so many where there is no time for more.
 _FINE, _COARSE = 8_000, 2_000
-#: So many classes are asked what whole machines for them cost, those that need most; and up to so many pods of one.
+#: So many classes are asked what whole nodes for them cost, those that need most; and up to so many pods of one.
 _ASKED, _COUNTED = 8, 5000
 
 
@@ -59,7 +60,7 @@ def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Relaxatio
 
 
 def whole(problem: Problem, left: dict[int, int]) -> float:
-    """What machines cost at least for pods of one class, of those that find no room on machines that are there."""
+    """What nodes cost at least for pods of one class, of those that find no room on existing nodes."""
     finite = np.isfinite(problem.frontier.prices)
     needs: list[tuple[float, int, Ints, Floats]] = []
     for one in problem.classes:
@@ -81,7 +82,7 @@ def whole(problem: Problem, left: dict[int, int]) -> float:
 def _fitting(
     problem: Problem, request: PlacementRequest, room: np.ndarray[tuple[int, int], np.dtype[np.int64]]
 ) -> Ints:
-    """How many pods of an ask each machine holds at most by itself, with so much room in every dimension."""
+    """How many pods of a request each node holds at most by itself, with so much room in every dimension."""
     found: Ints = np.full(room.shape[1], 1 if _one_per_node(request) else UNLIMITED, dtype=np.int64)
     for dim, amount in request.steps:
         if dim not in problem.blurred:
@@ -90,7 +91,7 @@ def _fitting(
 
 
 def _cover(count: int, fits: Ints, prices: Floats) -> float:
-    """The least that machines for so many pods cost, where each holds so many at its price."""
+    """The least that nodes for so many pods cost, where each holds so many at its price."""
     cheapest: dict[int, float] = {}
     for most, price in zip(np.minimum(fits, count).tolist(), prices.tolist(), strict=True):
         if most > 0:
@@ -104,7 +105,7 @@ def _cover(count: int, fits: Ints, prices: Floats) -> float:
 
 
 def holding(problem: Problem, request: PlacementRequest, but: Set[int] = frozenset()) -> Bools:
-    """The columns that hold a pod of the ask, by all dimensions `but` some."""
+    """The offerings that hold a pod of the request, by all dimensions `but` some."""
     ok = request.offerings.copy()
     for dim, amount in request.steps:
         if dim not in but:
@@ -124,7 +125,9 @@ def _one_per_node(request: PlacementRequest) -> tuple[tuple[int, int], ...]:
 
 
 def sharing(request: PlacementRequest) -> tuple[tuple[int, int], ...]:
-    """The hostname rules that an ask has with its own kind: a cell, and how many of it may share a machine."""
+    """The hostname rules that a request has with its own kind: a topology counter, and how many of it may share a
+    node.
+    """
     return tuple(
         (counter.slot, 1 if counter.kind == ANTI else counter.skew)
         for counter in request.topology.host_owned
@@ -140,7 +143,7 @@ _SAFETY = 1e-6
 
 
 def stretched(problem: Problem, relaxation: Relaxation) -> Relaxation:
-    """The fluid with all pods worth as much more as whole machines allow."""
+    """The LP relaxation with all pods worth as much more as whole nodes allow."""
     placement_requests = [flow.demand.request for flow in relaxation.flows]
     sizes = {request.amounts.tobytes() for request in placement_requests}
     one_per_node = any(flow.demand.caps for flow in relaxation.flows)
@@ -170,7 +173,7 @@ def stretched(problem: Problem, relaxation: Relaxation) -> Relaxation:
 
 
 def _most(worth: Floats, requests: Table, counts: Floats, capacity: Floats) -> float:
-    """What whole pods are worth at most that a machine holds."""
+    """What whole pods are worth at most that a node holds."""
     if not worth.any():
         return 0.0
     with np.errstate(divide="ignore", invalid="ignore"):

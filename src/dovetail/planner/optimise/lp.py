@@ -12,7 +12,7 @@ _INFINITY = highspy.kHighsInf
 
 
 class Solved(msgspec.Struct):
-    """The least price, the columns' values, what each column costs too much, and what each row is worth."""
+    """The least price, the offerings' values, what each offering costs too much, and what each row is worth."""
 
     price: float
     values: Floats
@@ -21,7 +21,7 @@ class Solved(msgspec.Struct):
 
 
 class Model:
-    """Rows and columns are numbered as they come; every column is at least zero."""
+    """Rows and offerings are numbered as they come; every offering is at least zero."""
 
     def __init__(self) -> None:
         self._lower: list[Floats] = []

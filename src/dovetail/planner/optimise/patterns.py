@@ -1,9 +1,11 @@
-"""Patterns: machines as they stood in a packing, bought again as often as is good.
+"""Patterns: nodes as they stood in a packing, launched again as often as is good.
 
-Where a machine holds but a few pods, a fluid fills it better than pods ever could, and what the flows promise does not
-come true. So here only large machines are filled by a fluid. Small ones are taken whole from packings that were found
+Where a node holds but a few pods, an LP relaxation fills it better than pods ever could, and what the flows
+requirement does not
+come true. So here only large nodes are filled by an LP relaxation. Small ones are taken whole from packings that were
+found
 before, wherever there are pods to stand on them the same way; a linear programme says how many of each. What it leaves
-over is packed as any rounding is, and its machines are patterns for the next time.
+over is packed as any rounding is, and its nodes are patterns for the next time.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from dovetail.planner.packing.topology_validation import sound
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.frontier import OfferingFrontier
 
-#: A machine that holds this many pods of the average size is filled by a fluid.
+#: A node that holds this many pods of the average size is filled by an LP relaxation.
 _LARGE = 100
-#: A pattern that is wanted by this share of a machine is taken once more, if there are pods for it.
+#: A pattern that is wanted by this share of a node is taken once more, if there are pods for it.
 _WORTHWHILE = 0.05
 
-#: Domains of all axes, -1 where it does not matter.
+#: Domains of all topology keys, -1 where it does not matter.
 Place = tuple[int, ...]
 
 
@@ -43,7 +45,7 @@ class ItemType(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """A machine of a type, whatever place it lies in, and how many of each cloth are on it."""
+    """A node of a type, whatever place it lies in, and how many of each cloth are on it."""
 
     type: int
     pods: tuple[tuple[ItemType, int], ...]
@@ -73,7 +75,7 @@ class Patterns:
         )
 
     def learn(self, state: PackingState) -> bool:
-        """Take up the patterns of a board; says whether any is new."""
+        """Take up the patterns of a packing state; says whether any is new."""
         before = len(self.seen)
         for at in state.new_nodes():
             offering, cloths = state.offering_of(at), self._on(state, at)
@@ -82,7 +84,7 @@ class Patterns:
         return len(self.seen) > before
 
     def _on(self, state: PackingState, at: int) -> Counter[ItemType] | None:
-        """What is on a machine; None if some of it is not to be placed anew."""
+        """What is on a node; None if some of it is not to be placed anew."""
         found = Counter[ItemType]()
         for number, count in state.contents[at].items():
             demand = self.known.get((number, where_on(state, at, state.placement_requests[number])))
@@ -117,14 +119,14 @@ class Patterns:
                     yield PatternUse(offering, {demands[0]: count for demands, count in rolls if demands})
 
     def _large(self) -> Bools:
-        """The columns that hold many pods."""
+        """The offerings that hold many pods."""
         demands = self.uncut.demands
         total = np.sum([each.request.amounts * each.count for each in demands], axis=0)
         mean = total / sum(each.count for each in demands)
         return np.asarray((self.problem.frontier.capacity >= _LARGE * mean[:, None]).all(axis=0))
 
     def _take(self, cut: PatternUse, rounding: Rounding) -> None:
-        """Buy the machine of a cut with as many of its pods as hostname rules let on it, if there are enough left."""
+        """Open the node of a cut with as many of its pods as hostname rules let on it, if there are enough left."""
         rolls = [(self._left(first, rounding), count) for first, count in cut.pods.items()]
         if any(sum(each.count for each in demands) < count for demands, count in rolls):
             return
@@ -142,7 +144,7 @@ class Patterns:
 
 
 def _put(state: PackingState, demand: Demand, machine: int, most: int) -> int:
-    """Put up to `most` pods on a machine; returns how many there was room for."""
+    """Put up to `most` pods on a node; returns how many there was room for."""
     request, most = demand.request, min(most, int(demand.count))
     if not most or not request.offerings[state.offering_of(machine)] or not state.holds(request, machine, 1):
         return 0
@@ -159,7 +161,7 @@ def _pinned(item_type: ItemType, place: Place) -> Place:
 
 
 def _by_place(frontier: OfferingFrontier) -> list[dict[Place, int]]:
-    """The columns of each type by their place."""
+    """The offerings of each type by their place."""
     types = frontier.types().tolist()
     found: list[dict[Place, int]] = [{} for _ in range(max(types, default=-1) + 1)]
     for offering, (type_, place) in enumerate(zip(types, frontier.places, strict=True)):

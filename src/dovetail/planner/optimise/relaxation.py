@@ -1,7 +1,7 @@
-"""Pods as a fluid: how they would flow onto machines at the least price.
+"""Pods as an LP relaxation: how they would flow onto nodes at the least price.
 
-Pods may be cut into pieces and machines bought in fractions. Beside the flow, machines may be offered whole, with the
-pods on them (`Cut`): where a machine holds but a few pods, a fluid fills it better than pods ever could.
+Pods may be cut into pieces and nodes launched in fractions. Beside the flow, nodes may be offered whole, with the
+pods on them (`Cut`): where a node holds but a few pods, an LP relaxation fills it better than pods ever could.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ _LARGEST = 3000
 _SAFETY = 1e-6
 #: As good as no limit, beside those that are one: the solver takes no numbers as large as that.
 _PLENTY = 1e6
-#: So many rules on sharing machines are kept to, those that bind most pods: each is asked of every column.
+#: So many rules on sharing nodes are kept to, those that bind most pods: each is asked of every offering.
 _RULES = 32
 _NONE, _NO_TABLE = np.zeros(0), np.zeros((0, 0))
 
 
 class Flow(msgspec.Struct):
-    """How many pods of one kind would stand on each column."""
+    """How many pods of one kind would stand on each offering."""
 
     demand: Demand
     amounts: dict[int, float]
 
 
 class Relaxation(msgspec.Struct):
-    """`machines` has the fraction of each column bought, `slack` what columns cost too much.
+    """`nodes` has the fraction of each offering launched, `slack` what offerings cost too much.
 
     Where the price is proven, `worth` is what the pods of each flow are worth together on this market, and `rates` what
-    a unit of each dimension costs on each of some columns. `cuts` has how many of each cut that was offered are taken.
+    a unit of each dimension costs on each of some offerings. `cuts` has how many of each cut that was offered are
+    taken.
     """
 
     price: float
@@ -65,7 +66,7 @@ class Relaxation(msgspec.Struct):
 
 
 class Demand(msgspec.Struct, eq=False):
-    """`count` pods of an ask, to stand on some columns. `caps` are rules on how many share a machine."""
+    """`count` pods of a request, to stand on some offerings. `caps` are rules on how many share a node."""
 
     request: PlacementRequest
     count: float
@@ -74,7 +75,7 @@ class Demand(msgspec.Struct, eq=False):
 
 
 class PatternUse(msgspec.Struct):
-    """A machine that is offered whole, with the pods on it: how many of each of some demands, by their numbers."""
+    """A node that is offered whole, with the pods on it: how many of each of some demands, by their numbers."""
 
     offering: int
     pods: dict[int, int]
@@ -85,7 +86,7 @@ class _Pool(msgspec.Struct):
 
     members: list[Demand]
     admitted: list[Ints]
-    """The columns of each member; `columns` are those of any of them."""
+    """The offerings of each member; `offerings` are those of any of them."""
     request: Floats
     offerings: Ints
     caps: tuple[tuple[int, int], ...]
@@ -102,9 +103,9 @@ def relaxation(
     cuts: Sequence[PatternUse] = (),
     proven: bool = False,
 ) -> Relaxation | None:
-    """The least price at which demands flow onto their columns (`only` some of them), or are served by `cuts`.
+    """The least price at which demands flow onto their offerings (`only` some of them), or are served by `cuts`.
 
-    `standing`: they also flow onto machines that are there. `proven`: the price is what no machines can cost less than,
+    `standing`: they also flow onto existing nodes. `proven`: the price is what no nodes can cost less than,
     and what pods are worth says why; where there are many, large ones may flow where small ones do.
     """
     if not demands:
@@ -139,7 +140,7 @@ def relaxation(
 
 
 def _open_to(demand: Demand, offerings: Ints, whole: bool, loosely: bool) -> object:
-    """What demands that are poured together have in common: their columns, or whatever they ask of any."""
+    """What demands that are poured together have in common: their offerings, or whatever they ask of any."""
     return demand.request.mask if loosely else (demand.offerings if whole else offerings).tobytes()
 
 
@@ -148,7 +149,7 @@ def _distinct(demands: list[Demand]) -> dict[bytes, Ints]:
 
 
 def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
-    """Of columns that every demand sees alike, those that no cheaper one equals or exceeds; others cannot matter."""
+    """Of offerings that every demand sees alike, those that no cheaper one equals or exceeds; others cannot matter."""
     frontier = problem.frontier
     seen = _distinct(demands)
     admitted = np.zeros((len(seen), frontier.size), dtype=np.bool_)
@@ -162,7 +163,7 @@ def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
 
 
 def _rules(demands: list[Demand]) -> list[tuple[tuple[int, int], ...]]:
-    """The rules on sharing machines that each demand is held to."""
+    """The rules on sharing nodes that each demand is held to."""
     bound = Counter[tuple[int, int]]()
     for each in demands:
         for rule in each.caps:
@@ -197,7 +198,7 @@ def _rounded(
 
 
 class _Programme:
-    """Shares of pool p on column t, machines of column t, cuts taken: least price with every pool served."""
+    """Shares of pool p on offering t, nodes of offering t, cuts taken: least price with every pool served."""
 
     def __init__(self, problem: Problem, pools: list[_Pool], existing: bool) -> None:
         self.problem = problem
@@ -219,7 +220,7 @@ class _Programme:
         self.offered: list[Ints] = []
 
     def _open(self, rules: set[tuple[int, int]]) -> None:
-        """Machines: they have room for what flows there, and for so many of those that refuse each other."""
+        """Nodes: they have room for what flows there, and for so many of those that refuse each other."""
         model, frontier, high, wide = self.model, self.problem.frontier, len(self.used), len(self.dims)
         room = self.room = np.clip(frontier.capacity[self.dims][:, self.used].T / self.total, 0.0, _PLENTY)
         self.rows = model.rows(high * wide, upper=0.0).reshape(high, wide)
@@ -230,7 +231,7 @@ class _Programme:
             model.entries(at, self.new_nodes, np.full(high, -float(rule[1])))
 
     def _round(self, number: int, pool: _Pool) -> Ints:
-        """The shares of a pool on its columns, and with them on machines that are there."""
+        """The shares of a pool on its offerings, and with them on existing nodes."""
         model, width, wide = self.model, len(pool.offerings), len(self.dims)
         places, request = self.place[pool.offerings], pool.request[self.dims] / self.total
         mine = model.columns(np.zeros(width + (self.spare is not None)))
@@ -243,7 +244,7 @@ class _Programme:
         return mine[:width]
 
     def offer(self, price: float, pods: Counter[int]) -> None:
-        """A machine that serves whole pods of some pools, by their numbers."""
+        """A node that serves whole pods of some pools, by their numbers."""
         taken = self.model.columns(np.array([price]))
         served = self.served[list(pods)]
         shares = [count / self.pools[number].count for number, count in pods.items()]
@@ -268,9 +269,9 @@ class _Programme:
         return Relaxation(max(0.0, price * (1 - _SAFETY) - 1e-9), flows, machines, slack, worth, rates, cuts)
 
     def _proof(self, solved: Solved) -> tuple[float, Floats, Table]:
-        """What all demands are worth, each alone at the cheapest column for it, and the rates that say so.
+        """What all demands are worth, each alone at the cheapest offering for it, and the rates that say so.
 
-        Rates at which no machine holds more than it costs prove a price, however they were come by: also where
+        Rates at which no node holds more than it costs prove a price, however they were come by: also where
         demands were poured together that are not quite the same.
         """
         frontier, free = self.problem.frontier, 0.0

@@ -1,9 +1,9 @@
-"""Rounding: the fluid's flows made into whole pods on whole machines.
+"""Rounding: the LP relaxation's flows made into whole pods on whole nodes.
 
-The quick packing has settled which pods stand on machines that are there and in which domains the others lie; that
-stays. Their machines are chosen anew: each column gets as many machines as the relaxation fills whole, all filled
+The quick packing has settled which pods stand on existing nodes and in which domains the others lie; that
+stays. Their nodes are chosen anew: each offering gets as many nodes as the relaxation fills whole, all filled
 alike so that none runs out of one thing while it has plenty of another. What does not come out even is poured again,
-onto smaller machines, until little is left, and that is packed the usual way.
+onto smaller nodes, until little is left, and that is packed the usual way.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD
 
 #: Shares that the relaxation has at most: for the search, and for the quick answer.
 FINE, COARSE = 8_000, 600
-#: Columns that cost this share more than they are worth at the relaxation's prices are not looked at again.
+#: Offerings that cost this share more than they are worth at the relaxation's prices are not looked at again.
 _NEAR = 0.08
-#: A column filled to this share is bought whole.
+#: An offering filled to this share is launched whole.
 _NEARLY = 0.93
 #: The rest is packed the usual way when it is worth less than this share of everything.
 _CRUMBS = 0.004
@@ -38,14 +38,14 @@ _REST = 0.25
 _WAYS = (Strategy(), Strategy(grow=True), Strategy(foresight=0.0))
 _MOST_ROUNDS = 24
 _STEPS = 4.0
-#: A pod that lets few of a kind on its machine goes on one at most this many times the price of its smallest.
+#: A pod that lets few of a kind on its node goes on one at most this many times the price of its smallest.
 _SMALL = 2.5
-#: How much larger than its filling a machine may be when it is looked for again.
+#: How much larger than its filling a node may be when it is looked for again.
 _ROOMY = 1.3
 
 
 class Rounding:
-    """One rounding in the making: a board that fills up, and the demands still to be met."""
+    """One rounding in the making: a packing state that fills up, and the demands still to be met."""
 
     def __init__(self, problem: Problem, start: Packing, largest: int) -> None:
         self.problem = problem
@@ -54,7 +54,9 @@ class Rounding:
         self.sizes = _sizes(problem)
         weights = np.array([pool.weight for pool in problem.pools], dtype=np.int64)
         self.weights = weights[problem.frontier.pools] if len(set(weights.tolist())) > 1 else None
-        """The weight of each column's pool, where they differ: whoever a heavier pool can serve is served by it."""
+        """The weight of each offering's pool, where they differ: a pod that a heavier pool can serve is served by
+        it.
+        """
         self.demands = [
             Demand(request, float(count), self._columns(request, where), sharing(request))
             for (request, where), count in loose.items()
@@ -82,7 +84,7 @@ class Rounding:
         return found
 
     def run(self, seconds: Callable[[], float]) -> PackingState | None:
-        """Pour until little is left, and pack the rest whenever it might do; the cheapest board found."""
+        """Pour until little is left, and pack the rest whenever it might do; the cheapest packing state found."""
         if not any(each.count > 0 for each in self.demands):
             return self.state
         open_to: Bools = self.sizes.copy()
@@ -109,7 +111,7 @@ class Rounding:
         return self._cheaper(best) if whole is not None else None
 
     def _cheaper(self, best: PackingState | None) -> PackingState | None:
-        """The better of a board and this one with the rest packed the usual way."""
+        """The better of a packing state and this one with the rest packed the usual way."""
         for strategy in _WAYS if self.largest > COARSE else _WAYS[:1]:
             filled = self._packed(strategy)
             if filled is not None and (best is None or filled.cost() < best.cost()):
@@ -138,7 +140,7 @@ class Rounding:
                 open_to[at] = False
 
     def _shrink(self, open_to: Bools, flow: Relaxation) -> None:
-        """Nothing was filled whole: look at machines of about the size that would be."""
+        """Nothing was filled whole: look at nodes of about the size that would be."""
         prices = self.problem.frontier.prices
         filled = max(float(prices[at]) * n for at, n in flow.machines.items())
         dearest = max(float(prices[at]) for at in flow.machines)
@@ -161,7 +163,7 @@ class Rounding:
         return bool(order)
 
     def _round(self, offering: int, machines: int, mine: list[tuple[Demand, int]]) -> None:
-        """Open machines of a column and fill them alike, the largest pods first; then use up what room is left."""
+        """Open nodes of an offering and fill them alike, the largest pods first; then use up what room is left."""
         start = self.state.size
         self.state.open_alike(offering, machines)
         held: list[dict[int, int]] = [{} for _ in range(machines)]
@@ -179,7 +181,7 @@ class Rounding:
             self.state.contents[start + at] = contents
 
     def _even(self, demand: Demand, count: int, start: int, held: list[dict[int, int]]) -> None:
-        """Put up to `count` pods on the machines from `start`, the emptiest first."""
+        """Put up to `count` pods on the nodes from `start`, the emptiest first."""
         request = demand.request
         while count > 0:
             bins, room = self.state.room(request, count, start=start)
@@ -202,7 +204,7 @@ class Rounding:
             demand.count -= done
 
     def _slack(self, request: PlacementRequest, bins: Ints) -> Floats:
-        """How well the room that is left on machines suits a pod: its scarcest dimension relative to the request."""
+        """How well the room that is left on nodes suits a pod: its scarcest dimension relative to the request."""
         dims = request.dims
         capacity = self.problem.frontier.capacity[dims][:, self.state.offering[bins]]
         need = request.amounts[dims, None] / np.maximum(capacity, 1)
@@ -214,7 +216,7 @@ class Rounding:
 
 
 def _sizes(problem: Problem) -> Bools:
-    """Columns with a price; where sizes come in small steps, a few of each magnitude will do."""
+    """Offerings with a price; where sizes come in small steps, a few of each magnitude will do."""
     frontier = problem.frontier
     priced = np.isfinite(frontier.prices)
     magnitude = np.round(_STEPS * np.log2(np.maximum(np.where(priced, frontier.prices, 1.0), 1e-6)))
@@ -229,7 +231,9 @@ def _sizes(problem: Problem) -> Bools:
 def _emptied(
     problem: Problem, before: PackingState
 ) -> tuple[PackingState, dict[tuple[PlacementRequest, tuple[int, ...]], int]]:
-    """A board with what stays where it is, and the pods to be placed again with the domains they must lie in."""
+    """A packing state with what stays where it is, and the pods to be placed again with the domains they must lie
+    in.
+    """
     state = PackingState(problem)
     loose: dict[tuple[PlacementRequest, tuple[int, ...]], int] = {}
     for at, contents in enumerate(before.contents):
@@ -248,7 +252,7 @@ def _emptied(
 
 
 def where_on(state: PackingState, at: int, request: PlacementRequest) -> tuple[int, ...]:
-    """The domains of a machine, as far as they matter to an ask: -1 where they do not."""
+    """The domains of a node, as far as they matter to a request: -1 where they do not."""
     topology_keys = state.problem.topology_keys
     return tuple(
         state.lying(place, at) if topology_key.key in request.keys else -1
@@ -257,14 +261,14 @@ def where_on(state: PackingState, at: int, request: PlacementRequest) -> tuple[i
 
 
 def _clings(request: PlacementRequest) -> bool:
-    """Whether a pod, or another one because of it, must share its machine with somebody."""
+    """Whether a pod, or another one because of it, must share its node with a pod."""
     return any(counter.kind == AFFINITY for counter in (*request.topology.host_owned, *request.topology.host_members))
 
 
 def rounded(problem: Problem, start: Packing, seconds: Callable[[], float], largest: int = FINE) -> Packing | None:
-    """A packing along the flows, or None if somebody would lose their place by it or there was no time.
+    """A packing along the flows, or None if a pod would lose their place by it or there was no time.
 
-    `largest` is how finely the relaxation tells pods apart.
+    `largest` is how finely the relaxation reports pods apart.
     """
     if problem.binding or problem.reservations or problem.diversity is not None:
         return None

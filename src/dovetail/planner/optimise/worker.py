@@ -1,8 +1,9 @@
-"""The optimiser in a process of its own, so that nobody waits for it: not the watches, not the lease, not tier 1.
+"""The optimiser in a process of its own, so that no pod waits for it: not the watches, not the lease, not tier 1.
 
-The child gets the compiled problem and tells of every better packing it finds. It is started when first needed, asked
-one thing at a time, and thrown away when it dies or is late; then the best it had told counts, or what it was given.
-It ends with its parent: when nobody holds the other end of its input, there is nothing more to read.
+The child gets the compiled problem and reports of every better packing it finds. It is started when first needed, asked
+one thing at a time, and thrown away when it dies or is late; then the best it had reported counts, or what it was
+given.
+It ends with its parent: when no pod holds the other end of its input, there is nothing more to read.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from dovetail.planner.packing.pack import Packing
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.problem.compile import Problem
 
-#: How much longer than its deadline the child may take before it is given up.
+#: How much longer than its deadline the child may take before it is relaxed.
 _GRACE = 1.0
 _HEAD = 8
 _HELLO = b"listening"
 
 
 class Layout(msgspec.Struct):
-    """A board as numbers: what is on each machine that is there, and on each to buy with its column."""
+    """A packing state as numbers: what is on each existing node, and on each to launch with its offering."""
 
     there: dict[int, dict[int, int]]
     new_nodes: list[tuple[int, dict[int, int]]]
@@ -42,7 +43,7 @@ class Layout(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """What the child tells; `last` when it is done."""
+    """What the child reports; `last` when it is done."""
 
     layout: Layout
     bound: float | None
@@ -79,7 +80,7 @@ class OptimiserProcess:
         """How often a child died or was late."""
 
     def start(self) -> None:
-        """Start the child if there is none: it takes a second until it listens, which nobody need wait for."""
+        """Start the child if there is none: it takes a second until it listens, which no pod need wait for."""
         if self._child is not None and self._child.poll() is not None:
             self._give_up()
         if self._child is None:
@@ -90,7 +91,7 @@ class OptimiserProcess:
             atexit.register(self.close)
 
     def __call__(self, problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement:
-        """The best that the child told in time; what it was given, where it told nothing."""
+        """The best that the child reported in time; what it was given, where it reported nothing."""
         end = stopwatch() + deadline - spent
         best = Improvement(packing)
         if not self._lock.acquire(timeout=max(0.0, end - stopwatch())):
@@ -174,7 +175,7 @@ def _send(pipe: IO[bytes], body: bytes) -> None:
 
 
 def serve(source: IO[bytes], sink: IO[bytes], solve: Callable[..., Improvement] = better) -> None:
-    """The child's life: read a problem, tell of what is found, until there is nobody to read from."""
+    """The child's life: read a problem, tell of what is found, until there is no pod to read from."""
     encode = msgspec.msgpack.Encoder().encode
     _send(sink, _HELLO)
     while len(head := source.read(_HEAD)) == _HEAD:

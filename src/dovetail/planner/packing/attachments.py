@@ -1,7 +1,7 @@
-"""Attached: the shared volumes that machines of a board have, each of them once, and what more of them takes.
+"""Attached: the shared volumes that nodes of a packing state have, each of them once, and what more of them takes.
 
-The last pod that leaves a machine takes its volumes along. One that is too full for a volume is not full for good:
-whoever finds the volume there needs no attachment for it.
+The last pod that leaves a node takes its volumes along. One that is too full for a volume is not full for good:
+a pod that finds the volume there needs no attachment for it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def brought(state: PackingState, request: PlacementRequest, at: int) -> tuple[tuple[int, int], ...]:
-    """What the first pod of the ask takes of a machine beside its own: volumes that are not attached there yet."""
+    """What the first pod of the request takes of a node beside its own: volumes that are not attached there yet."""
     return state.problem.sharing.amounts(request.shared & ~state.attached.get(at, 0))
 
 
 def attachable(state: PackingState, request: PlacementRequest, at: int, most: int) -> int:
-    """How many pods of the ask, up to `most`, a machine has attachments for."""
+    """How many pods of the request, up to `most`, a node has attachments for."""
     for dim, more in brought(state, request, at):
         left, own = int(state.free[dim, at]) - more, int(request.amounts[dim])
         most = min(most, left // own if own else most) if left >= 0 else 0
@@ -35,7 +35,7 @@ def attachable(state: PackingState, request: PlacementRequest, at: int, most: in
 
 
 def keep_attachable(state: PackingState, request: PlacementRequest, ok: Bools, start: int) -> None:
-    """Of machines from `start` on leave those that have attachments for a pod of the ask."""
+    """Of nodes from `start` on leave those that have attachments for a pod of the request."""
     short: Bools = np.zeros(len(ok), dtype=np.bool_)
     for dim, more in state.problem.sharing.amounts(request.shared):
         short |= state.free[dim, start : start + len(ok)] < request.amounts[dim] + more
@@ -44,7 +44,7 @@ def keep_attachable(state: PackingState, request: PlacementRequest, ok: Bools, s
 
 
 def attach(state: PackingState, at: int) -> None:
-    """Attach the shared volumes that pods on a machine use, and no others."""
+    """Attach the shared volumes that pods on a node use, and no others."""
     problem = state.problem
     before, now = state.attached.get(at, 0), problem.attached.get(at, 0) if at < state.existing else 0
     for number in state.contents[at]:
@@ -55,7 +55,7 @@ def attach(state: PackingState, at: int) -> None:
 
 
 def load_of(problem: Problem, placement_requests: Mapping[PlacementRequest, int]) -> Ints:
-    """What pods, so many of each ask, take of a machine where nobody else is."""
+    """What pods, so many of each ask, take of a node where no other pod is."""
     found = np.zeros(len(problem.dims), dtype=np.int64)
     for request, count in placement_requests.items():
         found += request.amounts * count

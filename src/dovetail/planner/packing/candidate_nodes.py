@@ -1,8 +1,8 @@
-"""Standing: which machines may still take a pod of a kind, as bits of an integer, bit b for machine b.
+"""Standing: which nodes may still take a pod of a kind, as bits of an integer, bit b for node b.
 
-While a packing grows, room only shrinks and hostname counts only rise. So a machine that was too full for a size of
-pod, or closed to it by a hostname rule, stays so; what was found once is kept, and most machines are never looked at
-again. Whatever else happens to a board, all of it is forgotten.
+While a packing grows, room only shrinks and hostname counts only rise. So a node that was too full for a size of
+pod, or closed to it by a hostname rule, stays so; what was found once is kept, and most nodes are never looked at
+again. Whatever else happens to a packing state, all of it is forgotten.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from dovetail.planner.packing.packer import Packer
 
 
-#: After so many machines that turn out to be full for a size of pod, all are asked again at once.
+#: After so many nodes that turn out to be full for a size of pod, all are asked again at once.
 _STALE = 8
 
 
 class _Hosts:
-    """A hostname cell over all machines: where it counts some, as many as its skew, more, and where it is promised."""
+    """A hostname topology counter over all nodes: where it counts some, as many as its skew, more, and where it is
+    required by others.
+    """
 
     __slots__ = ("full", "inverse", "over", "some")
 
@@ -38,7 +40,7 @@ class _Hosts:
 
 
 class _Seen:
-    """Machines that a question was answered with yes for, of as many as there were when it was last asked."""
+    """Nodes that a question was answered with yes for, of as many as there were when it was last asked."""
 
     __slots__ = ("size", "yes")
 
@@ -47,32 +49,32 @@ class _Seen:
         self.size = 0
 
     def extend(self, end: int, yes: bool) -> None:
-        """Answer for the next machines, which are all alike."""
+        """Answer for the next nodes, which are all alike."""
         if yes:
             self.yes |= (1 << end) - (1 << self.size)
         self.size = end
 
     def answer(self, at: int, yes: bool) -> None:
-        """Answer anew for a machine that is another now."""
+        """Answer anew for a node that is another now."""
         if at < self.size:
             self.yes = self.yes | 1 << at if yes else self.yes & ~(1 << at)
 
 
 class CandidateNodes:
-    """Answers for one packer about the board it has."""
+    """Answers for one packer about the packing state it has."""
 
     def __init__(self) -> None:
         self._suiting: dict[NodeFilter, _Seen] = {}
         self._lying: dict[int, tuple[_Seen, int, Bools]] = {}
         self._both: dict[tuple[NodeFilter, int], tuple[int, int]] = {}
-        """Machines that suit and lie in some domains, of as many as there were."""
+        """Nodes that suit and lie in some domains, of as many as there were."""
         self._full: dict[int, int] = {}
         self._hosts: dict[int, _Hosts] = {}
         self._runs: dict[int, tuple[int, int]] = {}
-        """Machines bought together: from the first to the end, and the column that all of them stand on."""
+        """Nodes launched together: from the first to the end, and the offering that all of them stand on."""
 
     def forget(self) -> None:
-        """Something other than putting pods and opening machines has happened."""
+        """Something other than putting pods and opening nodes has happened."""
         self._suiting.clear()
         self._lying.clear()
         self._both.clear()
@@ -81,7 +83,7 @@ class CandidateNodes:
         self._runs.clear()
 
     def moved(self, state: PackingState, at: int) -> None:
-        """A machine to buy stands on another column, perhaps in domains that did not matter to anybody on it."""
+        """A new node stands on another offering, perhaps in domains that did not matter to any pod on it."""
         bit, offering = 1 << at, state.offering[at]
         self._runs.clear()
         self._both.clear()
@@ -94,7 +96,7 @@ class CandidateNodes:
     def fill(
         self, packer: Packer, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None
     ) -> int:
-        """Put up to `count` pods of the ask on machines that stand, in their order; returns how many."""
+        """Put up to `count` pods of the request on existing nodes, in their order; returns how many."""
         state, problem, size, ruled = packer.state, packer.problem, id(request.steps), request.topology.ruled
         full = self._full.get(size)
         if full is None:
@@ -112,7 +114,7 @@ class CandidateNodes:
             take = state.holds(request, at, count - got)
             if not take:
                 left ^= lowest
-                if request.shared:  # it will have room once somebody else has brought the volumes
+                if request.shared:  # it will have room once another pod has brought the volumes
                     continue
                 full |= lowest
                 missed += 1
@@ -137,7 +139,7 @@ class CandidateNodes:
         return got
 
     def lying(self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None) -> int:
-        """The machines that pods of the ask accept, in the domains that they must lie in."""
+        """The nodes that pods of the request accept, in the domains that they must lie in."""
         known = self._both.get((request.node_filter, id(domains)))
         if known is None or known[0] != packer.state.size:
             known = self._look(packer.state, request, topology_key, domains)
@@ -155,7 +157,7 @@ class CandidateNodes:
         return found
 
     def _suits(self, state: PackingState, request: PlacementRequest) -> int:
-        """The machines that pods of the ask accept."""
+        """The nodes that pods of the request accept."""
         seen = self._suiting.get(request.node_filter)
         if seen is None:
             seen = self._suiting[request.node_filter] = _Seen()
@@ -167,7 +169,7 @@ class CandidateNodes:
         return seen.yes
 
     def _within(self, state: PackingState, topology_key: int, domains: Bools) -> int:
-        """The machines that lie in some domains; a mask is of one axis, and kept so that its id stays its own."""
+        """The nodes that lie in some domains; a mask is of one topology key, and kept so that its id stays its own."""
         known = self._lying.get(id(domains))
         if known is None:
             known = self._lying[id(domains)] = (_Seen(), topology_key, domains)
@@ -180,7 +182,7 @@ class CandidateNodes:
         return seen.yes
 
     def _barred(self, state: PackingState, request: PlacementRequest, ignore_counted: bool) -> int:
-        """The machines that hostname rules close to the ask."""
+        """The nodes that hostname rules close to the request."""
         barred, hosts, topology = 0, self._hosts, request.topology
         for counter in topology.host_owned:
             known = hosts.get(counter.slot) or self._known(state, counter)
@@ -209,14 +211,14 @@ class CandidateNodes:
         return known
 
     def put(self, state: PackingState, request: PlacementRequest, at: int, count: int) -> None:
-        """Put pods of the ask on a machine, and note what that closes."""
+        """Put pods of the request on a node, and note what that closes."""
         state.put(request, at, count)
         self._close(state, request, at, 1 << at)
 
     def open_nodes(
         self, state: PackingState, request: PlacementRequest, offering: int, machines: int, count: int
     ) -> None:
-        """Open machines with so many pods of the ask on each, and note what that closes."""
+        """Open nodes with so many pods of the request on each, and note what that closes."""
         first, again = state.size, bool(state.gone)
         open_nodes(state, request, offering, machines, count)
         if again:  # some of them stand where others stood before
@@ -226,7 +228,7 @@ class CandidateNodes:
         self._close(state, request, first, (1 << machines) - 1 << first)
 
     def _close(self, state: PackingState, request: PlacementRequest, at: int, bits: int) -> None:
-        """Note what pods of the ask close on some machines that have as many of them as one of these has."""
+        """Note what pods of the request close on some nodes that have as many of them as one of these has."""
         hosts, topology = self._hosts, request.topology
         for counter in topology.host_members:
             known = hosts.get(counter.slot)
@@ -243,7 +245,7 @@ class CandidateNodes:
                 known.inverse |= bits
 
     def is_empty(self, state: PackingState, counter: TopologyCounter) -> bool:
-        """Whether a hostname cell counts no pod on any machine."""
+        """Whether a hostname topology counter counts no pod on any node."""
         return not self._known(state, counter).some
 
 

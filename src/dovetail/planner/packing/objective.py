@@ -57,7 +57,9 @@ class Score(NamedTuple):
 
 
 class BaselineRun(msgspec.Struct, frozen=True):
-    """One way that chance has it: pods left out by class, the price of the others, wishes not kept, and zones used."""
+    """One way that chance has it: pods left out by class, the price of the others, preferences not kept, and zones
+    used.
+    """
 
     left: Mapping[int, int]
     price: float
@@ -66,7 +68,7 @@ class BaselineRun(msgspec.Struct, frozen=True):
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """What the reference comes to: all its ways, and in how many of them a pod is left out, by name."""
+    """What Karpenter comes to: all its ways, and in how many of them a pod is left out, by name."""
 
     runs: tuple[BaselineRun, ...]
     names: Mapping[str, int] = {}
@@ -77,19 +79,19 @@ class Baseline(msgspec.Struct, frozen=True):
         return max(run.zones for run in self.runs)
 
     def excess(self, violated: Sequence[ViolatedPreference], left: Mapping[int, int]) -> int:
-        """How many wishes more are not kept than in any way, of as many pods of each class as it places."""
+        """How many preferences more are not kept than in any way, of as many pods of each class as it places."""
         return max(total(violated) - _forgiven(violated, run, left) - run.violated_count for run in self.runs)
 
     def missing(self, left: Mapping[int, int]) -> int:
-        """How many go without that the reference places, over all its ways."""
+        """How many go without that Karpenter places, over all its ways."""
         return sum(max(0, count - run.left.get(index, 0)) for run in self.runs for index, count in left.items())
 
     def short(self, left: Mapping[int, int]) -> int:
-        """In how many of its ways the reference places somebody who goes without: chance takes one of them."""
+        """In how many of its ways Karpenter places a pod who goes without: chance takes one of them."""
         return sum(any(count > run.left.get(index, 0) for index, count in left.items()) for run in self.runs)
 
     def price(self, left: Mapping[int, int]) -> float | None:
-        """What the reference costs with the same pods left out, if it has them so, where it keeps most wishes.
+        """What Karpenter costs with the same pods left out, if it has them so, where it keeps most preferences.
 
         Of several such ways the cheapest counts; where most reach all zones, the cheapest of those.
         """
@@ -99,12 +101,12 @@ class Baseline(msgspec.Struct, frozen=True):
         return min((run.price for run in (wide if 2 * len(wide) > len(same) else best)), default=None)
 
     def fewer(self, left: Mapping[int, int]) -> float:
-        """The least that the reference pays in a way that places no pod more; 0 if it has none."""
+        """The least that Karpenter pays in a way that places no pod more; 0 if it has none."""
         runs = [run for run in self.runs if all(count <= run.left.get(index, 0) for index, count in left.items())]
         return min((run.price for run in runs), default=0.0)
 
     def beyond(self, left: Mapping[int, int], cost: float) -> float:
-        """By which part of its price a packing costs more than the reference does for the same pods."""
+        """By which part of its price a packing costs more than Karpenter does for the same pods."""
         price = self.price(left)
         if price is None or cost <= price * (1 + _SAME_COST) + _SAME_COST:
             return 0.0
@@ -112,7 +114,7 @@ class Baseline(msgspec.Struct, frozen=True):
 
 
 def _forgiven(violated: Sequence[ViolatedPreference], run: BaselineRun, left: Mapping[int, int]) -> int:
-    """The wishes of pods beyond those that a way places: whoever keeps fewest counts as one of them."""
+    """The preferences of pods beyond those that a way places: a pod that keeps fewest counts as one of them."""
     beyond = Counter({index: count - left.get(index, 0) for index, count in run.left.items()})
     found = 0
     for index, failing, count in sorted(violated, key=lambda violation: -violation[1]) if +beyond else ():

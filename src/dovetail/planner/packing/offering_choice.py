@@ -1,6 +1,6 @@
-"""Targets: which column to open a machine on.
+"""Targets: which offering to open a node on.
 
-The target is the column on which the demand still waiting would cost least if nothing else could be bought.
+The target is the offering on which the demand still waiting would cost least if nothing else could be launched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Steps = tuple[tuple[int, int], ...]
 
 
 class _FittingOfferings:
-    """Columns that hold a pod of some kind: how many, at what price, and with how much room of each dimension."""
+    """Offerings that hold a pod of some kind: how many, at what price, and with how much room of each dimension."""
 
     __slots__ = ("fits", "offerings", "part", "prices", "room")
 
@@ -72,7 +72,7 @@ class Targets:
         topology_key: int | None,
         domains: Bools | None,
     ) -> tuple[int, int] | None:
-        """The column to open, and how many pods of the ask go on it."""
+        """The offering to open, and how many pods of the request go on it."""
         strategy = packer.strategy
         packer.problem.work += 2
         fitting = self._fitting(packer, request, topology_key, domains)
@@ -107,7 +107,9 @@ class Targets:
         )
 
     def domains(self, packer: Packer, request: PlacementRequest, topology_key: int) -> frozenset[int]:
-        """The domains of an axis in which a machine for a pod is for sale, where nothing that is for sale runs out."""
+        """The domains of a topology key in which a node for a pod is on offer, where nothing that is on offer runs
+        out.
+        """
         frontier = packer.problem.frontier
 
         def found() -> frozenset[int]:
@@ -123,7 +125,7 @@ class Targets:
         return known
 
     def twins(self, request: PlacementRequest, offering: int) -> list[int]:
-        """The columns that differ from one in their place alone, as far as a pod of the ask accepts them."""
+        """The offerings that differ from one in their place alone, as far as a pod of the request accepts them."""
         types = self.frontier.types()
 
         def found() -> list[int]:
@@ -134,7 +136,7 @@ class Targets:
     def _fitting(
         self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> _FittingOfferings | None:
-        """The columns to choose from; remembered where they do not depend on what was bought before."""
+        """The offerings to choose from; remembered where they do not depend on what was launched before."""
         problem = packer.problem
         watched = problem.binding or problem.reservations or problem.diversity is not None
         if watched or packer.extra or packer.strategy.wide:
@@ -148,7 +150,7 @@ class Targets:
     def _with_limits(
         self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> _FittingOfferings | None:
-        """The same, remembered until some machine is bought or becomes another."""
+        """The same, remembered until some node is launched or becomes another."""
         if packer.state.stamp is not self._stamp:
             self._stamp = packer.state.stamp
             self._catalogs.clear()
@@ -178,7 +180,7 @@ class Targets:
         return _FittingOfferings(request, at, frontier, prices, domains, self._brought(request))
 
     def _brought(self, request: PlacementRequest) -> _Steps:
-        """What the first pod of the ask takes of a machine beside its own."""
+        """What the first pod of the request takes of a node beside its own."""
         return self._sharing.amounts(request.shared) if request.shared else ()
 
     def _loaded(self, request: PlacementRequest, load: list[int]) -> list[int]:
@@ -211,7 +213,7 @@ class Targets:
         return ok
 
     def _widely(self, packer: Packer) -> Bools:
-        """The columns within limits if every machine that stands became the largest it may."""
+        """The offerings within limits if every node that stands became the largest it may."""
         frontier, state = packer.problem.frontier, packer.state
         ok = np.ones(frontier.size, dtype=np.bool_)
         candidate_nodes = [state.offering_of(at) for at in state.new_nodes()]
@@ -226,7 +228,7 @@ class Targets:
         return ok
 
     def _limit_shares(self, packer: Packer, at: Ints) -> Floats:
-        """What each column takes of its pool's tightest limit."""
+        """What each offering takes of its pool's tightest limit."""
         frontier = packer.problem.frontier
         shares = np.full(len(at), 1e-9)
         for name in packer.problem.binding:
@@ -237,13 +239,13 @@ class Targets:
 
 
 def _spare(state: PackingState) -> list[int]:
-    """The room that is left on the machines to buy."""
+    """The room that is left on the new nodes."""
     left: list[int] = np.add.reduce(state.free[:, state.existing : state.size], axis=1).tolist()
     return left
 
 
 def _distinct(frontier: OfferingFrontier, offerings: Ints) -> Ints:
-    """Of columns in a row that cost and hold the same, as the zones of a type do, the first: no other is chosen."""
+    """Of offerings in a row that cost and hold the same, as the zones of a type do, the first: no other is chosen."""
     prices, sizes = frontier.finite[offerings], frontier.capacity[:, offerings]
     first: Bools = np.ones(len(offerings), dtype=np.bool_)
     first[1:] = (prices[1:] != prices[:-1]) | (sizes[:, 1:] != sizes[:, :-1]).any(axis=0)

@@ -1,7 +1,7 @@
-"""Tier 1: the answer that never makes anybody wait.
+"""Tier 1: the answer that never makes any pod wait.
 
-Classes go largest first, those that others lean on before those that lean, those that need a machine each before
-those that fill the gaps. What finds no place is tried again after everybody else, because counts rise.
+Classes go largest first, those that others lean on before those that lean, those that need a node each before
+those that fill the gaps. What finds no node is tried again after all other pods, because counts rise.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from dovetail.planner.problem.request import NodeFilter, PlacementRequest, Topol
 from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD, Group
 
-#: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
+#: Chains of affinity longer than this are cut: a pod that is left is tried again at the end anyway.
 _LONGEST_CHAIN = 8
 _FEW = 500
-#: From this many pods on a relaxation is a guide to which machines to buy.
+#: From this many pods on a relaxation is a guide to which new nodes.
 _MIN_RELAXED_PODS = 40
 #: Something to put classes in order by: a figure for each of them.
 Key = Sequence[float] | Ints | Floats
 
 
 class Packing:
-    """A finished board, the pods that found no place, the price, and the wishes given up, or not kept in the end."""
+    """A finished packing state, the pods that found no node, the price, and the relaxed preferences, or not kept in
+    the end.
+    """
 
     def __init__(self, state: PackingState, left: dict[int, int], cautious: Packing | None = None) -> None:
         self.state = state
@@ -96,19 +98,19 @@ class Packing:
 
     @cached_property
     def excess(self) -> int:
-        """How many wishes more than in the yardstick are not kept."""
+        """How many preferences more than in the baseline are not kept."""
         baseline = self.state.problem.baseline
         return baseline.excess(self.violated, self.left) if baseline is not None else self.violated_count
 
     @property
     def falls_short(self) -> bool:
-        """Whether fewer wishes are kept than by the yardstick, or fewer pods placed."""
+        """Whether fewer preferences are kept than by the baseline, or fewer pods placed."""
         baseline = self.state.problem.baseline
         return baseline is not None and (self.excess > 0 or baseline.missing(self.left) > 0)
 
     @property
     def meets_baseline(self) -> bool:
-        """Whether it is steady and lacks nothing that the yardstick has, at no more than its price."""
+        """Whether it holds in any binding order and lacks nothing that the baseline has, at no more than its price."""
         baseline = self.state.problem.baseline
         if baseline is None:
             return self.order_independent and not self.left
@@ -116,7 +118,7 @@ class Packing:
 
     @property
     def meets_baseline_fully(self) -> bool:
-        """Whether everybody has a place, and it is content and reaches as many zones as the yardstick."""
+        """Whether every pod has a node, and it meets the baseline and reaches as many zones as the baseline."""
         return not self.left and not self.zones_missed and self.meets_baseline
 
     def missing(self, guide: Packing) -> int:
@@ -140,7 +142,7 @@ def pack(problem: Problem, strategy: Strategy, hints: Mapping[int, Bools] | None
 
 
 def narrowed(problem: Problem, hints: Mapping[int, Bools]) -> list[tuple[PlacementRequest, NodeFilter]]:
-    """What some classes would accept if only some columns of the menu were there, where that leaves them any."""
+    """What some classes would accept if only some offerings of the frontier were there, where that leaves them any."""
     found: list[tuple[PlacementRequest, NodeFilter]] = []
     for index, where in hints.items():
         for request in problem.levels_of(problem.classes[index]):
@@ -152,7 +154,7 @@ def narrowed(problem: Problem, hints: Mapping[int, Bools]) -> list[tuple[Placeme
 
 @contextmanager
 def with_node_filters(node_filters: Sequence[tuple[PlacementRequest, NodeFilter]]) -> Iterator[None]:
-    """Let asks accept other machines for a while."""
+    """Let asks accept other nodes for a while."""
     before = [(request, request.node_filter) for request, _ in node_filters]
     for request, node_filter in node_filters:
         request.node_filter = node_filter
@@ -181,7 +183,7 @@ def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
 
 
 def is_infeasible(problem: Problem, one: PodClass) -> bool:
-    """Whether no machine, there or for sale, could hold a pod of the class even if it were empty of others."""
+    """Whether no node, there or on offer, could hold a pod of the class even if it were empty of others."""
     if one.error:
         return True
     request = problem.request(one, len(one.levels) - 1)
@@ -230,7 +232,7 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
 
 
 def _rivals(problem: Problem, order: list[PodClass]) -> dict[int, int]:
-    """For classes that want a machine for each pod: how many pods come after them that refuse to share it."""
+    """For classes that want a node for each pod: how many pods come after them that refuse to share it."""
     found: dict[int, int] = {}
     waiting: dict[TopologyCounter, int] = {}
     for one in reversed(order):
@@ -257,7 +259,7 @@ def _again(packer: Packer, order: list[PodClass], left: dict[int, int]) -> dict[
 
 
 def demands(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """What each class asks for in all. Pods larger than any machine ask for nothing: nothing is bought for them."""
+    """What each class asks for in all. Pods larger than any node ask for nothing: nothing is launched for them."""
     if not problem.classes:
         return np.zeros((0, len(problem.dims)))
     requests = problem.requests.astype(np.float64)
@@ -267,7 +269,7 @@ def demands(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64
 
 
 def _place_class(packer: Packer, one: PodClass, count: int) -> int:
-    """Put pods of a class somewhere, on the highest rung that takes them; returns how many found no place."""
+    """Put pods of a class somewhere, on the highest level that takes them; returns how many found no node."""
     if one.error:
         return count
     for request in packer.problem.levels_of(one):
@@ -301,7 +303,7 @@ def _leading(problem: Problem, strategy: Strategy, priority: list[Key]) -> list[
     if strategy.level:
         found.append(_openness(problem))
     found += [_each(problem, [not each.one_per_node for each in topology]), _sizes(problem, strategy)]
-    # Pods of one size one after the other: machines that are too full for it are found once.
+    # Pods of one size one after the other: nodes that are too full for it are found once.
     return [*found, -problem.requests.sum(axis=1)] if strategy.level else found
 
 
@@ -311,7 +313,7 @@ def _each(problem: Problem, values: Sequence[int]) -> Ints:
 
 
 def _unrooted(problem: Problem) -> list[bool]:
-    """For each class, whether a machine for sale would suit it; if not, it must have what room there is for it."""
+    """For each class, whether an offering would suit it; if not, it must have what room there is for it."""
     node_filters = [problem.request(one, -1).node_filter for one in problem.classes]
     suited = {node_filter: bool(node_filter.offerings.any()) for node_filter in dict.fromkeys(node_filters)}
     return [suited[node_filter] for node_filter in node_filters]
@@ -344,7 +346,7 @@ def _openness(problem: Problem) -> list[int]:
 
 
 def _domains(frontier: OfferingFrontier, node_filter: NodeFilter) -> int:
-    """How many domains of all axes a stance leaves."""
+    """How many domains of all topology keys a node filter leaves."""
     offerings = node_filter.offerings
     key = ("open to", id(offerings))
     return frontier.recall(key, offerings, lambda: sum(len(np.unique(lying[offerings])) for lying in frontier.domains))
@@ -392,7 +394,7 @@ def carried(packing: Packing, problem: Problem) -> Packing:
 
 
 def can_relax(problem: Problem) -> bool:
-    """Whether there are so many pods that a relaxation is a guide to which machines to buy."""
+    """Whether there are so many pods that a relaxation is a guide to which new nodes."""
     return problem.total >= _MIN_RELAXED_PODS
 
 

@@ -1,10 +1,10 @@
-"""The packer: puts classes on the board in bulk. Existing machines first, then new ones toward a cheap target.
+"""The packer: puts classes on the packing state in bulk. Existing nodes first, then new ones toward a cheap target.
 
-The target is the column on which the demand still waiting would cost least if nothing else could be bought. A
-spread is served by water-filling, a hostname rule by a cap per machine; a machine is only as concrete as the
-column it stands on, and is sized down at the end.
+The target is the offering on which the demand still waiting would cost least if nothing else could be launched. A
+spread is served by water-filling, a hostname rule by a cap per node; a node is only as concrete as the
+offering it stands on, and is sized down at the end.
 
-Ways: what pods with the same ties look at on one topology key, worked out once for all of them.
+Ways: what pods with the same topology constraints look at on one topology key, worked out once for all of them.
 
 Water-filling: pods poured over domains rise evenly, the lowest first, to a top that no domain may pass.
 """
@@ -26,12 +26,14 @@ from dovetail.planner.problem.request import PlacementRequest, TopologyConstrain
 from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD
 
-#: Of machines for pods that want one each so many are bought in one place, then as many in the next.
+#: Of nodes for pods that want one each so many are launched in one place, then as many in the next.
 _TOGETHER = 16
 
 
 class _Domains(dict[int, Bools]):
-    """Each domain of an axis as a mask of all of them, and of lying nowhere (last); made when it is asked for."""
+    """Each domain of a topology key as a mask of all of them, and of lying nowhere (last); made when it is asked
+    for.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -51,10 +53,10 @@ class Packer:
         self.state = state or PackingState(problem)
         self.ignore_counted = False
         self.budget = UNLIMITED
-        """Machines that may still be opened."""
+        """Nodes that may still be opened."""
         self.waiting: Floats = np.zeros(len(problem.dims))
         self.rivals = 0
-        """Pods still to come that will not share a machine with those being placed."""
+        """Pods still to come that will not share a node with those being placed."""
         self.extra: list[tuple[int, Bools]] = []
         """Domains of further topology keys that a pod must lie in."""
         self.targets = Targets(problem)
@@ -68,7 +70,7 @@ class Packer:
     # -- placing ------------------------------------------------------------------------------------------------
 
     def place(self, request: PlacementRequest, count: int) -> int:
-        """Put up to `count` pods of the ask somewhere; returns how many found a place."""
+        """Put up to `count` pods of the request somewhere; returns how many found a place."""
         domain_plans = self._domain_plans.get(request.topology)
         if domain_plans is None:
             domain_plans = self._domain_plans[request.topology] = [
@@ -87,7 +89,9 @@ class Packer:
         return self._on_topology_key(request, count, domain_plan)
 
     def place_at(self, request: PlacementRequest, count: int, where: tuple[int, ...]) -> int:
-        """Put up to `count` pods of the ask in one domain of each axis (-1: any), where it is known to be allowed."""
+        """Put up to `count` pods of the request in one domain of each topology key (-1: any), where it is known to be
+        allowed.
+        """
         chosen = [
             (topology_key, self._only[topology_key][domain]) for topology_key, domain in enumerate(where) if domain >= 0
         ]
@@ -127,7 +131,7 @@ class Packer:
         return got if got or domain_plan.own else self._anywhere(request, 1, domain_plan, {domain})
 
     def _settled(self, request: PlacementRequest, count: int, domain_plan: DomainPlan) -> int:
-        """Fill machines that stand, domain by domain, as far as every rule allows; none is opened."""
+        """Fill existing nodes, domain by domain, as far as every rule allows; none is opened."""
         done, topology_key = 0, domain_plan.topology_key
         while done < count and not self._first_of_its_kind(domain_plan):
             allowed = self.state.allowance(request, topology_key, self.ignore_counted)
@@ -189,7 +193,7 @@ class Packer:
         return domains[turn:] + domains[:turn]
 
     def _chosen(self, topology_key: int, domains: list[int]) -> Bools:
-        """Some domains of an axis as a mask."""
+        """Some domains of a topology key as a mask."""
         if len(domains) == 1:
             return self._only[topology_key][domains[0]]
         chosen = self._masks.get((topology_key, *domains))
@@ -229,7 +233,7 @@ class Packer:
         )
 
     def _found(self, request: PlacementRequest, count: int, topology_key: int, allowed: list[int]) -> int:
-        """Try domains in turn; keep the first that takes everybody, else the one that takes most."""
+        """Try domains in turn; keep the first that takes every pod, else the one that takes most."""
         best, best_got = -1, 0
         candidates = self._turned([at for at, most in enumerate(allowed[:-1]) if most > 0])
         if (
@@ -263,7 +267,7 @@ class Packer:
         return done
 
     def _settled_on_topology_keys(self, request: PlacementRequest, domain_plans: list[DomainPlan]) -> bool:
-        """Put one pod onto a machine that stands wherever every rule allows it; none is opened."""
+        """Put one pod onto a node that stands wherever every rule allows it; none is opened."""
         if any(self._first_of_its_kind(domain_plan) for domain_plan in domain_plans):
             return False
         chosen: list[tuple[int, Bools]] = []
@@ -300,7 +304,7 @@ class Packer:
         return False
 
     def _heights(self, request: PlacementRequest, domain_plan: DomainPlan) -> Ints:
-        """How many pods count in each domain, for the spreads of the ask and the one that it is levelled for."""
+        """How many pods count in each domain, for the spreads of the request and the one that it is levelled for."""
         heights = np.zeros(len(self.problem.topology_keys[domain_plan.topology_key].values) + 1, dtype=np.int64)
         counters = [
             counter
@@ -317,7 +321,7 @@ class Packer:
     # -- filling ------------------------------------------------------------------------------------------------
 
     def _fill(self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None) -> int:
-        """Fill machines that stand, then open new ones, then enlarge, within the domains."""
+        """Fill existing nodes, then open new ones, then enlarge, within the domains."""
         if request.topology.self_affine:
             got = self._into_existing(request, count, topology_key, domains)
         else:
@@ -336,7 +340,7 @@ class Packer:
     def _into_existing(
         self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None
     ) -> int:
-        """Fill machines that stand, in their order."""
+        """Fill existing nodes, in their order."""
         if request.topology.self_affine and self._alone(request):
             return self._onto_one(
                 request, count, self.state.domains[topology_key] if topology_key is not None else None, domains
@@ -344,7 +348,7 @@ class Packer:
         return self.candidate_nodes.fill(self, request, count, topology_key, domains)
 
     def _onto_one(self, request: PlacementRequest, count: int, lying: Ints | None, domains: Bools | None) -> int:
-        """Put as many as go onto the machine that takes most."""
+        """Put as many as go onto the node that takes most."""
         if self.strategy.lavish and not self._room_for_all(request):
             return 0
         bins = self._inside(self.state.fitting(request, 0, lying, domains))
@@ -361,12 +365,12 @@ class Packer:
         return bins
 
     def _room_for_all(self, request: PlacementRequest) -> bool:
-        """Whether a standing machine holds the whole class; else one of its own may take more of it."""
+        """Whether an existing nodes holds the whole class; else one of its own may take more of it."""
         need = request.amounts[:, None] * request.cls.count
         return bool((self.state.free[:, : self.state.size] >= need).all(axis=0).any())
 
     def _alone(self, request: PlacementRequest) -> bool:
-        """A hostname affinity to its own kind, of which there is none yet: all go to one machine."""
+        """A hostname affinity to its own kind, of which there is none yet: all go to one node."""
         return any(self.candidate_nodes.is_empty(self.state, counter) for counter in request.topology.self_affine)
 
     def _open(self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None) -> int:
@@ -402,7 +406,7 @@ class Packer:
     # -- enlarging ----------------------------------------------------------------------------------------------
 
     def _enlarge(self, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None) -> int:
-        """Let machines to buy stand on larger columns to take more pods, least extra price first."""
+        """Let new nodes stand on larger offerings to take more pods, least extra price first."""
         got = 0
         while got < count:
             found = (
@@ -422,7 +426,9 @@ class Packer:
 
 
 class DomainPlan:
-    """The spread that pods fill up on an axis, if there is one, whether it is their own, and what else is asked."""
+    """The spread that pods fill up on a topology key, if there is one, whether it is their own, and what else is
+    asked.
+    """
 
     __slots__ = ("balance", "bound", "own", "settling", "simple", "topology_key")
 

@@ -1,6 +1,7 @@
-"""Stairs: columns that differ in size and price alone, for finding the cheapest that holds what is on a machine.
+"""Price index: offerings that differ in size and price alone, for finding the cheapest that holds what is on a node.
 
-In order of price the largest size so far only rises, so a search by halves in each dimension comes to the first column
+In order of price the largest size so far only rises, so a search by halves in each dimension comes to the first
+offering
 worth looking at.
 """
 
@@ -17,7 +18,7 @@ from dovetail.planner.problem.frontier import OfferingFrontier
 
 
 class PriceIndex:
-    """Some columns of a menu, cheapest first."""
+    """Some offerings of a frontier, cheapest first."""
 
     __slots__ = ("_capacity", "_columns", "_highest", "_rising", "_rooms")
 
@@ -29,18 +30,18 @@ class PriceIndex:
         self._highest: list[list[int]] = self._rising.tolist()
 
     def first(self, used: Sequence[int]) -> int | None:
-        """The cheapest column with room for what is used."""
+        """The cheapest offering with room for what is used."""
         return next(self.holding(used), None)
 
     def holding(self, used: Sequence[int]) -> Iterator[int]:
-        """The columns with room for what is used, the cheapest first."""
+        """The offerings with room for what is used, the cheapest first."""
         start = max(map(bisect_left, self._highest, used))
         for at in range(start, len(self._columns)):
             if all(map(ge, self._rooms[at], used)):
                 yield self._columns[at]
 
     def firsts(self, used: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Ints:
-        """The same for many machines at once, one in each column of `used`; -1 where there is none."""
+        """The same for many nodes at once, one in each offering of `used`; -1 where there is none."""
         steps = [np.searchsorted(rising, amounts) for rising, amounts in zip(self._rising, used, strict=True)]
         start = np.max(steps, axis=0)
         inside = start < len(self._columns)

@@ -1,17 +1,18 @@
-"""Sizing: the columns on which a machine could stand with what is on it, and the cheapest of them.
+"""Sizing: the offerings on which a node could stand with what is on it, and the cheapest of them.
 
-Machines with the same company in the same domains climb the same stairs; they are built once.
+Nodes with the same co-located pods in the same domains share one price index.
 
-Growth: which machine to buy should rather be larger, so that it takes one more pod.
+Growth: which new node should rather be larger, so that it takes one more pod.
 
-While a packing grows, machines only fill up and limits only run out. So one that no larger column would help stays so,
-and what its columns are with one more pod is found anew only when something was put on it. Where a limit is given back
-after all, or the board is another one, all of it is forgotten.
+While a packing grows, nodes only fill up and limits only run out. So one that no larger offering would help stays so,
+and what its offerings are with one more pod is found anew only when something was put on it. Where a limit is given
+back
+after all, or the packing state is another one, all of it is forgotten.
 
-Company: the pods that share a machine, as far as the machine's own choice goes.
+Co-located pods: the pods that share a node, as far as the node's own choice goes.
 
-Pods of one stance ask the same of a machine, however many and however large they are. So a machine is known by the few
-stances on it, and what they leave of the columns is worked out once for all machines that have the same.
+Pods of one node filter ask the same of a node, however many and however large they are. So a node is known by the few
+node filters on it, and what they leave of the offerings is worked out once for all nodes that have the same.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
     from dovetail.planner.packing.packer import Packer
 
 
-#: For fewer machines than this it is quicker one by one.
+#: For fewer nodes than this it is quicker one by one.
 _SEVERAL = 6
 
 
 def shrink(state: PackingState, machines: Iterable[int] | None = None) -> None:
-    """Let machines to buy (all, or some) stand on the cheapest column that holds them."""
+    """Let new nodes (all, or some) stand on the cheapest offering that holds them."""
     problem = state.problem
     chosen = state.new_nodes() if machines is None else machines
     limited = bool(problem.binding or problem.reservations)
@@ -54,7 +55,7 @@ def shrink(state: PackingState, machines: Iterable[int] | None = None) -> None:
 
 
 def _shrink_freely(state: PackingState, machines: Iterable[int]) -> None:
-    """Where nothing is limited machines do not see each other, and all that climb the same stairs do it together."""
+    """Where nothing is limited nodes do not see each other, and all that climb the same price index do it together."""
     climbing: dict[PriceIndex, list[int]] = {}
     for at in machines:
         state.problem.work += 1
@@ -73,7 +74,7 @@ def _shrink_freely(state: PackingState, machines: Iterable[int]) -> None:
 def cheapest(
     state: PackingState, at: int, request: PlacementRequest | None = None, open_to: Bools | None = None
 ) -> int | None:
-    """The cheapest column, of those that are open, for a machine with what is on it (and one more pod, of an ask)."""
+    """The cheapest offering, of those that are open, for a node with what is on it (and one more pod, of a request)."""
     these, load, diversity = constraints_on(state, at, request), state.used(at), state.problem.diversity
     for dim, amount in request.steps if request is not None else ():
         load[dim] += amount
@@ -89,33 +90,35 @@ def cheapest(
 
 
 def _standing(state: PackingState, at: int, these: NodeConstraints) -> tuple[int, list[int]]:
-    """What a machine stays whatever its size: its kind, and where it lies on the axes that matter to its company."""
+    """What a node stays whatever its size: its kind, and where it lies on the topology keys that matter to its
+    co-located pods.
+    """
     return state.frontier.kind_at[state.offering_of(at)], [
         state.lying(topology_key, at) for topology_key in these.topology_keys
     ]
 
 
-#: So many machines are looked at for one pod.
+#: So many nodes are looked at for one pod.
 _MOST = 64
 _Size = tuple[NodeFilter, int]
 
 
 class Growth:
-    """Answers for one packer about the board it has."""
+    """Answers for one packer about the packing state it has."""
 
     def __init__(self) -> None:
         self._never: dict[_Size, int] = {}
         self._held: dict[tuple[int, _Size], tuple[object, int, int | None]] = {}
 
     def forget(self) -> None:
-        """Something other than putting pods, opening machines and enlarging them has happened."""
+        """Something other than putting pods, opening nodes and enlarging them has happened."""
         self._never.clear()
         self._held.clear()
 
     def best(
         self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> tuple[int, int] | None:
-        """The machine that takes one more pod of the ask for the least extra price, and the column it goes to."""
+        """The node that takes one more pod of the request for the least extra price, and the offering it goes to."""
         state, frontier = packer.state, packer.problem.frontier
         watched = bool(packer.problem.binding or packer.problem.reservations)
         best: tuple[int, int] | None = None
@@ -129,7 +132,7 @@ class Growth:
                     open_to[before] = state.open_to(at)
                 if not open_to[before][offering]:
                     offering = cheapest(state, at, request, open_to[before])
-            if offering is None and request.shared:  # until somebody else has brought the volumes
+            if offering is None and request.shared:  # until another pod has brought the volumes
                 continue
             if offering is None:
                 self._never[request.node_filter, id(request.steps)] |= 1 << at
@@ -142,7 +145,7 @@ class Growth:
     def _admitted(
         self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> Ints:
-        """Machines to buy in some domains that hostname rules admit, whatever their room, and that could still grow."""
+        """New nodes in some domains that hostname rules admit, whatever their room, and that could still grow."""
         state = packer.state
         never = self._never.setdefault((request.node_filter, id(request.steps)), 0)
         left = packer.candidate_nodes.lying(packer, request, topology_key, domains) & ~never
@@ -155,7 +158,7 @@ class Growth:
         return bins
 
     def _cheapest(self, packer: Packer, request: PlacementRequest, at: int) -> int | None:
-        """The cheapest column for a machine with one more pod of the ask on it, whatever limits say, or None."""
+        """The cheapest offering for a node with one more pod of the request on it, whatever limits say, or None."""
         packer.problem.work += 1
         state, key = packer.state, (at, (request.node_filter, id(request.steps)))
         contents, offering = state.contents[at], state.offering_of(at)
@@ -179,7 +182,9 @@ _node_filter = attrgetter("node_filter")
 
 
 class NodeConstraints:
-    """What pods of some stances accept together: columns of the menu and of all, and the axes that pin a machine."""
+    """What pods of some node filters accept together: offerings of the frontier and of all, and the topology keys
+    that pin a node.
+    """
 
     __slots__ = ("_accepted", "_price_indexes", "keys", "mask", "topology_keys")
 
@@ -191,7 +196,9 @@ class NodeConstraints:
         self.keys = [state.problem.topology_keys[topology_key].key for topology_key in self.topology_keys]
 
     def alike(self, frontier: OfferingFrontier, kind: int, places: list[int]) -> Bools:
-        """The columns of a kind, in some domain of every axis that matters, that differ in size and price alone."""
+        """The offerings of a kind, in some domain of every topology key that matters, that differ in size and price
+        alone.
+        """
         ok: Bools = frontier.kinds == kind
         for offerings in self._accepted.values():
             ok &= offerings
@@ -200,7 +207,7 @@ class NodeConstraints:
         return ok
 
     def price_index(self, frontier: OfferingFrontier, kind: int, places: list[int]) -> PriceIndex:
-        """The same in the order of price; a menu outlives a plan, and so do they."""
+        """The same in the order of price; a frontier outlives a plan, and so do they."""
         known = self._price_indexes.get((kind, *places))
         if known is None:
             key = (kind, frozenset(self._accepted), *zip(self.topology_keys, places, strict=True))
@@ -212,7 +219,7 @@ class NodeConstraints:
 
 
 def constraints_on(state: PackingState, at: int, request: PlacementRequest | None = None) -> NodeConstraints:
-    """The company on a machine (and a pod of one more ask)."""
+    """The co-located pods on a node (and a pod of one more ask)."""
     held = map(_node_filter, map(state.placement_requests.__getitem__, state.contents[at]))
     key: frozenset[NodeFilter] = frozenset(held) if request is None else frozenset((*held, request.node_filter))
     known: dict[frozenset[NodeFilter], NodeConstraints] = state.problem.constraints_cache

@@ -1,11 +1,11 @@
-"""The board: machines with what is on them, and every count that a constraint looks at.
+"""The packing state: nodes with what is on them, and every count that a constraint looks at.
 
-Machines that are there come first, machines to buy after them; a machine to buy stands on a concrete column of
-the menu and may change to another one that holds it. All counts are kept as pods are put and taken, so asking
-who has room is a handful of array operations whatever the number of machines. Single figures are read and written
+Nodes that are there come first, new nodes after them; a new node stands on a concrete offering of
+the frontier and may change to another one that holds it. All counts are kept as pods are put and taken, so asking
+who has room is a handful of array operations whatever the number of nodes. Single figures are read and written
 through views of the same arrays, which costs a fraction of indexing them.
 
-Bulk: what happens to many machines of a board at once, in a few array operations.
+Bulk: what happens to many nodes of a packing state at once, in a few array operations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOTHING: dict[int, int] = {}
 
 
 class PackingState:
-    """Mutable. `contents[b]` maps an ask's number to how many of its pods are on machine b.
+    """Mutable. `contents[b]` maps a request's number to how many of its pods are on node b.
 
     Those mappings are replaced, never changed, so that a clone may share them.
     """
@@ -52,23 +52,23 @@ class PackingState:
             self.host_owners[counter.slot, :existing] = counter.owners
         others = [counter for counter in problem.counters.values() if not counter.host]
         self.choosy = any(counter.counted_offerings is not None for counter in others)
-        """Whether a spread counts pods on some columns only."""
+        """Whether a spread counts pods on some offerings only."""
         self.counts: list[list[int]] = [counter.counts.tolist() for counter in others]
         self.owners: list[list[int]] = [counter.owners.tolist() for counter in others]
         self.contents: list[dict[int, int]] = [_NOTHING] * existing
         self.attached = dict(problem.attached)
-        """The shared volumes that machines have attached, where there are any."""
+        """The shared volumes that nodes have attached, where there are any."""
         self.placement_requests = problem.placement_requests
         self.left = [dict(each) for each in problem.limits]
         self._watched = [[name for name in each if name in self.frontier.limited] for each in self.left]
         self.reserved: dict[str, int] = {}
         self.gone: list[int] = []
         self.stamp = object()
-        """Another one whenever a machine is bought, given up or moved."""
+        """Another one whenever a node is launched, relaxed or moved."""
         self._look()
 
     def _look(self) -> None:
-        """Views for single figures: of few rows each, of many by row and machine."""
+        """Views for single figures: of few rows each, of many by row and node."""
         self._free = [row.data for row in self.free]
         self._lying = [row.data for row in self.domains]
         self._column = self.offering.data
@@ -96,15 +96,15 @@ class PackingState:
     def room(
         self, request: PlacementRequest, most: int, ignore_counted: bool = False, start: int = 0
     ) -> tuple[Ints, Ints]:
-        """The machines from `start` on that could take pods of the ask, and how many each, up to `most`."""
+        """The nodes from `start` on that could take pods of the request, and how many each, up to `most`."""
         return self.shares(request, self.fitting(request, start), most, ignore_counted)
 
     def fitting(
         self, request: PlacementRequest, start: int, lying: Ints | None = None, domains: Bools | None = None
     ) -> Ints:
-        """The machines from `start` on that suit the ask and hold a pod of it, whatever hostname rules say.
+        """The nodes from `start` on that suit the request and hold a pod of it, whatever hostname rules say.
 
-        `domains` narrows to machines that lie in some domains of an axis (`lying`).
+        `domains` narrows to nodes that lie in some domains of a topology key (`lying`).
         """
         end = self.size
         ok = self.suitable(request, start, end)
@@ -119,7 +119,7 @@ class PackingState:
         return bins
 
     def shares(self, request: PlacementRequest, bins: Ints, most: int, ignore_counted: bool) -> tuple[Ints, Ints]:
-        """Of machines that hold a pod of the ask, those that hostname rules let take some, and how many each."""
+        """Of nodes that hold a pod of the request, those that hostname rules let take some, and how many each."""
         self.problem.work += 1
         if not len(bins):
             return bins, bins
@@ -144,7 +144,7 @@ class PackingState:
         return bins[some], fits[some]
 
     def holds(self, request: PlacementRequest, at: int, most: int) -> int:
-        """How many pods of the ask, up to `most`, a machine that suits it has room for."""
+        """How many pods of the request, up to `most`, a node that suits it has room for."""
         free = self._free
         if request.shared:
             most = attachable(self, request, at, most)
@@ -157,7 +157,7 @@ class PackingState:
         return most
 
     def cap(self, request: PlacementRequest, at: int, most: int, ignore_counted: bool) -> int:
-        """How many of `most` pods hostname rules let onto a machine that they do not bar."""
+        """How many of `most` pods hostname rules let onto a node that they do not bar."""
         for counter in request.topology.host_owned:
             if counter in request.topology.own and counter.kind != AFFINITY:
                 most = min(most, counter.skew - self._members[counter.slot, at] if counter.kind == SPREAD else 1)
@@ -167,14 +167,14 @@ class PackingState:
         return most
 
     def cramped(self, request: PlacementRequest) -> Bools:
-        """The machines that have no room for a pod of the ask, whether or not they suit it."""
+        """The nodes that have no room for a pod of the request, whether or not they suit it."""
         found: Bools = np.zeros(self.size, dtype=np.bool_)
         for dim, amount in request.steps:
             found |= self.free[dim, : self.size] < amount
         return found
 
     def suitable(self, request: PlacementRequest, start: int, end: int) -> Bools:
-        """Which of some machines, in their order, the ask accepts."""
+        """Which of some nodes, in their order, the request accepts."""
         first = self.existing
         if end <= first:
             return request.nodes[start:end].copy()
@@ -183,7 +183,7 @@ class PackingState:
         return new_nodes if start >= first else np.concatenate([request.nodes[start:first], new_nodes])
 
     def varied(self, request: PlacementRequest, at: int, most: int) -> int:
-        """How many pods of the ask, up to `most`, leave a machine enough types to choose from."""
+        """How many pods of the request, up to `most`, leave a node enough types to choose from."""
         diversity = self.problem.diversity
         if diversity is None or at < self.existing:
             return most
@@ -193,7 +193,7 @@ class PackingState:
         return diversity.most(int(self.offering[at]), [*held, request], load, request, most)
 
     def per_new(self, request: PlacementRequest) -> int:
-        """How many pods of the ask one fresh machine may take by hostname rules alone."""
+        """How many pods of the request one fresh node may take by hostname rules alone."""
         most = UNLIMITED
         for counter in request.topology.host_owned:
             mine = counter in request.topology.own
@@ -216,7 +216,9 @@ class PackingState:
         ignore_counted: bool = False,
         but: TopologyCounter | None = None,
     ) -> list[int]:
-        """How many more pods each domain of an axis, and lying nowhere (last), may take by all cells `but` one."""
+        """How many more pods each domain of a topology key, and lying nowhere (last), may take by all topology
+        counters `but` one.
+        """
         allowed = [UNLIMITED] * (len(self.problem.topology_keys[topology_key].values) + 1)
         for counter in request.topology.domain_owned:
             if counter.place == topology_key and counter is not but:
@@ -229,7 +231,7 @@ class PackingState:
     # -- putting and taking -------------------------------------------------------------------------------------
 
     def put(self, request: PlacementRequest, bin_: int, count: int) -> None:
-        """Put `count` pods of the ask on a machine (a negative count takes them away)."""
+        """Put `count` pods of the request on a node (a negative count takes them away)."""
         number, held = request.number, self.contents[bin_]
         total = held.get(number, 0) + count
         self.contents[bin_] = held = {**held, number: total}
@@ -260,17 +262,17 @@ class PackingState:
         return self._lying[counter.place][bin_]
 
     def counted(self, counter: TopologyCounter, bin_: int) -> bool:
-        """Whether a cell counts pods on a machine."""
+        """Whether a topology counter counts pods on a node."""
         if bin_ < self.existing:
             return counter.counted_nodes is None or bool(counter.counted_nodes[bin_])
         if counter.counted_offerings is None:
             return True
         return bool(counter.counted_offerings[self.frontier.full[self.offering[bin_]]])
 
-    # -- machines to buy ----------------------------------------------------------------------------------------
+    # -- new nodes ----------------------------------------------------------------------------------------
 
     def open(self, offering: int) -> int:
-        """A fresh machine on a column of the menu."""
+        """A fresh node on an offering of the frontier."""
         reused = bool(self.gone)
         if reused:
             at = self.gone.pop()
@@ -290,7 +292,7 @@ class PackingState:
         return at
 
     def open_alike(self, offering: int, machines: int) -> None:
-        """Several fresh machines on a column of the menu, behind all others."""
+        """Several fresh nodes on an offering of the frontier, behind all others."""
         first, end = self.size, self.size + machines
         while end > self.free.shape[1]:
             self._grow()
@@ -303,7 +305,7 @@ class PackingState:
         self._charge(offering, machines)
 
     def _charge(self, offering: int, machines: int) -> None:
-        """Count machines on a column against limits and reservations (or no longer)."""
+        """Count nodes on an offering against limits and reservations (or no longer)."""
         frontier = self.frontier
         self.stamp = object()
         pool = frontier.pool_at[offering]
@@ -319,7 +321,7 @@ class PackingState:
             lying[at] = where
 
     def move(self, at: int, offering: int) -> bool:
-        """Let a machine stand on another column; says whether anything that is limited was given back by it."""
+        """Let a node stand on another offering; says whether anything that is limited was given back by it."""
         frontier, before = self.frontier, self._column[at]
         for free, now, was in zip(self._free, frontier.sizes[offering], frontier.sizes[before], strict=True):
             free[at] += now - was
@@ -333,7 +335,7 @@ class PackingState:
         return any(charge[offering] < charge[before] for charge in charges)
 
     def recount(self, at: int, before: int, offering: int) -> None:
-        """A machine stands on another column: a spread may count pods there now, or no longer."""
+        """A node stands on another offering: a spread may count pods there now, or no longer."""
         full = self.frontier.full
         for number, count in self.contents[at].items() if self.choosy else ():
             for counter in self.placement_requests[number].topology.domain_members:
@@ -344,7 +346,7 @@ class PackingState:
                     )
 
     def close(self, at: int) -> None:
-        """Give up an empty machine to buy."""
+        """Close an empty new node."""
         self._charge(self._column[at], -1)
         self.offering[at] = -1
         self.domains[:, at] = -1
@@ -352,7 +354,7 @@ class PackingState:
         self.gone.append(at)
 
     def clear(self, at: int) -> dict[int, int]:
-        """Take everything off a machine to buy and give it up; returns what was on it."""
+        """Take everything off a new node and give it up; returns what was on it."""
         held = dict(self.contents[at])
         for number, count in held.items():
             self.put(self.placement_requests[number], at, -count)
@@ -360,7 +362,7 @@ class PackingState:
         return held
 
     def open_to(self, at: int | None = None) -> Bools:
-        """The columns that limits and reservations still allow (for a machine that stands at `at`)."""
+        """The offerings that limits and reservations still allow (for a node that stands at `at`)."""
         frontier = self.frontier
         ok: Bools = np.ones(frontier.size, dtype=np.bool_)
         before = int(self.offering[at]) if at is not None else -1
@@ -389,25 +391,25 @@ class PackingState:
     # -- sizing -------------------------------------------------------------------------------------------------
 
     def new_nodes(self) -> list[int]:
-        """The machines to buy that stand."""
+        """The new nodes that stand."""
         first = self.existing
         return [at for at, offering in enumerate(self.offering[first : self.size].tolist(), first) if offering >= 0]
 
     def changed(self, before: PackingState) -> list[int]:
-        """The machines to buy on which something is other than on the board this one was cloned from."""
+        """The new nodes on which something is other than on the packing state this one was cloned from."""
         held = before.contents
         return [at for at in self.new_nodes() if at >= before.size or self.contents[at] is not held[at]]
 
     def offering_of(self, at: int) -> int:
-        """The column that a machine to buy stands on."""
+        """The offering that a new node stands on."""
         return self._column[at]
 
     def lying(self, topology_key: int, at: int) -> int:
-        """The domain of an axis that a machine lies in."""
+        """The domain of a topology key that a node lies in."""
         return self._lying[topology_key][at]
 
     def used(self, at: int) -> list[int]:
-        """What the pods on a machine to buy take of it."""
+        """What the pods on a new node take of it."""
         return [size - free[at] for size, free in zip(self.frontier.sizes[self._column[at]], self._free, strict=True)]
 
     def cost(self) -> float:
@@ -415,12 +417,12 @@ class PackingState:
         return float(self.frontier.prices[candidate_nodes[candidate_nodes >= 0]].sum())
 
 
-#: For fewer machines than this it is quicker one by one.
+#: For fewer nodes than this it is quicker one by one.
 _SEVERAL = 3
 
 
 def open_nodes(state: PackingState, request: PlacementRequest, offering: int, machines: int, count: int) -> None:
-    """Open machines on a column of the menu, with so many pods of the ask on each of them."""
+    """Open nodes on an offering of the frontier, with so many pods of the request on each of them."""
     if machines < _SEVERAL or state.gone or request.shared:
         for _ in range(machines):
             state.put(request, state.open(offering), count)
@@ -438,7 +440,7 @@ def open_nodes(state: PackingState, request: PlacementRequest, offering: int, ma
 
 
 def put_all(state: PackingState, request: PlacementRequest, bins: Ints, counts: Ints) -> None:
-    """Put pods of the ask on machines to buy that lie together; their contents are the caller's to note."""
+    """Put pods of the request on new nodes that lie together; their contents are the caller's to note."""
     state.free[:, bins] -= request.amounts[:, None] * counts
     for counter in request.topology.host_members:
         state.host_counts[counter.slot, bins] += counts
@@ -448,7 +450,7 @@ def put_all(state: PackingState, request: PlacementRequest, bins: Ints, counts: 
 
 
 def move_all(state: PackingState, machines: Ints, price_index: PriceIndex) -> None:
-    """Let machines to buy stand on the cheapest step of their stairs that holds them, where nothing is limited."""
+    """Let new nodes stand on the cheapest step of their price index that holds them, where nothing is limited."""
     capacity, candidate_nodes = state.frontier.capacity, state.offering[machines]
     used = capacity[:, candidate_nodes] - state.free[:, machines]
     best = price_index.firsts(used)
@@ -465,7 +467,7 @@ def move_all(state: PackingState, machines: Ints, price_index: PriceIndex) -> No
 
 
 def used_by_all(state: PackingState) -> list[list[int]]:
-    """What the pods on each of the machines to buy take of it."""
+    """What the pods on each of the new nodes take of it."""
     new_nodes = slice(state.existing, state.size)
     used: list[list[int]] = (
         state.frontier.capacity[:, state.offering[new_nodes]] - state.free[:, new_nodes]
@@ -474,7 +476,7 @@ def used_by_all(state: PackingState) -> list[list[int]]:
 
 
 def _count(state: PackingState, request: PlacementRequest, at: int, total: int) -> None:
-    """Count pods where a machine lies."""
+    """Count pods where a node lies."""
     for counter in request.topology.domain_members:
         domain = state.domain(counter, at)
         if domain >= 0 and state.counted(counter, at):

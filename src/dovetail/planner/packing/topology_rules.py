@@ -2,9 +2,9 @@
 
 `allowed` has an entry for each domain and a last one for lying nowhere; each rule can only lower it.
 
-What a group on the hostname key allows: how many more pods each of some machines may take, of owners and of members.
+What a group on the hostname key allows: how many more pods each of some nodes may take, of owners and of members.
 
-`fits` has an entry for each of the machines; each rule can only lower it. A new machine is always possible, so the
+`fits` has an entry for each of the nodes; each rule can only lower it. A new node is always possible, so the
 fewest pods that a spread sees anywhere are none.
 """
 
@@ -27,7 +27,7 @@ def minimum(counter: TopologyCounter, counts: list[int]) -> int:
 
 
 def allow_owner(request: PlacementRequest, counter: TopologyCounter, counts: list[int], allowed: list[int]) -> None:
-    """What a group that the ask owns asks of it."""
+    """What a group that the request owns requests of it."""
     mine = counter in request.topology.own
     if counter.kind == SPREAD:
         top = minimum(counter, counts) + counter.skew
@@ -52,7 +52,7 @@ def allow_owner(request: PlacementRequest, counter: TopologyCounter, counts: lis
 
 
 def allow_member(counter: TopologyCounter, counts: list[int], owners: list[int], allowed: list[int]) -> None:
-    """What a group that merely counts the ask has promised to its owners."""
+    """What a group that merely counts the request has required by others to its owners."""
     if counter.kind == AFFINITY or not any(owners):
         return
     top = minimum(counter, counts) + counter.skew if counter.kind == SPREAD else 0
@@ -62,7 +62,7 @@ def allow_member(counter: TopologyCounter, counts: list[int], owners: list[int],
 
 
 def cap_owner(counter: TopologyCounter, mine: bool, counts: Ints, bins: Ints, fits: Ints) -> None:
-    """What a group that pods own asks of them; `mine`: it counts them; `counts` are those of all machines."""
+    """What a group that pods own requests of them; `mine`: it counts them; `counts` are those of all nodes."""
     here = counts.take(bins)
     if counter.kind == SPREAD:
         if mine:
@@ -78,7 +78,7 @@ def cap_owner(counter: TopologyCounter, mine: bool, counts: Ints, bins: Ints, fi
 
 
 def cap_member(counter: TopologyCounter, counts: Ints, owners: Ints, bins: Ints, fits: Ints) -> None:
-    """What a group that merely counts pods has promised to its owners."""
+    """What a group that merely counts pods has required by others to its owners."""
     if counter.kind == AFFINITY:
         return
     inverse = owners.take(bins) > 0

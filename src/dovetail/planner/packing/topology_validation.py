@@ -1,4 +1,4 @@
-"""Soundness: do the promises of a board hold, in the order pods were put or in some other?
+"""Soundness: do the rules of a packing state hold, in the order pods were put or in some other?
 
 The packer keeps every rule as it goes, but pods that are taken off again may lower a minimum that others relied on.
 """
@@ -30,7 +30,7 @@ def _level(counter: TopologyCounter, owners: list[int], counts: list[int]) -> bo
 
 
 def hosts_sound(state: PackingState) -> bool:
-    """Whether every spread over machines holds whatever the order in which pods arrive."""
+    """Whether every spread over nodes holds whatever the order in which pods arrive."""
     size = state.size
     for counter in state.problem.counters.values():
         if counter.host and counter.kind == SPREAD:
@@ -41,14 +41,14 @@ def hosts_sound(state: PackingState) -> bool:
 
 
 def lost_affinity(state: PackingState, machines: int) -> bool:
-    """Whether any pod on the first so many machines has lost the company it needs."""
+    """Whether any pod on the first so many nodes has lost the co-located pods it needs."""
     if not any(counter.kind == AFFINITY for counter in state.problem.counters.values()):
         return False
     return any(has_lost_affinity(state, at) for at in range(machines) if state.contents[at])
 
 
 def has_lost_affinity(state: PackingState, at: int) -> bool:
-    """Whether a pod on a machine has lost the company it needs."""
+    """Whether a pod on a node has lost the co-located pods it needs."""
     for number in state.contents[at]:
         request = state.placement_requests[number]
         for counter in request.topology.domain_owned:

@@ -15,7 +15,7 @@ from dovetail.planner.problem.preferences import ClassPreferences
 from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import ANTI, SPREAD
 
-#: Wishes that are not kept: of which class, how many of each pod, and of how many pods.
+#: Preferences that are not kept: of which class, how many of each pod, and of how many pods.
 ViolatedPreference = tuple[int, int, int]
 
 
@@ -24,12 +24,12 @@ def total(violated: Iterable[ViolatedPreference]) -> int:
 
 
 def violated_count(state: PackingState) -> int:
-    """How many wishes do not hold on a board."""
+    """How many preferences do not hold on a packing state."""
     return total(violated_on(state))
 
 
 def violated_on(state: PackingState) -> list[ViolatedPreference]:
-    """The wishes that do not hold on a board, by class and machine."""
+    """The preferences that do not hold on a packing state, by class and node."""
     placement_requests, contents = state.placement_requests, state.contents
     return [
         (placement_requests[number].cls.index, failing, contents[at][number])
@@ -39,7 +39,7 @@ def violated_on(state: PackingState) -> list[ViolatedPreference]:
 
 
 def failing_on(state: PackingState) -> Iterator[tuple[int, int, int]]:
-    """How many wishes fail for each pod of an ask on a machine: machine, number of the ask, and wishes."""
+    """How many preferences fail for each pod of a request on a node: node, number of the request, and preferences."""
     known: Mapping[int, ClassPreferences] = state.problem.preferences
     if not known:
         return
@@ -61,7 +61,7 @@ def failing_on(state: PackingState) -> Iterator[tuple[int, int, int]]:
 
 
 def held_by(state: PackingState) -> dict[int, set[tuple[str, str]]]:
-    """The wishes about other pods that hold where machines to buy stand: of which kind, and over which label."""
+    """The preferences about other pods that hold where new nodes stand: of which kind, and over which label."""
     known: Mapping[int, ClassPreferences] = state.problem.preferences
     counts, least = _over_domains(state)
     found: dict[int, set[tuple[str, str]]] = {}
@@ -74,7 +74,9 @@ def held_by(state: PackingState) -> dict[int, set[tuple[str, str]]]:
 
 
 def _over_domains(state: PackingState) -> tuple[dict[int, Sequence[int]], dict[int, int]]:
-    """What cells count that somebody has a wish about, in each domain, and the least that soft spreads see."""
+    """What topology counters count that a pod has a preference about, in each domain, and the least that soft spreads
+    see.
+    """
     known: Mapping[int, ClassPreferences] = state.problem.preferences
     counters = {
         counter.index: counter for preferences in known.values() for counter in preferences.counters if not counter.host
@@ -87,7 +89,9 @@ def _over_domains(state: PackingState) -> tuple[dict[int, Sequence[int]], dict[i
 
 
 def _counts(state: PackingState, counter: TopologyCounter) -> list[int]:
-    """The pods in each domain that a cell selects, with those whom it does not count while they are placed."""
+    """The pods in each domain that a topology counter selects, with those whom it does not count while they are
+    placed.
+    """
     counts = state.counts[counter.slot]
     if counter.group not in state.problem.uncounted:
         return counts
@@ -108,7 +112,7 @@ def _lowest(state: PackingState, counter: TopologyCounter, counts: Sequence[int]
 
 
 def _used(state: PackingState, counter: TopologyCounter) -> frozenset[int]:
-    """The domains of the machines that a spread looks at."""
+    """The domains of the nodes that a spread looks at."""
     new_nodes = state.domains[counter.place][state.existing : state.size]
     if counter.counted_offerings is not None:
         new_nodes = new_nodes[

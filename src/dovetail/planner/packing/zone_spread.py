@@ -1,11 +1,11 @@
-"""Zones of the machines to buy: how many they reach, and more of them where that costs nothing, or is owed.
+"""Zones of the new nodes: how many they reach, and more of them where that costs nothing, or is owed.
 
 One zone's failure should take as little as possible; at the same price more zones are better than fewer, and as many as
-the yardstick has are worth what the yardstick costs.
+the baseline has are worth what the baseline costs.
 
 Dispersal: one more zone for next to nothing.
 
-A machine that no topology pins is launched where it is cheapest, and so all of them may end in one zone. One zone's
+A node that no topology pins is launched where it is cheapest, and so all of them may end in one zone. One zone's
 failure should take as little as possible: a small share of the price is worth another zone.
 """
 
@@ -29,12 +29,12 @@ from dovetail.planner.packing.violated_preferences import violated_count
 from dovetail.planner.plan import Choice, Machine
 from dovetail.planner.problem.request import PlacementRequest
 
-#: So many pods and machines are tried in a zone that nobody uses: each takes as long as the board is large.
+#: So many pods and nodes are tried in a zone that no new node uses: each takes as long as the packing state is large.
 _TRIED = 200_000
 
 
 def zones_reached(state: PackingState, enough: int) -> int:
-    """How many zones the machines to buy may lie in, counted up to `enough`."""
+    """How many zones the new nodes may lie in, counted up to `enough`."""
     topology_key, new_nodes = state.key_index.get(ZONE), state.new_nodes()
     if topology_key is None:
         return min(enough, len(new_nodes))
@@ -52,7 +52,7 @@ def zones_reached(state: PackingState, enough: int) -> int:
 
 
 def _open_to(state: PackingState, at: int, topology_key: int) -> set[int]:
-    """The zones in which a machine could stand that holds its pods, for all that they ask."""
+    """The zones in which a node could stand that holds its pods, for all that they ask."""
     frontier, offering = state.frontier, state.offering[at]
     ok: Bools = frontier.kinds == frontier.kinds[offering]
     for number in state.contents[at]:
@@ -63,7 +63,7 @@ def _open_to(state: PackingState, at: int, topology_key: int) -> set[int]:
 
 
 def widened(state: PackingState, left: Mapping[int, int]) -> PackingState:
-    """The board with pods moved to zones that nobody uses, as far as every rule allows."""
+    """The packing state with pods moved to zones that no new node uses, as far as every rule allows."""
     if state.problem.reservations:
         state = _rebooked(state)
     topology_key = state.key_index.get(ZONE)
@@ -83,9 +83,10 @@ def widened(state: PackingState, left: Mapping[int, int]) -> PackingState:
 
 
 def _rebooked(state: PackingState) -> PackingState:
-    """The board with machines of one reservation taken from others in zones that nobody uses, at the same price.
+    """The packing state with nodes of one reservation taken from others in zones that no new node uses, at the same
+    price.
 
-    A reservation is of one zone, so these machines cannot be launched elsewhere as others can.
+    A reservation is of one zone, so these nodes cannot be launched elsewhere as others can.
     """
     twin, frontier, missed = state.clone(), state.frontier, violated_count(state)
     used = Counter(frontier.zones[twin.offering_of(at)] for at in twin.new_nodes())
@@ -104,7 +105,7 @@ def _rebooked(state: PackingState) -> PackingState:
 
 
 def _alike(state: PackingState, at: int) -> list[int]:
-    """Columns of reservations that would hold what is on a machine, in domains that matter to it and for no more."""
+    """Offerings of reservations that would hold what is on a node, in domains that matter to it and for no more."""
     frontier, offering, load = state.frontier, state.offering_of(at), state.used(at)
     placement_requests = [state.placement_requests[number] for number in state.contents[at]]
     ok = (
@@ -123,7 +124,7 @@ def _alike(state: PackingState, at: int) -> list[int]:
 
 
 def _settled(state: PackingState, topology_key: int, domain: int) -> Iterator[PackingState]:
-    """Boards on which a machine of its own stands in a zone: one that stood elsewhere, or one for a single pod."""
+    """Boards on which a node of its own stands in a zone: one that stood elsewhere, or one for a single pod."""
     missed = violated_count(state)
     used = [int(state.domains[topology_key][at]) for at in state.new_nodes()]
     tries = _TRIED // (state.size + len(state.problem.counters))
@@ -171,7 +172,7 @@ def _moved(state: PackingState, at: int, lot: Mapping[int, int], topology_key: i
 
 
 def _allowed(state: PackingState, request: PlacementRequest, at: int, count: int) -> bool:
-    """Whether topology rules over domains let some pods onto a machine."""
+    """Whether topology rules over domains let some pods onto a node."""
     topology_keys = [state.key_index[key] for key in request.keys]
     return all(
         state.allowance(request, topology_key)[state.domains[topology_key][at]] >= count
@@ -179,7 +180,7 @@ def _allowed(state: PackingState, request: PlacementRequest, at: int, count: int
     )
 
 
-#: Dollars an hour that nobody counts.
+#: Dollars an hour that no pod counts.
 _CENT = 1e-9
 
 
@@ -188,7 +189,7 @@ def pin_zones(
     settled: Callable[[Machine, Machine], Machine | None],
     budget: ZoneBudget,
 ) -> tuple[Machine, ...]:
-    """The machines, some kept to a zone that nobody uses yet.
+    """The nodes, some kept to a zone that no new node uses yet.
 
     `settled` makes what a node was into what it would be; None if too few offerings were left to it.
     """
@@ -213,7 +214,7 @@ def pin_zones(
 
 
 def _elsewhere(machine: Machine, used: Counter[str]) -> dict[str, float]:
-    """What the machine would cost more in each zone that nobody uses."""
+    """What the node would cost more in each zone that no new node uses."""
     found: dict[str, float] = {}
     for choice in machine.offerings:
         if choice.price is not None and choice.zone not in used:

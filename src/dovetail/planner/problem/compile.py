@@ -1,6 +1,6 @@
 """The problem: a snapshot compiled into arrays and masks, with everything that packing may ask worked out once.
 
-The sale: every machine that pools may buy, less what daemons take of it.
+The sale: every node that pools may launch, less what daemons take of it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from dovetail.planner.requirements import Term, bears
 from dovetail.planner.snapshot import MinValues, Pool, Snapshot
 
 UNLIMITED = 1 << 60
-#: From this many machines on, those that are full are left out of the packing.
+#: From this many nodes on, those that are full are left out of the packing.
 _MANY = 200
 _kind = attrgetter("kind")
 
@@ -95,7 +95,7 @@ class Problem:
         self._known_filters: dict[object, NodeFilter] = {}
         self.weighted = False
         self.constraints_cache: dict[Any, Any] = {}
-        """What is known of pods that share a machine; see `company`."""
+        """What is known of pods that share a node; see `resize`."""
         self.work = 0
         """Questions asked so far: the search is paid in work, not in time, so that it ends at the same place."""
         self.limits = self._limits()
@@ -136,7 +136,7 @@ class Problem:
 
     @property
     def tainted(self) -> set[tuple[Taint, ...]]:
-        """The taints of machines that are there and have some."""
+        """The taints of existing nodes and have some."""
         return {self.taints[at] for at in present(self.taint_at) if self.taints[at]}
 
     @cached_property
@@ -146,12 +146,12 @@ class Problem:
 
     @cached_property
     def relaxed(self) -> dict[int, int]:
-        """How many wishes are given up on a rung, by the number of its ask, where there are any."""
+        """How many preferences are relaxed on a level, by the number of its request, where there are any."""
         return {
             request.number: len(request.level.relaxed) for request in self.placement_requests if request.level.relaxed
         }
 
-    # -- columns ------------------------------------------------------------------------------------------------
+    # -- offerings ------------------------------------------------------------------------------------------------
 
     def _compile_catalog(self) -> None:
         terms: list[Term] = [term for kind in self.kinds for level in kind.levels for term in level.terms]
@@ -226,7 +226,7 @@ class Problem:
             self.free[dim] = self._free(name, addresses)
         using = self._known_held.items() if self.sharing.bits else ()
         self.attached = {row: self.sharing.mask(volumes) for row, volumes in using}
-        """The shared volumes that machines have attached, by row."""
+        """The shared volumes that nodes have attached, by row."""
 
     def _ports(self, name: str) -> Ints:
         """One of each port, unless a daemon listens on every address."""
@@ -237,11 +237,11 @@ class Problem:
 
     @cached_property
     def _known_held(self) -> dict[int, set[Volume]]:
-        """The volumes that pods on machines use, by row."""
+        """The volumes that pods on nodes use, by row."""
         return {row: held(fact.claims, self.snapshot) for row, fact in self.node_index.using()}
 
     def _free(self, name: str, addresses: dict[tuple[str, int], set[str]]) -> Ints:
-        """What every machine that is there has left of a dimension."""
+        """What every existing node has left of a dimension."""
         if name.startswith(PORT):
             free = np.ones(len(self.nodes), dtype=np.int64)
             for row, fact in self.node_index.using():
@@ -257,7 +257,7 @@ class Problem:
     # -- limits -------------------------------------------------------------------------------------------------
 
     def _limits(self) -> list[dict[str, int]]:
-        """What each pool may still buy, by limited resource."""
+        """What each pool may still launch, by limited resource."""
         new_nodes = [self.node_index.pool_usage[pool.name] for pool in self.pools]
         return [
             {name: max(0, limit) - had[name] for name, limit in pool.limits.items()}
@@ -274,7 +274,7 @@ class Problem:
         return sorted(found)
 
     def _drop_full(self) -> None:
-        """Leave out machines that have no room for even the smallest of everything that is asked for."""
+        """Leave out nodes that have no room for even the smallest of everything that is asked for."""
         self.rows: Ints = np.arange(len(self.nodes))
         if len(self.nodes) < _MANY or not self.classes:
             return
@@ -312,19 +312,21 @@ class Problem:
             self._placement_requests.append(placement_requests)
         self.first_requests = [placement_requests[0] for placement_requests in self._placement_requests]
         self.placement_requests = list(chain.from_iterable(self._placement_requests))
-        """Every class on every rung of its ladder, by number."""
+        """Every class on every level of its relaxation levels, by number."""
 
     def _only_preferred(self) -> frozenset[Group]:
-        """Groups that nobody needs, over a label whose values must vary: they count only those who hold on to them.
+        """Groups that no pod needs, over a label whose values must vary: they count only those who hold on to them.
 
-        To count a pod is to settle the label on its machine, and then it would vary no more.
+        To count a pod is to settle the label on its node, and then it would vary no more.
         """
         varied = varying(self.catalog, self.min_values)
         needed = {group for kind in self.kinds for group in kind.levels[0].hard} | self.fears.keys()
         return frozenset(group for group in self.counters if group.key in varied and group not in needed)
 
     def _constraints_by_level(self, kind: Kind, masks: list[int]) -> list[LevelConstraints]:
-        """The rungs of a kind's ladder, with the cells that matter on each and the machines it accepts there."""
+        """The levels of a kind's relaxation levels, with the topology counters that matter on each and the nodes it
+        accepts there.
+        """
         found = []
         foreign: frozenset[Group] = frozenset(self.order.foreign(kind)) if self.owners_first else frozenset()
         for level, mask in zip(kind.levels, masks, strict=True):
@@ -351,7 +353,7 @@ class Problem:
         return known
 
     def _node_filter(self, kind: Kind, level: RelaxationLevel, topology: TopologyConstraints, mask: int) -> NodeFilter:
-        """Which machines a kind accepts on a rung; those that accept the same for the same keys have one in common."""
+        """Which nodes a kind accepts on a level; those that accept the same for the same keys have one in common."""
         nodes = self._nodes_for(kind, level)
         key = (mask, id(nodes), *topology.keys)
         known = self._known_filters.get(key)
@@ -426,7 +428,7 @@ class Problem:
         return ok & known
 
     def passing(self, terms: tuple[Term, ...]) -> Bools:
-        """The machines that are there and whose labels satisfy any of the terms."""
+        """The existing nodes and whose labels satisfy any of the terms."""
         known = self._known_terms.get(terms)
         if known is None:
             known = self._known_terms[terms] = self._find_passing(terms)

@@ -1,8 +1,8 @@
-"""The menu: the columns worth considering, once it is known what the pods can tell apart.
+"""The frontier: the offerings worth considering, once it is known what the pods can distinguish.
 
-Two columns that every class sees alike, in the same domains and of the same pool, differ only in price and
+Two offerings that every class sees alike, in the same domains and of the same pool, differ only in price and
 size; one that costs no less and holds no more than another is left out, unless its pool asks for a variety that only
-smaller machines have. For launching, all columns come back.
+smaller nodes have. For launching, all offerings come back.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dovetail.planner.problem.topology_counters import TopologyKey
 _MOST_REMEMBERED = 512
 T = TypeVar("T")
 
-#: What a machine of unknown price counts as where prices are compared.
+#: What a node of unknown price counts as where prices are compared.
 _UNPRICED = 1e9
 
 
 class OfferingFrontier:
-    """Parallel arrays over the columns kept, cheapest first. `full` is each one's index among all columns."""
+    """Parallel arrays over the offerings kept, cheapest first. `full` is each one's index among all offerings."""
 
     def __init__(
         self,
@@ -60,11 +60,13 @@ class OfferingFrontier:
         )
         self._list()
         self.shown = {mask: as_bools(catalog, self, mask) for mask in dict.fromkeys(masks)}
-        """The columns of each mask that pods may ask for."""
+        """The offerings of each mask that pods may ask for."""
         self._remembered: dict[Hashable, tuple[Any, object]] = {}
 
     def _list(self) -> None:
-        """For those who look at one column alone: what it holds, where it lies on every axis, its pool and its kind."""
+        """For those who look at one offering alone: what it holds, where it lies on every topology key, its pool and
+        its kind.
+        """
         self.sizes: list[list[int]] = self.capacity.T.tolist()
         self.places: list[tuple[int, ...]] = list(zip(*(each.tolist() for each in self.domains), strict=True))
         self.places = self.places or [()] * self.size
@@ -72,7 +74,9 @@ class OfferingFrontier:
         self.kind_at: list[int] = self.kinds.tolist()
 
     def recall(self, key: Hashable, of: object, make: Callable[[], T]) -> T:
-        """What `make` makes, once for each key: a menu outlives a plan. `of` is kept, for keys that speak of its id."""
+        """What `make` makes, once for each key: a frontier outlives a plan. `of` is kept, for keys that speak of its
+        id.
+        """
         known = self._remembered.get(key)
         if known is None:
             if len(self._remembered) >= _MOST_REMEMBERED:
@@ -82,12 +86,12 @@ class OfferingFrontier:
         return found
 
     def types(self) -> Ints:
-        """For each column a number for what it has in common with those that differ from it in their place alone."""
+        """For each offering a number for what it has in common with those that differ from it in their place alone."""
         rows = (*self.capacity, self.finite, self.kinds)
         return self.recall("types", None, lambda: np.unique(np.vstack(rows), axis=1, return_inverse=True)[1].ravel())
 
     def charges(self, name: str) -> dict[int, list[int]]:
-        """What machines of each pool count against a limit, in order."""
+        """What nodes of each pool count against a limit, in order."""
 
         def found() -> dict[int, list[int]]:
             return {pool: np.unique(self.limited[name][self.pools == pool]).tolist() for pool in set(self.pool_at)}
@@ -95,7 +99,7 @@ class OfferingFrontier:
         return self.recall(("charges", name), None, found)
 
     def reserved(self, name: str) -> list[int]:
-        """The columns of a reservation."""
+        """The offerings of a reservation."""
         every = self.reservations
         return self.recall(("reserved", name), None, lambda: [at for at, each in enumerate(every) if each == name])
 
@@ -103,7 +107,7 @@ class OfferingFrontier:
         return {**self.__dict__, "_remembered": {}}
 
     def listing(self, rows: Ints, prices: Floats, charges: dict[str, Ints]) -> OfferingFrontier:
-        """The same menu with some of its rows, at other prices and with other charges against the limits."""
+        """The same frontier with some of its rows, at other prices and with other charges against the limits."""
         twin = copy(self)
         twin.full, twin.size, twin.prices, twin.limited = self.full[rows], len(rows), prices, charges
         twin.capacity = np.ascontiguousarray(self.capacity[:, rows])
@@ -120,7 +124,7 @@ class OfferingFrontier:
 
 
 def _kind(catalog: OfferingCatalog, at: int) -> object:
-    """What a machine cannot change while it is being sized: its pool, its flavour, its reservation."""
+    """What a node cannot change while it is being sized: its pool, its open labels, its reservation."""
     entry = catalog.rows[at]
     return (entry.pool, entry.open_labels, entry.offering.reservation_id)
 
@@ -158,13 +162,13 @@ def _kept(
 
 
 def hash_id(catalog: OfferingCatalog, at: int) -> int:
-    """A small number for what a column cannot trade: pool, flavour, reservation."""
+    """A small number for what an offering cannot trade: pool, open labels, reservation."""
     table = catalog.__dict__.setdefault("_families", {})
     return int(table.setdefault(_kind(catalog, at), len(table)))
 
 
 def undominated(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:
-    """Of columns in order of price, those that some cheaper one does not equal or exceed in everything."""
+    """Of offerings in order of price, those that some cheaper one does not equal or exceed in everything."""
     sizes = value[:, members]
     rising = np.maximum.accumulate(sizes, axis=1)
     largest = np.logical_or.reduce(np.diff(rising, axis=1, prepend=rising[:, :1] - 1), axis=0)

@@ -1,8 +1,9 @@
-"""minValues: a machine must be buyable as enough different things.
+"""minValues: a node must be buyable as enough different things.
 
-A machine may stand on a column if all that hold what is on it, as far as its pods accept them and limits allow, have
-enough different values. Whatever fits a column fits every column at least as large, so where those have enough, it may
-be filled to the brim. A row of the menu promises a size, is charged for the largest machine it may become, and costs
+A node may stand on an offering if all that hold what is on it, as far as its pods accept them and limits allow, have
+enough different values. Whatever fits an offering fits every offering at least as large, so where those have enough,
+it may
+be filled to the brim. A row of the frontier requires a size, is charged for the largest node it may become, and costs
 what the cheapest does.
 """
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Of sizes that have enough variety, as many are tried, for pods that accept few.
 _CHARGES = 2
-#: Columns with this many times the machines that variety asks for need not be told apart by how many they have.
+#: Offerings with this many times the nodes that variety asks for need not be distinguished by how many they have.
 _PLENTY = 3
 
 
@@ -46,7 +47,7 @@ class Diversity:
         self._alike: dict[tuple[str, ...], tuple[Ints, list[int]]] = {}
 
     def brimming(self, request: PlacementRequest) -> Bools:
-        """The columns of the menu that may be filled to the brim with pods of an ask."""
+        """The offerings of the frontier that may be filled to the brim with pods of a request."""
         mask, keys = self._common([request])
         known = self._brims.get((mask, keys))
         if known is None:
@@ -57,7 +58,7 @@ class Diversity:
         return known
 
     def holding(self, ok: Bools, placement_requests: Iterable[PlacementRequest], load: Sequence[int]) -> Bools:
-        """Of some columns of the menu, those on which a machine with these pods, who take a load, is diverse enough."""
+        """Of some offerings of the frontier, those on which a node with these pods and this load meets minValues."""
         mask, keys = self._common(placement_requests)
         mask &= self._taking(load)
         alike, first = self._families(keys)
@@ -75,7 +76,9 @@ class Diversity:
         return (offering for offering in offerings if self._suits(offering, mask, keys))
 
     def _families(self, keys: tuple[str, ...]) -> tuple[Ints, list[int]]:
-        """For each row of the menu the family of those that may become the same and are pinned alike; one of each."""
+        """For each row of the frontier the family of those that may become the same and are pinned alike; one of
+        each.
+        """
         known = self._alike.get(keys)
         if known is None:
             seen: dict[object, int] = {}
@@ -99,7 +102,7 @@ class Diversity:
         request: PlacementRequest,
         count: int,
     ) -> int:
-        """How many more of an ask, up to `count`, leave a machine with these pods diverse enough."""
+        """How many more of a request, up to `count`, leave a node with these pods diverse enough."""
         mask, keys = self._common(placement_requests)
         if self._suits(at, mask & self._larger(at), keys):
             return count
@@ -114,7 +117,7 @@ class Diversity:
         return least
 
     def _common(self, placement_requests: Iterable[PlacementRequest]) -> tuple[int, tuple[str, ...]]:
-        """The columns that all of these accept, and the labels that pin them."""
+        """The offerings that all of these accept, and the labels that pin them."""
         mask, keys = self.catalog.everything, set()
         for request in placement_requests:
             mask &= request.mask
@@ -122,7 +125,7 @@ class Diversity:
         return mask, tuple(sorted(keys))
 
     def _taking(self, load: Sequence[int]) -> int:
-        """The columns that hold a load."""
+        """The offerings that hold a load."""
         found = self.catalog.everything
         for name, amount in zip(self.problem.dims, load, strict=True):
             if amount:
@@ -143,7 +146,7 @@ class Diversity:
         return known
 
     def _room(self, at: int) -> int:
-        """What a machine on a column of the menu may become within its charge."""
+        """What a node on an offering of the frontier may become within its charge."""
         known = self._rooms.get(at)
         if known is None:
             frontier = self.problem.frontier
@@ -163,10 +166,10 @@ class Diversity:
     def _limited(self, pool: int) -> list[str]:
         return [name for name in self.problem.binding if name != "nodes" and name in self.problem.limits[pool]]
 
-    # -- the menu -----------------------------------------------------------------------------------------------
+    # -- the frontier -----------------------------------------------------------------------------------------------
 
     def listed(self, frontier: OfferingFrontier) -> OfferingFrontier:
-        """The menu with a row for each charge of a column, at the price of the cheapest machine that it may be."""
+        """The frontier with a row for each charge of an offering, at the price of the cheapest node that it may be."""
         limited = [name for name in frontier.limited if name != "nodes"]
         found: list[tuple[float, int, dict[str, int]]] = []
         for at in range(frontier.size):
@@ -182,7 +185,7 @@ class Diversity:
     def _charges(
         self, frontier: OfferingFrontier, at: int, larger: int, limited: Sequence[str]
     ) -> Iterator[dict[str, int]]:
-        """What a machine on a column may be charged for each limit, the least first."""
+        """What a node on an offering may be charged for each limit, the least first."""
         own = {name: int(frontier.limited[name][at]) for name in limited}
         needs, names = self.problem.min_values.get(int(frontier.pools[at])), self._limited(int(frontier.pools[at]))
         if not needs or not names:
@@ -193,7 +196,7 @@ class Diversity:
             yield own | {name: each[min(step, len(each) - 1)] for name, each in steps.items()}
 
     def _steps(self, name: str, larger: int, needs: list[tuple[str, int]]) -> list[int]:
-        """The least for which there is such a machine, and the sizes among which there are enough as large."""
+        """The least for which there is such a node, and the sizes among which there are enough as large."""
         sizes = capacities(self.catalog, larger, name)
         enough = (
             at
@@ -204,7 +207,7 @@ class Diversity:
         return sorted({sizes[0], *sizes[first : first + _CHARGES]})
 
     def _price(self, frontier: OfferingFrontier, at: int, larger: int, charge: Mapping[str, int]) -> float:
-        """What the cheapest machine costs that everybody accepts who accepts the column, where the column lies."""
+        """What the cheapest node costs that every pod accepts who accepts the offering, where the offering lies."""
         index = int(frontier.full[at])
         entry = self.catalog.rows[index]
         if entry.pool not in self.problem.min_values:
@@ -221,7 +224,7 @@ class Diversity:
 
 
 def various(catalog: OfferingCatalog, mask: int, needs: Iterable[tuple[str, int]]) -> bool:
-    """Whether the columns of a mask have as many different values of every label as are asked for."""
+    """Whether the offerings of a mask have as many different values of every label as are asked for."""
     for key, least in needs:
         for value, where in catalog.by_label(key).items():
             if least <= 0:
@@ -233,8 +236,8 @@ def various(catalog: OfferingCatalog, mask: int, needs: Iterable[tuple[str, int]
 
 
 def varying(catalog: OfferingCatalog, choosy: Mapping[int, Iterable[tuple[str, int]]]) -> set[str]:
-    """The labels that vary on machines of choosy pools: what they ask for, and where they have reservations the kind of
-    capacity, because a reserved machine varies by those that are not reserved."""
+    """The labels that vary on nodes of choosy pools: what they ask for, and where they have reservations the kind of
+    capacity, because a reserved node varies by those that are not reserved."""
     found = {key for needs in choosy.values() for key, _ in needs}
     reserved = any(catalog.of_pool[pool] & catalog.reserved for pool in choosy)
     return found | {CAPACITY_TYPE} if reserved else found
@@ -246,9 +249,9 @@ def huddled(
     accepted: Callable[[Kind, RelaxationLevel], int],
     choosy: Mapping[int, Sequence[tuple[str, int]]],
 ) -> frozenset[Group]:
-    """Affinities of pods to their own kind over a label which, once settled, leaves no machine enough variety.
+    """Affinities of pods to their own kind over a label which, once settled, leaves no node enough variety.
 
-    To be near each other by such a label they must be on one machine: then it need not be settled.
+    To be near each other by such a label they must be on one node: then it need not be settled.
     """
 
     def varies(kind: Kind, key: str) -> bool:
@@ -268,7 +271,7 @@ def huddled(
 
 
 def at_least(catalog: OfferingCatalog, dims: Iterable[str], index: int) -> int:
-    """What a machine on a column may become without losing room."""
+    """What a node on an offering may become without losing room."""
     found = kind_mask(catalog, catalog.rows[index])
     for name in dims:
         found &= catalog.holding(name, int(catalog.amounts(name)[index]))
@@ -276,7 +279,7 @@ def at_least(catalog: OfferingCatalog, dims: Iterable[str], index: int) -> int:
 
 
 def breadth(catalog: OfferingCatalog, dims: Sequence[str], choosy: Mapping[int, Iterable[tuple[str, int]]]) -> Ints:
-    """How many columns are at least as large as each, up to plenty; nothing where a pool does not ask for variety."""
+    """How many offerings are at least as large as each, up to plenty; nothing where a pool does not ask for variety."""
     found: Ints = np.zeros(catalog.size, dtype=np.int64)
     for pool, needs in choosy.items():
         mine = catalog.listed(catalog.of_pool[pool] & catalog.available)

@@ -1,7 +1,7 @@
-"""The roster: all machines of a snapshot as arrays, kept from one snapshot to the next.
+"""The node index: all nodes of a snapshot as arrays, kept from one snapshot to the next.
 
-Only machines that are other objects than last time are looked at again. Each has a slot of its own for as long as it
-stays; planning order is a permutation of the slots, so that machines may come and go without moving the others. What a
+Only nodes that are other objects than last time are looked at again. Each has a slot of its own for as long as it
+stays; planning order is a permutation of the slots, so that nodes may come and go without moving the others. What a
 problem takes from here it copies, so that a later snapshot cannot change an earlier plan.
 """
 
@@ -23,17 +23,17 @@ from dovetail.planner.snapshot import NodeState, Snapshot
 
 Pair = tuple[str, str]
 _HUGE = 1 << 52
-#: What the names of new machines begin with.
+#: What the names of new nodes begin with.
 NEW = "m-"
 
 
-#: What is in a slot that nobody has.
+#: What is in a slot that no pod has.
 _NOWHERE = NodeState(name="", labels={}, allocatable={})
 _NOTHING = NodeFacts(_NOWHERE, Memory())
 
 
 class Nodes:
-    """The machines of a snapshot in planning order. They stay where they are and are looked up one by one: a plan for
+    """The nodes of a snapshot in planning order. They stay where they are and are looked up one by one: a plan for
     a few pods has to touch few of them."""
 
     __slots__ = ("_places", "_source")
@@ -57,7 +57,7 @@ class Nodes:
 
 
 class NodeIndex:
-    """Rows in planning order: initialised machines first, then by name. Machines that go are not on it."""
+    """Rows in planning order: initialised nodes first, then by name. Nodes that go are not on it."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -67,11 +67,11 @@ class NodeIndex:
 
     def _reset(self) -> None:
         self.population = 0
-        """How many pods are on the machines of the snapshot, those included that go."""
+        """How many pods are on the nodes of the snapshot, those included that go."""
         self.alike: tuple[str, ...] = ()
-        """The names that begin as those of new machines do."""
+        """The names that begin as those of new nodes do."""
         self.pool_usage: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
-        """What the machines of each pool have in all, with their number as `nodes`."""
+        """What the nodes of each pool have in all, with their number as `nodes`."""
         self._slots: dict[str, int] = {}
         self._spare: list[int] = []
         self._held: list[NodeState] = []
@@ -82,15 +82,15 @@ class NodeIndex:
         self._rows: Ints = np.zeros(0, dtype=np.int64)
         """The row of each slot."""
         self._places: Ints = np.zeros(0, dtype=np.int64)
-        """Where in the snapshot the machine of each row is."""
+        """Where in the snapshot the node of each row is."""
         self._free: dict[str, Ints] = {}
         self._codes: dict[str, tuple[dict[str | None, int], Ints]] = {}
         self._taints: dict[tuple[Taint, ...], int] = {(): 0}
         self._tainted: Ints = np.zeros(0, dtype=np.int64)
         self._parting: set[int] = set()
-        """The slots of machines with pods on their way out."""
+        """The slots of nodes with pods on their way out."""
         self._ported: set[int] = set()
-        """The slots of machines with ports or volumes in use."""
+        """The slots of nodes with ports or volumes in use."""
         self._shapes: dict[Shape, dict[int, int]] = {}
         self._fearful: dict[Shape, dict[int, int]] = {}
         """Those of them that will not have others near."""
@@ -107,7 +107,7 @@ class NodeIndex:
 
     @property
     def machines(self) -> Nodes:
-        """The machines in their rows."""
+        """The nodes in their rows."""
         return Nodes(self._source, self._places)
 
     def speaks_of(self, source: tuple[NodeState, ...]) -> bool:
@@ -115,7 +115,7 @@ class NodeIndex:
         return self._source is source
 
     def _same_nodes(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon]) -> bool:
-        """Whether everybody is still in their place; then those that changed are looked at again, and no others."""
+        """Whether every pod is still in their place; then those that changed are looked at again, and no others."""
         if len(source) != len(self._source) or self._twins:
             return False
         changed = [(new, old) for new, old in zip(source, self._source, strict=True) if new is not old]
@@ -129,7 +129,7 @@ class NodeIndex:
         return True
 
     def _restaff(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon]) -> None:
-        """Machines came or went, or changed places."""
+        """Nodes came or went, or changed places."""
         staying: dict[str, tuple[NodeState, int]] = {}
         self._twins = False
         for place, node in enumerate(source):
@@ -212,7 +212,7 @@ class NodeIndex:
                 codes[slot] = known.setdefault(fact.labels.get(key), len(known))
 
     def _owe(self, node: NodeState, sign: int) -> None:
-        """Count a machine to what its pool has bought, or no longer."""
+        """Count a node to what its pool has launched, or no longer."""
         if node is not _NOWHERE:
             had = self.pool_usage[node.pool]
             had["nodes"] += sign
@@ -266,7 +266,7 @@ class NodeIndex:
         return found[0], found[1][self._order]
 
     def taints(self) -> tuple[list[tuple[Taint, ...]], Ints]:
-        """What machines are tainted with, and which of it every row has."""
+        """What nodes are tainted with, and which of it every row has."""
         return list(self._taints), self._tainted[self._order]
 
     def where(self, test: Callable[[dict[str, str]], bool], keys: Sequence[str]) -> Bools:
@@ -331,7 +331,7 @@ def _fears(shape: Shape) -> bool:
 
 
 def node_index_of(snapshot: Snapshot) -> NodeIndex:
-    """The roster of the snapshots that share a memory; one without machines leaves it as it is."""
+    """The node index of the snapshots that share a memory; one without nodes leaves it as it is."""
     if not snapshot.nodes:
         return NodeIndex(snapshot.memory)
     table = snapshot.memory.table("roster")

@@ -1,6 +1,6 @@
-"""The fleet: the machines that are there or on their way, as rows the packer can use at once.
+"""The fleet: the existing nodes or on their way, as rows the packer can use at once.
 
-Facts about one machine depend on that machine alone and are remembered for as long as it stays the same object.
+Facts about one node depend on that node alone and are remembered for as long as it stays the same object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DAEMON_TOLERATIONS = tuple(
 
 
 class Daemon:
-    """A daemonset as overhead: which machines it runs on, and what it takes there."""
+    """A daemonset as overhead: which nodes it runs on, and what it takes there."""
 
     __slots__ = ("name", "shape", "tolerations", "uid")
 
@@ -49,7 +49,7 @@ class Daemon:
 
 
 def daemons_of(snapshot: Snapshot) -> list[Daemon]:
-    """What daemons take of machines; those that claim devices find none on a new one."""
+    """What daemons take of nodes; those that claim devices find none on a new one."""
     found = []
     for source in snapshot.daemons:
         template = source.spec.template
@@ -60,13 +60,13 @@ def daemons_of(snapshot: Snapshot) -> list[Daemon]:
     return found
 
 
-#: Shared by all machines that have none, and where every daemon that belongs is there.
+#: Shared by all nodes that have none, and where every daemon that belongs is there.
 _NONE: frozenset[Any] = frozenset()
 _SERVED: Counter[str] = Counter()
 
 
 class NodeFacts:
-    """What the pods on one machine amount to."""
+    """What the pods on one node amount to."""
 
     __slots__ = ("claims", "daemon_used", "labels", "leaving", "ports", "shapes", "unserved", "used")
 
@@ -75,7 +75,7 @@ class NodeFacts:
         self.daemon_used: dict[str, Mapping[str, int]] = {}
         self.shapes: dict[Shape, int] = {}
         self.leaving: tuple[Shape, ...] = ()
-        """Of pods on their way out: nobody counts on them any more, but they keep others away to the end."""
+        """Of pods on their way out: no pod counts on them any more, but they keep others away to the end."""
         self.ports: frozenset[tuple[str, str, int]] = _NONE
         self.claims: frozenset[tuple[str, str | None]] = _NONE
         self.used: dict[str, int] = {}
@@ -100,7 +100,7 @@ class NodeFacts:
             self.shapes[shape] = self.shapes.get(shape, 0) + 1
 
     def after(self, old: NodeState, node: NodeState, memory: Memory) -> NodeFacts | None:
-        """The facts of the same machine after a few pods have come or gone; None where that is more than a sum."""
+        """The facts of the same node after a few pods have come or gone; None where that is more than a sum."""
         before, now = set(map(id, old.pods)), set(map(id, node.pods))
         gone = [(pod, parting_shape_of(pod, memory)) for pod in old.pods if id(pod) not in now]
         come = [(pod, shape_of(pod, memory)) for pod in node.pods if id(pod) not in before]
@@ -147,7 +147,7 @@ class NodeFacts:
 
 
 def node_labels(node: NodeState) -> dict[str, str]:
-    """A machine's labels with the names it answers to."""
+    """A node's labels with the names it answers to."""
     labels = dict(node.labels)
     labels.setdefault(HOSTNAME, node.name)
     labels[NODE_NAME] = node.name

@@ -1,7 +1,7 @@
 """Classes: pending pods that are alike for every purpose of scheduling, with a count.
 
 A shape's labels matter only through the groups that select them, and its volumes only through what they ask
-of a machine. So shapes that differ in nothing else (ordinals, hashes, claim names) are one class.
+of a node. So shapes that differ in nothing else (ordinals, hashes, claim names) are one class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dovetail.planner.problem.volumes import NOTHING, Storage, Volume, scarce, s
 from dovetail.planner.requirements import of_selector
 from dovetail.planner.snapshot import Preferences, Snapshot
 
-#: Nobody owns this much of anything; a request beyond it cannot be counted, and need not be.
+#: No pod owns this much of anything; a request beyond it cannot be counted, and need not be.
 TOO_MUCH = 1 << 52
 #: Pods with more different labels than this are not remembered all at once.
 _MOST_KNOWN = 10_000
@@ -62,7 +62,7 @@ class PodClass(msgspec.Struct, eq=False):
 
     @property
     def levels(self) -> tuple[RelaxationLevel, ...]:
-        """The ladder."""
+        """The relaxation levels."""
         return self.kind.levels
 
     @property
@@ -79,7 +79,7 @@ class _Alike(msgspec.Struct, frozen=True, eq=False):
 
 
 class _LevelTable:
-    """A shape, its ladder, and where its volumes let it run."""
+    """A shape, its relaxation levels, and where its volumes let it run."""
 
     __slots__ = ("alike", "levels", "shape", "storage")
 
@@ -107,7 +107,7 @@ def classes_of(
     """The classes of pending pods, every group that matters to them (their own, and those they must fear), and how
     the volumes are counted that they share with each other, or with pods that are `running`.
 
-    `huddled` are affinities that only one machine for all can keep.
+    `huddled` are affinities that only one node for all can keep.
     """
     levels_of, lots = (
         _constraints_by_level(list(by_shape), snapshot, namespaces, dislikes, huddled),
@@ -182,7 +182,7 @@ def _sharing(
     snapshot: Snapshot,
     running: Callable[[], Iterable[Set[Volume]]],
 ) -> Sharing:
-    """How volumes are counted that several pods use: a machine that is there counts as a pod for what it holds."""
+    """How volumes are counted that several pods use: an existing node counts as a pod for what it holds."""
     uses: Counter[Volume] = Counter()
     for each, count in zip(levels_of, pods, strict=True):
         for volume in each.storage.attached:
@@ -295,7 +295,9 @@ def _constraints_by_level(
     dislikes: bool,
     huddled: frozenset[Group],
 ) -> list[_LevelTable]:
-    """The ladders of shapes, each remembered where it depends on the shape alone; equal ladders are one object."""
+    """The relaxation levels of shapes, each remembered where it depends on the shape alone; equal relaxation levels
+    are one object.
+    """
     made_for = (snapshot.preferences, dislikes, bool(snapshot.default_spread))
     made_for = snapshot.memory.table("levels by selector").setdefault(made_for, made_for)
     found: list[_LevelTable] = [
@@ -326,7 +328,7 @@ def _levels_of(
 
 
 def _climbing(levels_of: _LevelTable, levels: tuple[RelaxationLevel, ...], memory: Memory) -> _LevelTable:
-    """The same on another ladder."""
+    """The same on another relaxation levels."""
     return _LevelTable(levels_of.shape, memory.table("levels").setdefault(levels, levels), levels_of.storage)
 
 
@@ -352,8 +354,8 @@ _order = attrgetter("order")
 def _waiting(snapshot: Snapshot) -> list[_Waiting]:
     """The pending pods in their order; of those that were pending before nothing is worked out again.
 
-    They are remembered for as long as somebody holds their snapshot. To let go of a thousand pods takes as long as to
-    plan a few hundred: whoever comes next should not wait for that.
+    They are remembered for as long as a pod holds their snapshot. To let go of a thousand pods takes as long as to
+    plan a few hundred: a pod that comes next should not wait for that.
     """
     memory = snapshot.memory
     last: dict[str, Any] = memory.table("pending")

@@ -1,4 +1,4 @@
-"""Shapes: what a pod asks of scheduling, read once and shared by all pods that ask the same.
+"""Shapes: what a pod requests of scheduling, read once and shared by all pods that ask the same.
 
 Two pods have one shape when everything the planner reads of them is equal. The key is exact by construction:
 the encoded fields themselves. Which labels and volumes really matter is decided later, per snapshot.
@@ -50,7 +50,7 @@ class Near(msgspec.Struct, frozen=True):
 
 
 class Shape:
-    """What scheduling asks of the pods that have it. Identity is equality: shapes are interned."""
+    """What scheduling requests of the pods that have it. Identity is equality: shapes are interned."""
 
     __slots__ = (
         "affinity",
@@ -114,9 +114,9 @@ class Shape:
         self.anti = self._near(affinity.pod_anti_affinity if affinity else None)
         self.ports = (*_ports(pod), *((_EVERYWHERE, disk, 1) for disk in disks_of(pod)))
         self.takes = repr((self.amounts, self.ports))
-        """What they take of a machine, as a text."""
+        """What they take of a node, as a text."""
         self.relaxation_levels: tuple[object, Any] = (None, None)
-        """The ladder that was made of it last, and for which circumstances; see `classes`."""
+        """The relaxation levels that were made of it last, and for which circumstances; see `pod_classes`."""
         self.claims = tuple(sorted(claim_names(pod))) if spec.volumes else ()
         owner = meta.controller
         self.daemon = owner is not None and owner.kind in ("DaemonSet", "Node")
@@ -197,7 +197,7 @@ def claim_names(pod: Pod) -> Iterable[tuple[str, str | None]]:
 
 
 def disks_of(pod: Pod) -> list[str]:
-    """The disks that a pod names itself. A machine takes each of them once, as it has each port once."""
+    """The disks that a pod names itself. A node takes each of them once, as it has each port once."""
     return [DISK + name for name in sorted(set(filter(None, map(disk_name, pod.spec.volumes))))]
 
 
@@ -294,7 +294,7 @@ def last_shapes_of(pods: Iterable[Pod], memory: Memory) -> list[Shape]:
 
 
 def parting_shape_of(pod: Pod, memory: Memory) -> Shape:
-    """The shape of a pod that has left its machine; it is not remembered any longer."""
+    """The shape of a pod that has left its node; it is not remembered any longer."""
     by_uid: dict[str, Shaped] = memory.table("pods")
     known = by_uid.get(pod.metadata.uid)
     if known is None or known.pod is not pod:

@@ -1,6 +1,7 @@
-"""Wishes: what pods would like and can do without, counted where everybody has ended up.
+"""Preferences: what pods would like and can do without, counted where every pod has ended up.
 
-A wish counts as kept if it holds in the end, whether or not it was given up on the way: preferred node affinity, soft
+A preference counts as kept if it holds in the end, whether or not it was relaxed on the way: preferred node affinity,
+soft
 (anti-)affinity and spreads, and staying off PreferNoSchedule taints.
 """
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 
 class ClassPreferences(msgspec.Struct, frozen=True):
-    """What a pod of a class wishes: how many wishes fail on each column and each machine that is there, and cells."""
+    """What a pod of a class preferences: how many preferences fail on each offering and each existing node, and
+    topology counters.
+    """
 
     offerings: Ints
     nodes: Ints
@@ -32,7 +35,7 @@ class ClassPreferences(msgspec.Struct, frozen=True):
 
 
 def preferences_of(problem: Problem) -> dict[int, ClassPreferences]:
-    """The wishes of every class that has some."""
+    """The preferences of every class that has some."""
     disliked = {_soft(each) for each in _tainted(problem)} - {()}
     soft = {kind for kind in problem.kinds if disliked or kind.levels[0].soft}
     return {
@@ -65,9 +68,10 @@ def _soft(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
 
 
 def welcome(problem: Problem) -> dict[int, Bools]:
-    """The columns on which most wishes about machines hold, for classes whose ladder does not lead there by itself.
+    """The offerings on which most preferences about nodes hold, for classes whose relaxation levels does not lead
+    there by itself.
 
-    On each rung only the heaviest wish that is left counts, so a class with several may miss those beside it.
+    On each level only the heaviest preference that is left counts, so a class with several may miss those beside it.
     """
     found: dict[int, Bools] = {}
     for index, preferences in problem.preferences.items():

@@ -1,4 +1,4 @@
-"""The ladder: what a pod gives up, one step at a time, before it goes without a place.
+"""The relaxation levels: what a pod relaxes, one step at a time, before it goes without a node.
 
 Everything soft is first taken as hard. On failure exactly one thing is dropped: the heaviest preferred pod
 affinity, then anti-affinity, then node affinity, then a soft spread, then the dislike of PreferNoSchedule taints.
@@ -18,11 +18,11 @@ from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, Group, affi
 from dovetail.planner.requirements import Term, text
 from dovetail.planner.snapshot import Preferences
 
-_AWAY = "the machine that has its volume"
+_AWAY = "the node that has its volume attached"
 
 
 class RelaxationLevel(msgspec.Struct, frozen=True, cache_hash=True):
-    """One rung. `hard` groups bind and are tracked; `soft` ones bind this pod only, and only on this `rung`."""
+    """One level. `hard` groups bind and are tracked; `soft` ones bind this pod only, and only on this `level`."""
 
     terms: tuple[Term, ...]
     hard: tuple[Group, ...]
@@ -39,7 +39,7 @@ def relaxation_levels(
     namespaces: Mapping[str, Mapping[str, str]],
     dislikes: bool,
 ) -> tuple[RelaxationLevel, ...]:
-    """The rungs from everything kept to nothing soft left. `dislikes`: some PreferNoSchedule taint is about."""
+    """The levels from everything kept to nothing soft left. `dislikes`: some PreferNoSchedule taint is about."""
     hard = [spread_group(shape, each) for each in spreads if each.hard]
     hard += affinity_groups([each for each in shape.affinity if not each.weight], namespaces)
     hard += [near_group(each, ANTI, namespaces) for each in shape.anti if not each.weight]
@@ -74,7 +74,7 @@ def relaxation_levels(
 
 
 def on_one_machine(levels: tuple[RelaxationLevel, ...], groups: Set[Group]) -> tuple[RelaxationLevel, ...]:
-    """The same ladder, where being near by some groups means being on the same machine."""
+    """The same relaxation levels, where being near by some groups means being on the same node."""
     if groups.isdisjoint(levels[0].hard):
         return levels
     hard = tuple(replace(group, key=HOSTNAME) if group in groups else group for group in levels[0].hard)
@@ -82,7 +82,9 @@ def on_one_machine(levels: tuple[RelaxationLevel, ...], groups: Set[Group]) -> t
 
 
 def homed(levels: tuple[RelaxationLevel, ...], home: tuple[Term, ...]) -> tuple[RelaxationLevel, ...]:
-    """The ladder of pods with volumes that are somewhere already: any wish is given up before the way home is."""
+    """The relaxation levels of pods with volumes that are somewhere already: any preference is relaxed before the way
+    home is.
+    """
     at_home = (replace(level, terms=_both(level.terms, home)) for level in levels)
     away = (
         replace(level, relaxed=(_AWAY, *level.relaxed), level_index=len(levels) + level.level_index) for level in levels

@@ -1,7 +1,8 @@
-"""Asks: a class on one rung of its ladder, in the form that packing wants it in.
+"""Requests: a class on one level of its relaxation levels, in the form that packing wants it in.
 
-What asks have in common they share: equal requests are one `Size`, equal relations to other pods one `Ties`, equal
-demands on the machine itself one `Stance`. Whatever depends on one of these alone is worked out once for all of them.
+What requests have in common they share: equal requests are one `Size`, equal relations to other pods one
+`TopologyConstraints`, equal
+demands on the node itself one `NodeFilter`. Whatever depends on one of these alone is worked out once for all of them.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from dovetail.planner.problem.relaxation import RelaxationLevel
 from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, Group
 
-#: No machine that is there, where there is none.
+#: No existing node, where there is none.
 NOWHERE: Bools = np.zeros(0, dtype=np.bool_)
 _index = attrgetter("index")
 
 
 class Size:
-    """A request in every form that packing wants it in, and the shared volumes that come with it, see `sharing`."""
+    """A request in every form that packing wants it in, and the shared volumes that come with it, see
+    `shared_volumes`.
+    """
 
     __slots__ = ("amounts", "shared", "steps")
 
@@ -36,9 +39,10 @@ class Size:
 
 
 class Owned:
-    """The cells that pods own on a rung: those that bind others as well are promised, the rest are wishes.
+    """The topology counters that pods own on a level: those that bind others as well are required by others, the rest
+    are preferences.
 
-    `places` are the axes of those over domains, with their keys.
+    `places` are the topology keys of those over domains, with their keys.
     """
 
     __slots__ = ("domains", "hosts", "inverse_domains", "inverse_hosts", "places", "preferences")
@@ -52,7 +56,7 @@ class Owned:
 
 
 class Counting:
-    """The cells that count the pods which are members of some groups, beside those that do not see them."""
+    """The topology counters that count the pods which are members of some groups, beside those that do not see them."""
 
     __slots__ = ("domains", "groups", "hosts", "places")
 
@@ -64,17 +68,20 @@ class Counting:
 
 
 def _apart(counters: list[TopologyCounter]) -> tuple[list[TopologyCounter], list[TopologyCounter]]:
-    """Cells on the hostname key, and those over domains."""
+    """Topology counters on the hostname key, and those over domains."""
     return [counter for counter in counters if counter.host], [counter for counter in counters if not counter.host]
 
 
 class TopologyConstraints:
-    """The cells that pods own and those that count them: on the hostname key, and over domains.
+    """The topology counters that pods own and those that count them: on the hostname key, and over domains.
 
-    Of the cells owned, others must keep to the `promised` ones as well; the rest bind these pods alone, and only while
-    they are placed. `own` are those that count the pods themselves: among them `companions` are affinities to their own
-    kind on one machine, `settling` such affinities over domains, and `refused` what makes them refuse each other's
-    company on a machine. `keys` are the topology keys that matter to them, beside the hostname; `axes` their numbers.
+    Of the topology counters owned, others must keep to the `required by others` ones as well; the rest bind these
+    pods alone, and only while
+    they are placed. `own` are those that count the pods themselves: among them `self_affine` are affinities to their
+    own
+    kind on one node, `settling` such affinities over domains, and `refused` what makes them refuse each other's
+    co-located pods on a node. `keys` are the topology keys that matter to them, beside the hostname; `topology keys`
+    their numbers.
     """
 
     __slots__ = (
@@ -108,7 +115,7 @@ class TopologyConstraints:
         self.settling: list[TopologyCounter] = []
         self.refused: list[TopologyCounter] = []
         self.one_per_node = False
-        """Whether they want a machine each."""
+        """Whether they want a node each."""
         mine: list[TopologyCounter] = []
         for counter in owned.hosts:
             if counter.group in counting.groups:
@@ -128,7 +135,9 @@ class TopologyConstraints:
 
 
 class NodeFilter:
-    """Which machines pods accept: to buy, as columns of the menu and of all, and there; and the keys that pin them."""
+    """Which nodes pods accept: to launch, as offerings of the frontier and of all, and there; and the keys that pin
+    them.
+    """
 
     __slots__ = ("keys", "mask", "nodes", "offerings")
 
@@ -140,7 +149,9 @@ class NodeFilter:
 
 
 class LevelConstraints(NamedTuple):
-    """A level of the ladder of a kind: the cells that matter on it, and the machines that are accepted there."""
+    """A level of the relaxation levels of a kind: the topology counters that matter on it, and the nodes that are
+    accepted there.
+    """
 
     level: RelaxationLevel
     topology: TopologyConstraints
@@ -148,9 +159,9 @@ class LevelConstraints(NamedTuple):
 
 
 class PlacementRequest(msgspec.Struct, eq=False):
-    """A class on one rung of its ladder: what a pod takes, how it is tied to others, and where it may go.
+    """A class on one level of its relaxation levels: what a pod takes, how it is tied to others, and where it may go.
 
-    `shared` are volumes that the first pod of those who use them brings to a machine, beside what each pod takes.
+    `shared` are volumes that the first pod of those who use them brings to a node, beside what each pod takes.
     """
 
     number: int
@@ -169,12 +180,12 @@ class PlacementRequest(msgspec.Struct, eq=False):
 
     @property
     def mask(self) -> int:
-        """The columns of all that are accepted."""
+        """The offerings of all that are accepted."""
         return self.node_filter.mask
 
     @property
     def nodes(self) -> Bools:
-        """The machines that are there and are accepted."""
+        """The existing nodes that are accepted."""
         return self.node_filter.nodes
 
     @property

@@ -1,6 +1,6 @@
-"""Demand: what the pods of every class take of a machine, by dimension; classes that take the same are one size.
+"""Demand: what the pods of every class take of a node, by dimension; classes that take the same are one size.
 
-Host ports as a resource: one of each port of each address; whoever listens everywhere takes them all.
+Host ports as a resource: one of each port of each address; a pod that listens everywhere takes them all.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Demand(NamedTuple):
 
 
 def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing) -> Demand:
-    """What classes ask for, with ports and volumes as resources of their own; every class is told its `requests`.
+    """What classes ask for, with ports and volumes as resources of their own; every class is listed its `requests`.
 
-    Those count shared volumes, too: it is what a pod takes of a machine where nobody else is.
+    Those count shared volumes, too: it is what a pod takes of a node where no other pod is.
     """
     found: list[Mapping[str, int]] = []
     number: dict[object, int] = {}
@@ -83,7 +83,7 @@ def _attachments(volumes: Iterable[Volume]) -> Mapping[str, int]:
 
 
 def _requests(one: PodClass, addresses: Addresses, volumes: Mapping[str, int]) -> Mapping[str, int]:
-    """What a pod of a class asks for; more than anybody has is cut to what can still be counted."""
+    """What a pod of a class asks for; more than any pod has is cut to what can still be counted."""
     requests: Mapping[str, int] = one.shape.requests
     if one.shape.ports or volumes:
         requests = {**requests, **port_requests(one.shape.ports, addresses), **volumes}

@@ -1,8 +1,8 @@
-"""Sharing: volumes that several pods use, which a machine attaches once.
+"""Sharing: volumes that several pods use, which a node attaches once.
 
-What a pod takes of a machine is added up, but a shared volume takes an attachment from the first pod alone that uses it
-there. So each has a bit, a pod brings a mask of them, and a machine knows the mask of those that it has attached: what
-a pod takes beside its own is what it brings and the machine has not. Whatever nothing limits is not looked at.
+What a pod takes of a node is added up, but a shared volume takes an attachment from the first pod alone that uses it
+there. So each has a bit, a pod brings a mask of them, and a node knows the mask of those that it has attached: what
+a pod takes beside its own is what it brings and the node has not. Whatever nothing limits is not looked at.
 """
 
 from __future__ import annotations

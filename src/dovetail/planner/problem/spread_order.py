@@ -1,8 +1,8 @@
 """Precedence: whose spreads are asked before whom.
 
 The scheduler asks a spread of its owners alone, so pods that it only counts may come after them and tip the balance.
-That works unless those owners need them near, or are counted by a spread of theirs: nobody comes after himself. Pods in
-such a circle see each other's spreads; everybody else has a place in line.
+That works unless those owners need them near, or are counted by a spread of theirs: no pod comes after himself. Pods in
+such a circle see each other's spreads; all other pods has a node in line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Cells: topology groups made ready to count, over the domains of their key.
+"""Topology counters: topology groups made ready to count, over the domains of their key.
 
 A spread counts only nodes its policies admit, and takes its minimum over every domain that the pools could
-open, not only those that are open. On the hostname key each machine is its own domain and the minimum is 0,
-because a new machine is always possible.
+open, not only those that are open. On the hostname key each node is its own domain and the minimum is 0,
+because a new node is always possible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dovetail.planner.requirements import Term, bears, holds
 
 
 class TopologyKey:
-    """A topology key (never the hostname) with its domains, and where each machine and column lies on it."""
+    """A topology key (never the hostname) with its domains, and where each node and offering lies on it."""
 
     __slots__ = ("at", "key", "nodes", "offerings", "there", "values")
 
@@ -37,7 +37,7 @@ class TopologyKey:
         place = np.array([self.at.get(value or "", -1) for value in known], dtype=np.int64)
         self.nodes: Ints = place[lying] if len(lying) else lying
         self.there = frozenset(present(self.nodes))
-        """The domains of the machines that stand, also where those are full."""
+        """The domains of the existing nodes, also where those are full."""
         self.offerings: Ints = np.full(catalog.size, -1, dtype=np.int64)
         for value, mask in by_label.items():
             if value is not None and mask:
@@ -45,7 +45,8 @@ class TopologyKey:
 
 
 class TopologyCounter:
-    """A group with its starting counts. `axis` is None on the hostname key; `place` is its number among the axes.
+    """A group with its starting counts. `topology key` is None on the hostname key; `place` is its number among the
+    topology keys.
 
     `universe` are the domains that a spread takes its minimum over, `among` their numbers, `beyond` those of others.
     """
@@ -84,11 +85,11 @@ class TopologyCounter:
         self.owners: Ints = np.zeros(0, dtype=np.int64)
         self.universe: Bools = np.zeros(0, dtype=np.bool_)
         self.there: frozenset[int] = frozenset()
-        """The domains of the machines that stand and that it looks at, also where those are full."""
+        """The domains of the existing nodes and that it looks at, also where those are full."""
         self.counted_nodes: Bools | None = None
         self.counted_offerings: Bools | None = None
         self.everywhere = True
-        """Whether it counts pods on whatever machine they are."""
+        """Whether it counts pods on whatever node they are."""
 
     @property
     def open_ended(self) -> bool:
@@ -149,7 +150,7 @@ def _universe(counter: TopologyCounter, catalog: OfferingCatalog, tolerations: t
 
 
 def honoured(group: Group) -> tuple[Toleration, ...] | None:
-    """What a spread's pods tolerate, where it looks only at machines whose taints they do; None where at all."""
+    """What a spread's pods tolerate, where it looks only at nodes whose taints they do; None where at all."""
     if group.tolerations is None:
         return None
     return tuple(Toleration(key=k, operator=o, value=v, effect=e) for k, o, v, e in group.tolerations)
@@ -166,13 +167,13 @@ def _admitted(group: Group, tolerations: tuple[Toleration, ...] | None, node_ind
 
 
 def rows_passing(node_index: NodeIndex, terms: tuple[Term, ...]) -> Bools:
-    """The machines whose labels satisfy any of the terms."""
+    """The nodes whose labels satisfy any of the terms."""
     keys = sorted({each[0] for term in terms for each in term})
     return node_index.where(lambda labels: passes(labels, terms), keys)
 
 
 def tolerated(catalog: OfferingCatalog, tolerations: Sequence[Toleration], prefer: bool) -> int:
-    """The columns of the pools whose taints are tolerated."""
+    """The offerings of the pools whose taints are tolerated."""
     mask = 0
     for index, pool in enumerate(catalog.pools):
         if bears(tolerations, pool.taints, prefer):
@@ -183,7 +184,7 @@ def tolerated(catalog: OfferingCatalog, tolerations: Sequence[Toleration], prefe
 def counters_of(
     groups: Sequence[Group], catalog: OfferingCatalog, node_index: NodeIndex
 ) -> tuple[dict[Group, TopologyCounter], list[TopologyKey]]:
-    """One cell for each group, hostname cells and others numbered apart."""
+    """One topology counter for each group, those of hostnames and others numbered apart."""
     topology_keys: dict[str, TopologyKey] = {}
     counters: dict[Group, TopologyCounter] = {}
     hosts = others = 0
@@ -204,7 +205,7 @@ def counters_of(
 
 
 def add_owners(counter: TopologyCounter, where: dict[int, int]) -> None:
-    """Machines on which running pods own this anti-affinity."""
+    """Nodes on which running pods own this anti-affinity."""
     assert counter.kind == ANTI
     for at, count in where.items():
         if counter.topology_key is None:
@@ -214,7 +215,7 @@ def add_owners(counter: TopologyCounter, where: dict[int, int]) -> None:
 
 
 def keep_rows(counters: Sequence[TopologyCounter], topology_keys: Sequence[TopologyKey], kept: Ints) -> None:
-    """Leave out machines nobody could use; what runs on them has been counted."""
+    """Leave out nodes no pod could use; what runs on them has been counted."""
     for topology_key in topology_keys:
         topology_key.nodes = topology_key.nodes[kept]
     for counter in counters:

@@ -2,7 +2,7 @@
 
 A group is a question about pods (a selector in some namespaces) and a topology key. Pods *own* a group when
 their constraint asks it, and are *members* when it selects them. Owners look at the members' counts; members
-must not break what owners were promised. One group serves every pod that asks the same.
+must not break what owners were required by others. One group serves every pod that asks the same.
 """
 
 from __future__ import annotations
@@ -75,6 +75,6 @@ def affinity_groups(terms: Iterable[Near], namespaces: Mapping[str, Mapping[str,
 
 
 def known_namespaces(snapshot: Snapshot, shapes: list[Shape]) -> dict[str, dict[str, str]]:
-    """Every namespace somebody lives in, with its labels; its own name is always one of them."""
+    """Every namespace a pod lives in, with its labels; its own name is always one of them."""
     names = {shape.namespace for shape in shapes} | set(snapshot.namespaces)
     return {name: {**snapshot.namespaces.get(name, {}), "kubernetes.io/metadata.name": name} for name in sorted(names)}

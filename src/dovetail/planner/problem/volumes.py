@@ -1,11 +1,11 @@
-"""Storage: where a pod's volumes let it run, and what they take of a machine's attachments.
+"""Storage: where a pod's volumes let it run, and what they take of a node's attachments.
 
 A bound claim runs where its volume is; one that waits for its first consumer runs where its class allows.
-Volumes constrain the machine, not the pod: a spread does not count them. A machine attaches a volume once, however many
+Volumes constrain the node, not the pod: a spread does not count them. A node attaches a volume once, however many
 pods share it.
 
-What may still come is no reason to leave a pod out: a machine may bring volumes for classes that make none, and a claim
-to a disk inside a machine is made anew once that is gone. The place where such a volume is already is the pod's `home`:
+What may still come is no reason to leave a pod out: a node may bring volumes for classes that make none, and a claim
+to a disk inside a node is made anew once that is gone. The place where such a volume is already is the pod's `home`:
 kube-scheduler will have it nowhere else for now, so it goes there if it can.
 
 Stock: free volumes of classes that make none, and which open claim of a waiting pod each of them will serve.
@@ -14,8 +14,8 @@ A volume serves one claim, so it draws one pod, not all that could use it.
 
 Turns: volumes for one pod at a time, and who has to wait for theirs.
 
-kube-scheduler keeps a pod off every node while another uses its ReadWriteOncePod claim, so a machine bought for it
-would stand empty. Whoever has such a volume keeps it; else the most important, then the oldest pod goes first.
+kube-scheduler keeps a pod off every node while another uses its ReadWriteOncePod claim, so a node launched for it
+would stand empty. A pod that has such a volume keeps it; else the most important, then the oldest pod goes first.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ Volume = tuple[str, str]
 class Storage(msgspec.Struct, frozen=True):
     """`alternatives`: any of the terms will do. `error` forbids the pod, for the reason `code`.
 
-    `attached` are the volumes that take an attachment of their own; `shared` those that others use too, see `sharing`.
+    `attached` are the volumes that take an attachment of their own; `shared` those that others use too, see
+    `shared_volumes`.
     `home`: any of the terms leads to where volumes are already; empty where there is nothing to say.
     """
 
@@ -204,7 +205,7 @@ def _matched(snapshot: Snapshot) -> dict[str, PersistentVolume]:
 
 
 def _stock(snapshot: Snapshot) -> dict[str, list[PersistentVolume]]:
-    """The volumes of each class that makes none, those that are meant for somebody first, then the smallest."""
+    """The volumes of each class that makes none, those that are meant for a pod first, then the smallest."""
     found: dict[str, list[PersistentVolume]] = {
         name: [] for name, each in snapshot.storage_classes.items() if each.provisioner == NO_PROVISIONER
     }
@@ -243,7 +244,7 @@ def turns(line: Iterable[tuple[str, Pod]], claims: Set[str], snapshot: Snapshot)
 
 
 def _users(claims: Set[str], waiting: Set[str], snapshot: Snapshot) -> dict[str, str]:
-    """The running pods that have the claims and keep them: whoever leaves, or is to be placed anew, does not."""
+    """The running pods that have the claims and keep them: a pod that leaves, or is to be placed anew, does not."""
     found: dict[str, str] = {}
     for pod in (pod for state in snapshot.nodes if not state.deleting for pod in state.pods):
         if not pod.spec.volumes or pod.finished or pod.terminating:

@@ -1,6 +1,6 @@
 """The replay: is there an order in which kube-scheduler would put every pod where the plan wants it?
 
-A spread is asked of its owners alone. So those that it only counts wait until the owners are placed, or until nobody
+A spread is asked of its owners alone. So those that it only counts wait until the owners are placed, or until no pod
 else can go, and whom their spreads only count waits for them in turn; and of pods with a label in common zones take
 turns, so that a spread rises evenly.
 """
@@ -39,7 +39,7 @@ class Step(msgspec.Struct, frozen=True, eq=False):
 
 
 def stuck(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> dict[str, str]:
-    """Why each pod that no order places has no place; empty when the plan holds. The world is filled on the way."""
+    """Why each pod that no order places has no node; empty when the plan holds. The world is filled on the way."""
     steps, tallies = _steps(plan, pods, world), Tallies(world.cluster)
     first = bisect_right(steps, 0, key=lambda step: step.turn[0])
     waiting, later = steps[:first], steps[first:]
@@ -123,7 +123,7 @@ def _unbound(info: PodInfo, snapshot: Snapshot) -> PodInfo:
 def _stages(steps: Iterable[Step]) -> dict[int, int]:
     """When pods of each shape come: after the owners of every spread that counts without binding them.
 
-    In a circle, those come together that own a spread. Empty where nobody is counted by others.
+    In a circle, those come together that own a spread. Empty where no pod is counted by others.
     """
     shapes = {id(step.info.shape): step.info for step in steps}
     owned = {at: {_mark(info.shape.namespace, each): each for each in info.shape.spread} for at, info in shapes.items()}

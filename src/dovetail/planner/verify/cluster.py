@@ -1,6 +1,6 @@
-"""The world a plan promises, rebuilt from the objects: nodes with labels, daemons and running pods.
+"""The world a plan requires, rebuilt from the objects: nodes with labels, daemons and running pods.
 
-Machines to buy become nodes of one of their offerings. Every zone that a pool could open is there as an empty
+New nodes become nodes of one of their offerings. Every zone that a pool could open is there as an empty
 node that takes no pods, because a spread must count it.
 """
 
@@ -43,7 +43,7 @@ def key_of(pod: Pod) -> str:
 
 
 class PoolOfferings:
-    """What a pool sells, found by name."""
+    """What a pool offers, found by name."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -56,7 +56,7 @@ class PoolOfferings:
         self._described = {label for kind in pool.types for label in kind.labels}
 
     def sells(self, kind: InstanceType, offering: Offering) -> bool:
-        """Whether the pool may buy it."""
+        """Whether the pool may launch it."""
         return offered(self.pool, kind, offering, self._described)
 
     def meeting(self, asked: Requirements, snapshot: Snapshot) -> list[Choice]:
@@ -124,7 +124,7 @@ class World:
             owner = pod.metadata.controller
             served.add(owner.uid if owner is not None else "")
             self.cluster.place(pod_info(pod), state.name)
-            if pod.terminating:  # it leaves its volumes to whoever waits for them
+            if pod.terminating:  # it leaves its volumes to a pod that waits for them
                 self.cluster.storage.use(pod, -1)
         self._add_daemons(state.name, served)
 
@@ -141,7 +141,7 @@ class World:
         return True
 
     def twin(self, machine: Machine, choice: Choice) -> tuple[InstanceType, Node]:
-        """The node that another offering of a machine would be, its name aside."""
+        """The node that another offering of a node would be, its name aside."""
         key = (machine.pool, id(choice), *machine.labels.items())
         known = self._twins.get(key)
         if known is None:

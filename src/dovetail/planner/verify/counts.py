@@ -1,7 +1,7 @@
 """Tallies: what pods ask about other pods, counted once and kept up as pods are placed.
 
 The replay asks `dovetail.model.fit` about thousands of pods, one after another, and between two of them one pod has
-come. So whoever asks what was asked before gets the same count, brought up to date by the pods placed since, and of
+come. So a pod that asks what was asked before gets the same count, brought up to date by the pods placed since, and of
 those only by the ones that it heeds. Nothing is decided here: the rules are the model's own.
 """
 
@@ -51,7 +51,7 @@ class _Tally(Generic[State]):
         self._looked = len(self._lines)
 
     def now(self) -> State:
-        """The count with everybody who has come."""
+        """The count with every pod who has come."""
         if self._looked < len(self._lines):
             self._look()
         for at, line in enumerate(self._heeded):
@@ -63,7 +63,9 @@ class _Tally(Generic[State]):
 
 
 class _Marks(msgspec.Struct, frozen=True):
-    """What tells a pod's questions about spreads and about company from others', and itself where others count it."""
+    """What reports a pod's questions about spreads and about co-located pods from others', and itself where others
+    count it.
+    """
 
     spread: bytes
     affinity: bytes
@@ -78,17 +80,17 @@ class Tallies:
         self._lines: dict[tuple[int, bytes], _Line] = {}
         self._all: list[_Line] = []
         self._wary: list[_Line] = []
-        """Those that will not have some others near them: whoever asks nothing himself heeds no others."""
+        """Those that will not have some others near them: a pod that asks nothing himself heeds no others."""
         self._spreads: dict[bytes, _Tally[SpreadState]] = {}
         self._affinities: dict[bytes, _Tally[AffinityState]] = {}
         self._marks: dict[tuple[int, int], tuple[_Marks, PodInfo]] = {}
 
     def fit(self, pod: PodInfo) -> Fit:
-        """What a pod asks of the nodes as they are now."""
+        """What a pod requests of the nodes as they are now."""
         return Fit(pod, self._cluster, self._spread(pod), self._affinity(pod))
 
     def _spread(self, pod: PodInfo) -> SpreadState | None:
-        """Of an empty selector the model counts nobody, but would move everybody: such a spread is counted anew."""
+        """Of an empty selector the model counts no pod, but would move every pod: such a spread is counted anew."""
         if not pod.shape.spread or any(each.counts_nothing for each in pod.shape.spread):
             return None
         mark = self._marked(pod).spread

@@ -1,6 +1,7 @@
-"""The labels of a node that is still to be bought: what its type, its offering and its pool say, and what was settled.
+"""The labels of a node that is still to be launched: what its type, its offering and its pool say, and what was
+settled.
 
-A type may leave a label open, and so may a pool; a plan settles it for a machine. It may settle nothing else.
+A type may leave a label open, and so may a pool; a plan settles it for a node. It may settle nothing else.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ def _admits(pool: Pool, label: str, value: str) -> bool:
 
 
 def offered(pool: Pool, kind: InstanceType, offering: Offering, described: Set[str]) -> bool:
-    """Whether the pool's requirements let it buy the offering.
+    """Whether the pool's requirements let it launch the offering.
 
-    A type without a label that others of the catalogue are `described` by does not have it; what describes nobody is
+    A type without a label that others of the catalogue are `described` by does not have it; what describes no pod is
     not known of any of them.
     """
     for key, need in _needs(pool.requirements).items():
@@ -97,7 +98,7 @@ def _values(kind: InstanceType, offering: Offering, key: str) -> tuple[str, ...]
 
 
 def settles(pool: Pool, kind: InstanceType, offering: Offering, label: str, value: str) -> bool:
-    """Whether a plan may settle a label of a machine so: the pool allows it, and nobody has said otherwise."""
+    """Whether a plan may settle a label of a node so: the pool allows it, and no pod has said otherwise."""
     said = {
         INSTANCE_TYPE: kind.name,
         ZONE: offering.zone,

@@ -1,6 +1,6 @@
-"""A lot: all offerings of a machine taken together, so that what holds for every one of them is shown once.
+"""A lot: all offerings of a node taken together, so that what holds for every one of them is shown once.
 
-Machines of a plan share most of their offerings. A lot answers for all at once whether they would hold some pods; only
+Nodes of a plan share most of their offerings. A lot answers for all at once whether they would hold some pods; only
 where one would not, the verifier goes through them one by one to say which.
 """
 
@@ -18,7 +18,7 @@ from dovetail.planner.verify.cluster import World
 
 
 class Lot:
-    """The nodes that a machine's offerings would be."""
+    """The nodes that a node's offerings would be."""
 
     def __init__(self, world: World, machine: Machine) -> None:
         self._world = world
@@ -86,7 +86,7 @@ class Lot:
 
 
 class Lots:
-    """The lots of a plan; machines with the same offerings share one."""
+    """The lots of a plan; nodes with the same offerings share one."""
 
     def __init__(self, world: World) -> None:
         self._world = world

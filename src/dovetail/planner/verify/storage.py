@@ -1,8 +1,8 @@
-"""The storage a plan may count on: what the cluster has, and what is sure to come once a pod has its machine.
+"""The storage a plan may count on: what the cluster has, and what is sure to come once a pod has its node.
 
 kube-scheduler binds a pod by what is there at that moment; a plan speaks of later. By then a pod's own volumes have
 their claims, the class of a claim is settled, a class that makes no volumes has some wherever it allows them, and a
-claim to a disk inside a machine that is left behind has been made anew.
+claim to a disk inside a node that is left behind has been made anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dovetail.model.pvc_problems import class_name, default_class
 from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.planner.snapshot import Snapshot
 
-#: Stands for whoever brings volumes to classes that make none.
+#: Stands for a pod that brings volumes to classes that make none.
 _BROUGHT = "dovetail.dev/brought"
 _REGIONS = (REGION, "failure-domain.beta.kubernetes.io/region")
 
@@ -64,7 +64,7 @@ def _served(each: StorageClass) -> StorageClass:
 
 
 def _reachable(volume: PersistentVolume) -> PersistentVolume:
-    """A volume in the cluster's one region; one inside a machine is wherever the rest of its affinity says."""
+    """A volume in the cluster's one region; one inside a node is wherever the rest of its affinity says."""
     labels = volume.metadata.labels
     if any(key in labels for key in _REGIONS):
         kept = {key: value for key, value in labels.items() if key not in _REGIONS}

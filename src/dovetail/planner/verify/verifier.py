@@ -1,8 +1,8 @@
-"""The verifier: is every promise of a plan kept? Slow, obvious, and not of the packer's making.
+"""The verifier: is every requirement of a plan kept? Slow, obvious, and not of the packer's making.
 
-It rebuilds the world that the plan promises from the objects themselves and places the pods one after another by
+It rebuilds the world that the plan requires from the objects themselves and places the pods one after another by
 kube-scheduler's own rules (`dovetail.model.fit`). A plan holds if some order places every pod where the plan wants
-it. Limits, reservations, minValues, and the other offerings of each machine are checked beside it.
+it. Limits, reservations, minValues, and the other offerings of each node are checked beside it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from dovetail.planner.verify.cluster import ATTACHED, PoolOfferings, World, avai
 from dovetail.planner.verify.labels import settles
 from dovetail.planner.verify.offerings import Lots
 
-#: Dollars an hour that nobody counts.
+#: Dollars an hour that no pod counts.
 _CENT = 1e-6
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A promise that is not kept: the rule, whom it concerns, and what is wrong."""
+    """A requirement that is not kept: the rule, whom it concerns, and what is wrong."""
 
     rule: str
     subject: str
@@ -66,7 +66,7 @@ def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
 
 
 def _pods(plan: Plan, snapshot: Snapshot) -> dict[str, Pod]:
-    """The pods the plan must place: the pending ones, and those of the machines it removes that will come back."""
+    """The pods the plan must place: the pending ones, and those of the nodes it removes that will come back."""
     pods = {key_of(pod): pod for pod in snapshot.pending}
     removed = set(plan.remove)
     for state in snapshot.nodes:
@@ -97,23 +97,23 @@ def _books(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
         if ways != 1:
             found.append(Violation("placed", key, f"has {ways} answers"))
         if place.unschedulable is not None and place.unschedulable.code not in REASONS:
-            found.append(Violation("placed", key, f"has no place for no reason: {place.unschedulable.code}"))
+            found.append(Violation("placed", key, f"has no node for no reason: {place.unschedulable.code}"))
         if place.machine != holds.get(key):
             found.append(Violation("placed", key, f"is on {place.machine} and listed on {holds.get(key)}"))
     doubles = Counter(pod for machine in plan.machines for pod in machine.pods)
-    found += [Violation("placed", pod, f"is on {count} machines") for pod, count in doubles.items() if count > 1]
+    found += [Violation("placed", pod, f"is on {count} new nodes") for pod, count in doubles.items() if count > 1]
     return found
 
 
 def _names(plan: Plan, snapshot: Snapshot) -> list[Violation]:
-    """Machines have names of their own, and what is removed is there, ours to remove, and told with every move."""
+    """Nodes have names of their own, and what is removed is there, ours to remove, and reported with every move."""
     states = {state.name: state for state in snapshot.nodes}
     count = Counter(machine.name for machine in plan.machines)
     found = [Violation("named", name, "is the name of several") for name, many in count.items() if many > 1]
-    found += [Violation("named", name, "is the name of a machine that is there") for name in count if name in states]
+    found += [Violation("named", name, "is the name of an existing node") for name in count if name in states]
     for name in plan.remove:
         if name not in states or states[name].deleting or not states[name].movable:
-            found.append(Violation("removed", name, "is not a machine that may be removed"))
+            found.append(Violation("removed", name, "is not a node that may be removed"))
     for pod, move in plan.moves.items():
         place = plan.placements.get(pod)
         if place is None or (place.node, place.machine) != (move.node, move.machine) or move.source not in plan.remove:
@@ -124,7 +124,7 @@ def _names(plan: Plan, snapshot: Snapshot) -> list[Violation]:
 
 
 def _cost(plan: Plan, snapshot: Snapshot) -> list[Violation]:
-    """A plan costs what its machines cost, and after what is removed no less than its bound."""
+    """A plan costs what its nodes cost, and after what is removed no less than its bound."""
     cost, removed = plan.cost, set(plan.remove)
     total = sum(machine.price for machine in plan.machines)
     if cost.before is not None:
@@ -138,7 +138,7 @@ def _cost(plan: Plan, snapshot: Snapshot) -> list[Violation]:
 
 
 def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
-    """A machine's offerings exist, can be had, are the pool's to buy, and come cheapest first."""
+    """A node's offerings exist, can be had, are the pool's to launch, and come cheapest first."""
     pools_offerings = {pool.name: PoolOfferings(pool) for pool in snapshot.pools}
     good: set[tuple[str, int]] = set()
     lists: set[tuple[str, int]] = set()
@@ -156,7 +156,7 @@ def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
                 continue
             known = pools_offerings[machine.pool].find(choice) if machine.pool in pools_offerings else None
             if known is None or known[1].price != choice.price:
-                found.append(Violation("offering", machine.name, f"{_words(choice)} is not for sale"))
+                found.append(Violation("offering", machine.name, f"{_words(choice)} is not offered"))
             elif not available(snapshot, *known) or not pools_offerings[machine.pool].sells(*known):
                 found.append(Violation("offering", machine.name, f"{_words(choice)} cannot be had"))
             else:
@@ -167,7 +167,7 @@ def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
 
 
 def _settled(machine: Machine, pool_offerings: PoolOfferings) -> Iterator[Violation]:
-    """Labels that a plan settles for a machine are open in each of its offerings."""
+    """Labels that a plan settles for a node are open in each of its offerings."""
     for label, value in machine.labels.items():
         for known in map(pool_offerings.find, machine.offerings):
             if known is None or not settles(pool_offerings.pool, *known, label, value):
@@ -209,7 +209,7 @@ def _reservations(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]
     for machine in plan.machines if room else ():
         taken.update(filter(None, lots.of(machine).facts("reservation_id")))
     return [
-        Violation("reservation", name, f"{count} machines > {room[name]}")
+        Violation("reservation", name, f"{count} new nodes > {room[name]}")
         for name, count in taken.items()
         if name in room and count > room[name]
     ]
@@ -236,7 +236,7 @@ def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
 
 
 def _claims(plan: Plan, infos: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
-    """What a machine's NodeClaim would say is true: its requests, and requirements that admit every offering."""
+    """What a node's NodeClaim would say is true: its requests, and requirements that admit every offering."""
     found = []
     described: dict[tuple[int, int], list[str]] = {}
     for machine in plan.machines:
@@ -257,7 +257,7 @@ def _claims(plan: Plan, infos: dict[str, PodInfo], world: World, lots: Lots) -> 
 
 
 def _alternatives(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
-    """Every other offering of a machine holds its pods as well."""
+    """Every other offering of a node holds its pods as well."""
     found: list[Violation] = []
     for machine in plan.machines:
         all_of_them = [known[key] for key in machine.pods]
@@ -303,7 +303,7 @@ def _pinned(info: PodInfo) -> list[str]:
 
 
 def _indifferent(machine: Machine, infos: Iterable[PodInfo], world: World) -> set[str]:
-    """Labels by which pods are near each other whatever their value is: everybody they ask for is on the machine."""
+    """Labels by which pods are near each other whatever their value is: every pod they ask for is on the node."""
     others = [held for name, held in world.cluster.nodes.items() if name != machine.name]
     elsewhere = {kind for held in others for kind in held.kinds}
     free: set[str] = set()
