@@ -31,9 +31,9 @@ _FOREVER = 1e9
 _ALIKE = 120
 #: From this many nodes on patterns repeat themselves; they help where nodes hold fewer pods than this.
 _MANY, _ROOMY = 20, 12
-#: Below so many pods patterns cost more time than they save money: at 100 and 500 pods of Karpenter's mix the search
-#: alone ends 0.1 and 0.4 points lower, at 1,000 and 1,500 patterns win 1.1 and 1.8 points.
-_MIN_PATTERN_PODS = 750
+#: Below so many pods patterns cost more time than they save money: at 100 pods of Karpenter's mix the search alone ends
+#: 0.1 points lower; with 253 pods (seed 1000 of `bench.scenarios`) patterns save 6 %, at 2,000 of the mix 2.6 points.
+_MIN_PATTERN_PODS = 200
 #: Of more pods than this, to go on small nodes, flows are listed apart less finely: patterns need the time.
 _HORDE = 2000
 #: Of many pods, all steps together may take so many times the work of a search.
