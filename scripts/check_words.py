@@ -71,7 +71,9 @@ RETIRED: dict[str, str] = {
 CHECKED = (
     ".github/",
     "CODE_OF_CONDUCT.md",
+    "CONTRIBUTING.md",
     "SECURITY.md",
+    "docs/architecture.md",
     "kubernetes/",
     "src/dovetail/autoscalers/vpa/",
     "src/dovetail/lab/load/",
