@@ -73,7 +73,7 @@ def report(player: Measured, outcome: Outcome, seconds: float) -> None:
     hours = outcome.seconds / HOUR
     print(f"{hours:g} h: {seconds:.1f} s of processor time, {most} MB; {min(nodes)} to {max(nodes)} nodes")
     print(
-        f"{totals.get('machines bought', 0)} machines bought, {totals.get('machines given back', 0)} given back; "
+        f"{totals.get('instances launched', 0)} machines bought, {totals.get('instances terminated', 0)} given back; "
         f"{totals.get('pods created', 0)} pods made, {totals.get('evictions', 0)} evicted; "
         f"{last.pods - last.ready} not ready at the end"
     )

@@ -192,7 +192,7 @@ async def measure(
         yard.wanted = start
         await yard.rest(120.0)
         for total in steps:
-            evicted, bought, before = yard.evictions, scaler.totals["machines bought"], yard.price()
+            evicted, bought, before = yard.evictions, scaler.totals["instances launched"], yard.price()
             waves, planner = yard.counted()
             await yard.scale(total)
             rest = await yard.rest(120.0)
@@ -205,7 +205,7 @@ async def measure(
                     price=yard.price(),
                     fresh=await yard.fresh(),
                     machines=len(scaler.cloud.standing()) if scaler.cloud else 0,
-                    bought=scaler.totals["machines bought"] - bought,
+                    bought=scaler.totals["instances launched"] - bought,
                     waves=now[0] - waves,
                     planner=now[1] - planner,
                 )

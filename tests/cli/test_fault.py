@@ -62,7 +62,7 @@ def test_a_fault_is_struck_told_and_mended(home: Path) -> None:
         assert _say().startswith("api-throttled, for good\nwatch-twice, ")
         assert _say("mend") == "mended: api-throttled, watch-twice"
         assert _say("api-slwo") == "Error: no fault 'api-slwo'; did you mean api-slow?"
-        assert _say("kubelet-silent") == "Error: no machine runs here"
+        assert _say("kubelet-silent") == "Error: no instance runs here"
 
     _at_a_lab(home, talk)
 

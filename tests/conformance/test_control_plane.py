@@ -76,11 +76,11 @@ def test_the_client_runtime_works_against_the_real_server() -> None:
     async def main() -> list[str]:
         async with RealControlPlane() as plane:
             kube = Kube(plane.transport(), Clock(asyncio.get_running_loop()))
-            told: list[str] = []
+            changes: list[str] = []
             gone = asyncio.Event()
 
             def hear(change: Change) -> None:
-                told.append(f"{change.kind} {change.key}")
+                changes.append(f"{change.kind} {change.key}")
                 if change.kind == "deleted":
                     gone.set()
 
@@ -106,8 +106,8 @@ def test_the_client_runtime_works_against_the_real_server() -> None:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await kube.close()
-            return told
+            return changes
 
-    told = asyncio.run(main())
-    assert told[0] == "added n1"
-    assert told[-1] == "deleted n1"
+    changes = asyncio.run(main())
+    assert changes[0] == "added n1"
+    assert changes[-1] == "deleted n1"

@@ -335,7 +335,7 @@ def tell() -> Callable[..., None]:
                 await story(made)
             finally:
                 await made.close()
-            assert made.promises.broken == []
+            assert made.promises.violations == []
 
         run_virtual(main())
 

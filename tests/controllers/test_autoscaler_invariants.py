@@ -81,21 +81,21 @@ async def _silence(world: Any) -> None:
 @pytest.mark.parametrize(
     ("break_it", "says"),
     [
-        (_runaway, "I1: more than 8 machines were bought for pod"),
+        (_runaway, "I1: more than 8 instances were launched for pod"),
         (_rush, "I2: 11 claims of default were written within 60 s, for at most 0"),
-        (_twice, "I3: a and b are both bought for pod"),
-        (_leak, "I4: claim a has no machine"),
-        (_budget, "I6: 2 machines of default are disrupted at once, 1 may be (Unhealthy)"),
+        (_twice, "I3: a and b are both launched for pod"),
+        (_leak, "I4: claim a has no instance"),
+        (_budget, "I6: 2 nodes of default are disrupted at once, 1 may be (Unhealthy)"),
         (_flood, "I10: 1000 calls of the cloud within 60 s"),
-        (_silence, "I11: claim a does not say that its launch was refused (InternalError)"),
+        (_silence, "I11: claim a does not report that its launch was refused (InternalError)"),
     ],
 )
 def test_a_broken_invariant_is_reported(tell: Tell, break_it: Callable[[Any], Any], says: str) -> None:
     async def story(world: Any) -> None:
         await break_it(world)
-        told = [each for each in world.promises.broken if each.startswith(says)]
-        assert told, world.promises.broken
-        world.promises.broken.clear()
+        told = [each for each in world.promises.violations if each.startswith(says)]
+        assert told, world.promises.violations
+        world.promises.violations.clear()
 
     tell(story)
 

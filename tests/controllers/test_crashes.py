@@ -152,8 +152,8 @@ def test_a_fleet_that_lost_all_its_nodeclaims_is_kept_for_an_hour(tell: Tell) ->
         ends = [each for each in world.autoscaler.decision_history.about("default") if each.kind == "end"]
         assert {each.subject for each in ends if each.reason == "garbage_collected"} == before
         # The lab's own invariant gives an orphan ten minutes: here another actor removed the NodeClaims.
-        assert all(each.startswith("I4") for each in world.promises.broken)
-        world.promises.broken.clear()
+        assert all(each.startswith("I4") for each in world.promises.violations)
+        world.promises.violations.clear()
 
     tell(story)
 

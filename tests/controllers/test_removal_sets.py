@@ -159,11 +159,11 @@ async def settled(lab: Lab, pods: int) -> None:
 async def scaled_down() -> tuple[list[int], int, int]:
     """(instances launched before and by the scale-down, evictions, instances left)."""
     async with fleet(replicas=40) as (lab, scaler, evicted):
-        bought = [scaler.totals["machines bought"]]
+        bought = [scaler.totals["instances launched"]]
         for name, _, _ in SIZES:
             await lab.kube.patch(kinds.DEPLOYMENTS, name, {"spec": {"replicas": 14}}, "default")
         await asyncio.sleep(300.0)
-        bought.append(scaler.totals["machines bought"] - bought[0])
+        bought.append(scaler.totals["instances launched"] - bought[0])
         await settled(lab, 42)
         assert scaler.cloud is not None
         return bought, len(evicted), len(scaler.cloud.standing())
@@ -172,7 +172,7 @@ async def scaled_down() -> tuple[list[int], int, int]:
 async def replaced() -> tuple[int, int]:
     """Instances launched at first, and for the replacement pods when all nodes are deleted and drained gradually."""
     async with fleet(replicas=20, market=Market()) as (lab, scaler, _):
-        before = scaler.totals["machines bought"]
+        before = scaler.totals["instances launched"]
         for name, _, _ in SIZES:
             spec = {"maxUnavailable": 3, "selector": {"matchLabels": {"app": name}}}
             await lab.kube.create(kinds.PDBS, {"metadata": {"name": name}, "spec": spec}, "default")
@@ -181,7 +181,7 @@ async def replaced() -> tuple[int, int]:
             await lab.kube.delete(kinds.NODECLAIMS, claim["metadata"]["name"])
         await asyncio.sleep(90.0)
         await settled(lab, 60)
-        return before, scaler.totals["machines bought"] - before
+        return before, scaler.totals["instances launched"] - before
 
 
 def test_deleted_nodes_are_replaced_by_as_many_as_were_planned() -> None:

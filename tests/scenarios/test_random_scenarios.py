@@ -1,4 +1,4 @@
-"""Whatever a seed brings, no promise is broken and the cluster comes to rest. A failure names the command."""
+"""Whatever a seed brings, no invariant is violated and the cluster comes to rest. A failure names the command."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_wider_seeds_draw_every_kind_of_trouble() -> None:
 
 
 def test_no_seed_lies_twice_about_drift() -> None:
-    """Evidence is what is said again a minute later; nobody is to blame for believing a lie told twice."""
+    """A drift reported again a minute later counts as evidence, so a false report must not be repeated."""
     drawn = [random_scenarios.scenario(seed) for seed in range(680, 690)]
     lies = [sum(bool(step.cloud and step.cloud.kind == "false-drift") for step in each.steps) for each in drawn]
     assert max(lies) == 1

@@ -1,4 +1,4 @@
-"""Every scenario of a known incident ends as it promises, and no invariant is broken on the way."""
+"""Every scenario of a known incident ends as it expects, and no invariant is violated on the way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INCIDENTS = sorted(FOLDER.glob("f[0-9][0-9]-*.yaml"))
 OTHERS = (FOLDER / "by-hand.yaml", FOLDER / "repair.yaml")
 #: A month takes minutes.
 LONG = ("f26-month",)
-#: What the field's incidents ask for, as far as machines are given back.
+#: What the field's incidents ask for, as far as terminations are concerned.
 REQUIRED = {*range(1, 15), 19, *range(25, 33), 34}
 
 
@@ -35,7 +35,7 @@ def _marked(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("path", [_marked(path) for path in (*INCIDENTS, *OTHERS)])
-def test_the_incident_ends_as_promised(path: Path) -> None:
+def test_the_incident_ends_as_expected(path: Path) -> None:
     outcome, log = run(path)
     assert not outcome.problems, "\n".join([*outcome.problems, *log[-15:]])
 

@@ -31,11 +31,11 @@ FOLDER = Path(__file__).parents[2] / "scenarios"
         ),
     ],
 )
-def test_what_is_not_there_is_told_with_its_field(text: str, told: str, tmp_path: Path) -> None:
+def test_what_is_not_there_is_reported_with_its_field(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "day.yaml"
     file.write_text(f"duration: 10m\n{text}")
     (tmp_path / "bad.yaml").write_text("a: ]")
-    with pytest.raises(ScenarioError, match=r"day\.yaml: " + told.replace("[", r"\[")):
+    with pytest.raises(ScenarioError, match=r"day\.yaml: " + message.replace("[", r"\[")):
         check(read(file), tmp_path, str(file))
 
 

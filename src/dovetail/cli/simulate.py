@@ -125,7 +125,7 @@ def _table(outcome: Outcome) -> None:
     mean = outcome.pods_pending_seconds / created if created else 0.0
     click.echo(f"{created} pods made, {outcome.totals.get('pods gone', 0)} gone; waited {mean:.1f} s on average")
     if outcome.dollars is not None:
-        bought, back = outcome.totals.get("machines bought", 0), outcome.totals.get("machines given back", 0)
+        bought, back = outcome.totals.get("instances launched", 0), outcome.totals.get("instances terminated", 0)
         click.echo(f"{bought} machines bought, {back} given back, ${outcome.dollars:.2f} spent")
     for problem in outcome.problems:
         click.echo(f"problem: {problem}", err=True)

@@ -132,7 +132,7 @@ async def serve(
     config: Path,
     token: str | None,
     data: Path | None,
-    say: Callable[[str], None],
+    write_line: Callable[[str], None],
     log: str = "",
     recover: bool = False,
     name: str = DEFAULT_NAME,
@@ -149,9 +149,9 @@ async def serve(
         if log:
             _register(url, config, log, name)
         for note in bare.notes:
-            say(note)
-        say(f"API server  {url}")
-        say(f"kubeconfig  {config}")
+            write_line(note)
+        write_line(f"API server  {url}")
+        write_line(f"kubeconfig  {config}")
         done = asyncio.Event()
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, done.set)
@@ -182,9 +182,9 @@ def run(
     config: Path,
     token: str | None,
     data: Path | None,
-    say: Callable[[str], None],
+    write_line: Callable[[str], None],
     log: str = "",
     recover: bool = False,
     name: str = DEFAULT_NAME,
 ) -> None:
-    run_scaled(serve(port, config, token, data, say, log, recover, name))
+    run_scaled(serve(port, config, token, data, write_line, log, recover, name))

@@ -1,6 +1,6 @@
 """Events as Kubernetes' own components record them: the same thing again is a higher count, not another object.
 
-Writing happens behind the caller's back, in order, by one task: an event never delays what it tells of. An
+One task writes asynchronously, in order: recording an event never delays the caller. An
 object that talks too much is cut off, as by the real correlator (a burst of 25, then one every five minutes),
 and ten messages for one reason are combined into one. Names end in the instant, so that listings keep the order.
 """
@@ -31,7 +31,7 @@ COMBINED = "(combined from similar events): "
 #: Characters of a message.
 LONGEST = 1024
 
-#: Hears of an event where nobody would read it from the API server: its type, what it is about (kind, namespace,
+#: Receives an event where no client would read it from the API server: its type, what it is about (kind, namespace,
 #: name), its reason and its message.
 EventSink = Callable[[str, str, str, str, str, str], None]
 
@@ -134,7 +134,7 @@ class Recorder:
                 try:
                     await self._write(*entry)
                 except (ApiError, Disconnected):
-                    # An event that cannot be written (its namespace went, the server is down) is told to nobody.
+                    # An event that cannot be written (its namespace went, the server is down) is dropped and counted.
                     continue
             self._wake.clear()
 

@@ -1,4 +1,4 @@
-"""Events are forgotten an hour after they were last told, as the real API server lets them expire."""
+"""Event TTL: events are deleted an hour after they were last recorded, as by the real API server."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class Forgetting:
     def __init__(self, server: ApiServer, clock: Clock) -> None:
         self._store = server.store
         self._clock = clock
-        self._told: deque[tuple[float, str, int]] = deque()
+        self._recorded: deque[tuple[float, str, int]] = deque()
         for record in self._store.table(TABLE).records.values():
-            self._told.append((clock.monotonic(), record.key, record.rv))
+            self._recorded.append((clock.monotonic(), record.key, record.rv))
         self._store.observers.append(self._written)
 
     def _written(self, event: Event) -> None:
         if event.table == TABLE and event.record is not None:
-            self._told.append((event.when, event.key, event.rv))
+            self._recorded.append((event.when, event.key, event.rv))
 
     def sweep(self) -> int:
         """Take away what is too old; returns how many."""
         horizon = self._clock.monotonic() - LIFETIME_SECONDS
         gone = 0
-        while self._told and self._told[0][0] <= horizon:
-            _, key, version = self._told[0]
+        while self._recorded and self._recorded[0][0] <= horizon:
+            _, key, version = self._recorded[0]
             record = self._store.get(TABLE, key)
             if record is not None and record.rv == version:
                 try:
@@ -42,7 +42,7 @@ class Forgetting:
                 except WriteRefused:
                     return gone  # the disk is full: the next sweep goes on here
                 gone += 1
-            self._told.popleft()
+            self._recorded.popleft()
         return gone
 
     async def run(self) -> None:

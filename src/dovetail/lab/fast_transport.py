@@ -56,7 +56,7 @@ class FastLane:
         #: What is new about the pod that is being written, and what it is a copy of.
         self._writing: tuple[Parts | None, Mold | None] = _UNKNOWN
         self._chance = server.chance.child("fastlane")
-        self._said = _Said()
+        self._recorded = _RecordedStatus()
         server.store.observers.append(self._changed)
 
     async def close(self) -> None:
@@ -64,11 +64,11 @@ class FastLane:
 
     # Hearing of changes
 
-    def feed(self, group: str, plural: str, told: Told) -> Stop:
+    def feed(self, group: str, plural: str, subscriber: Told) -> Stop:
         """Tell of every change at once, before whoever made it has an answer."""
         feeds = self._feeds.setdefault(f"{group}/{plural}", [])
-        feeds.append(told)
-        return lambda: feeds.remove(told)
+        feeds.append(subscriber)
+        return lambda: feeds.remove(subscriber)
 
     def _changed(self, event: Event) -> None:
         if event.table in _ADMISSION:
@@ -76,8 +76,8 @@ class FastLane:
         feeds = self._feeds.get(event.table)
         if feeds:
             news = self._news(event)
-            for told in tuple(feeds):
-                told(news)
+            for subscriber in tuple(feeds):
+                subscriber(news)
 
     def _news(self, event: Event) -> News:
         record, before = event.record, event.previous
@@ -128,9 +128,9 @@ class FastLane:
                     await intercept(request)
                 return self._delete(f"{namespace}/{name}", _decode(request.body) if request.body else {})
             case "POST", [namespace, "events"]:
-                return self._tell(_decode(request.body), namespace)
+                return self._publish(_decode(request.body), namespace)
             case "PATCH", [namespace, "events", name] if fast_node_patches.merges(request):
-                return self._tell_again(_decode(request.body), f"{namespace}/{name}")
+                return self._publish_again(_decode(request.body), f"{namespace}/{name}")
         return None
 
     async def _create(self, request: Request, namespace: str) -> Response:
@@ -170,7 +170,7 @@ class FastLane:
         marked = self._put(record.key, {**pod, "metadata": {**metadata, **new}}, {"metadata": new})
         return Response(status=200, headers=_JSON, body=marked.raw)
 
-    def _tell(self, body: Json, namespace: str) -> Response | None:
+    def _publish(self, body: Json, namespace: str) -> Response | None:
         """An event of one of our own components, which write them whole."""
         metadata = body["metadata"]
         key = f"{namespace}/{metadata.get('name', '')}"
@@ -184,10 +184,10 @@ class FastLane:
         record = self._store.put(EVENTS, key, whole)
         return Response(status=201, headers=_JSON, body=record.raw)
 
-    def _tell_again(self, change: Json, key: str) -> Response | None:
+    def _publish_again(self, change: Json, key: str) -> Response | None:
         """The same event once more."""
         record = self._store.get(EVENTS, key)
-        if record is None or change.keys() - _TOLD_AGAIN:
+        if record is None or change.keys() - _REPEATED_FIELDS:
             return None
         event = record.obj
         record = self._store.put(EVENTS, key, {**event, **change, "metadata": dict(event["metadata"])})
@@ -238,8 +238,8 @@ class FastLane:
         places = {key: labels[key] for key in _TOPOLOGY if key in labels}
         new = {"labels": share_labels({**metadata.get("labels", {}), **places})} if places else {}
         bound = {**pod, "metadata": {**metadata, **new}, "spec": {**spec, "nodeName": node}, "status": status}
-        told = {"conditions": status["conditions"], "nominatedNodeName": ""}
-        self._put(record.key, bound, {"metadata": new, "spec": {"nodeName": node}, "status": told})
+        new_status = {"conditions": status["conditions"], "nominatedNodeName": ""}
+        self._put(record.key, bound, {"metadata": new, "spec": {"nodeName": node}, "status": new_status})
         return True
 
     def report(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
@@ -255,7 +255,7 @@ class FastLane:
         if any("$patch" in item for item in given.get("conditions") or ()):
             return False
         if "$setElementOrder/conditions" in given:
-            status = _as_kubelet(old, given, self._said(given["conditions"]))
+            status = _as_kubelet(old, given, self._recorded(given["conditions"]))
         elif given.keys() <= _SCHEDULERS:
             status = _as_scheduler(old, given)
         else:
@@ -267,7 +267,7 @@ class FastLane:
         return True
 
 
-class _Said:
+class _RecordedStatus:
     """Conditions without what is not said. Pods that do the same at the same instant come with the same list."""
 
     def __init__(self) -> None:
@@ -309,5 +309,5 @@ def _condition(given: Json) -> Json:
 
 _SCHEDULERS = {"conditions", "nominatedNodeName"}
 _EVENT_METADATA = {"name", "namespace"}
-_TOLD_AGAIN = {"count", "lastTimestamp", "message"}
+_REPEATED_FIELDS = {"count", "lastTimestamp", "message"}
 _PLAIN_DELETE = {"kind", "apiVersion", "gracePeriodSeconds", "preconditions", "propagationPolicy"}

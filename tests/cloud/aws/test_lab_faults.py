@@ -75,10 +75,10 @@ def test_a_bought_machine_that_is_gone_has_ended_at_ec2(account: Account) -> Non
     async def talk(aws: Aws) -> None:
         machine = await _launched(account, aws, "lost")
         faults = _faults(account, machine.provider_id.rsplit("/", 1)[-1])
-        assert faults.strike(Fault(kind="machine-gone", node="bought")) == "the machine of bought is gone"
+        assert faults.strike(Fault(kind="machine-gone", node="bought")) == "the instance of bought is gone"
         with pytest.raises(InstanceNotFound):
             await aws.get(machine.provider_id)
-        assert faults.strike(Fault(kind="machine-gone", node="own")) == "the machine of own is gone"
+        assert faults.strike(Fault(kind="machine-gone", node="own")) == "the instance of own is gone"
 
     account.run(talk)
 

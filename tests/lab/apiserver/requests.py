@@ -22,7 +22,7 @@ APPLY = "application/apply-patch+yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
-class Asker:
+class Api:
     """Asks one server in process."""
 
     def __init__(self, server: ApiServer) -> None:
@@ -56,11 +56,11 @@ def server() -> ApiServer:
     return ApiServer(Clock(asyncio.get_running_loop(), EPOCH), Chance(7))
 
 
-def ask(scenario: Callable[[Asker], Awaitable[None]]) -> None:
+def ask(scenario: Callable[[Api], Awaitable[None]]) -> None:
     """Run a scenario against a fresh server, in virtual time."""
 
     async def main() -> None:
-        await scenario(Asker(server()))
+        await scenario(Api(server()))
 
     run_virtual(main())
 

@@ -1,4 +1,4 @@
-"""The bare server over TLS: who may enter, what is written down, what it says when it cannot start."""
+"""The bare server over TLS: authentication, the files it writes, and its message when it cannot start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def _get(bare: Bare, path: str, token: str | None) -> tuple[int, str]:
         return got.status, await got.text()
 
 
-def test_the_token_opens_the_door_and_nothing_else_does() -> None:
+def test_only_the_token_authenticates() -> None:
     async def main() -> None:
         bare = _bare()
         await bare.start()
@@ -117,11 +117,11 @@ def test_in_the_background_it_can_be_found_and_leaves_nothing(tmp_path: Path, mo
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     found: list[RunningLab | None] = []
 
-    def say(line: str) -> None:
+    def write_line(line: str) -> None:
         found.append(find())
         asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
 
-    run_scaled(serve(0, tmp_path / "config", None, None, say, log="lab.log"))
+    run_scaled(serve(0, tmp_path / "config", None, None, write_line, log="lab.log"))
     assert found[0] is not None and found[0].kubeconfig == str(tmp_path / "config")
     assert find() is None
 
@@ -160,7 +160,7 @@ def test_an_identity_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     run_scaled(main())
 
 
-def test_a_busy_port_is_said_in_one_line() -> None:
+def test_a_busy_port_is_reported_in_one_line() -> None:
     async def main() -> None:
         first = _bare()
         await first.start()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.lab.apiserver.requests import APPLY, CONFIGMAPS, DEPLOYMENTS, MERGE, Asker, ask, configmap, deployment
+from tests.lab.apiserver.requests import APPLY, CONFIGMAPS, DEPLOYMENTS, MERGE, Api, ask, configmap, deployment
 
 
-async def _apply(api: Asker, manager: str, name: str, data: dict[str, str], force: bool = False) -> tuple[int, Any]:
+async def _apply(api: Api, manager: str, name: str, data: dict[str, str], force: bool = False) -> tuple[int, Any]:
     url = f"{CONFIGMAPS}/{name}?fieldManager={manager}" + ("&force=true" if force else "")
     return await api("PATCH", url, configmap(name, data), content_type=APPLY)
 
 
 def test_applying_twice_is_applying_once() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         code, first = await _apply(api, "one", "a", {"x": "1"})
         assert code == 201
         assert await _apply(api, "one", "a", {"x": "1"}) == (200, first)
@@ -22,7 +22,7 @@ def test_applying_twice_is_applying_once() -> None:
 
 
 def test_a_conflict_names_the_owner_and_the_field() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         await _apply(api, "one", "a", {"x": "1"})
         code, answer = await _apply(api, "two", "a", {"x": "2"})
         assert code == 409
@@ -34,7 +34,7 @@ def test_a_conflict_names_the_owner_and_the_field() -> None:
 
 
 def test_what_an_applier_drops_goes_unless_another_owns_it() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         await _apply(api, "one", "a", {"mine": "1", "ours": "1"})
         await _apply(api, "two", "a", {"ours": "1"})
         _, after = await _apply(api, "one", "a", {})
@@ -44,7 +44,7 @@ def test_what_an_applier_drops_goes_unless_another_owns_it() -> None:
 
 
 def test_joining_ownership_writes_an_entry_without_time() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         await _apply(api, "one", "a", {"x": "1"})
         _, joined = await _apply(api, "two", "a", {"x": "1"})
         entry = next(e for e in joined["metadata"]["managedFields"] if e["manager"] == "two")
@@ -54,7 +54,7 @@ def test_joining_ownership_writes_an_entry_without_time() -> None:
 
 
 def test_list_items_are_owned_by_key() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         await api.ok("POST", f"{DEPLOYMENTS}?fieldManager=upd", deployment("d"))
         body = {
             "apiVersion": "apps/v1",
@@ -71,7 +71,7 @@ def test_list_items_are_owned_by_key() -> None:
 
 
 def test_an_unknown_field_is_an_error_whatever_validation_says() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "dat": {}}
         url = f"{CONFIGMAPS}/a?fieldManager=m&fieldValidation=Ignore"
         code, answer = await api("PATCH", url, body, content_type=APPLY)
@@ -84,7 +84,7 @@ def test_an_unknown_field_is_an_error_whatever_validation_says() -> None:
 
 
 def test_kubectl_takes_over_what_it_applied_on_the_client() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         last = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"1"}}'
         annotation = {"kubectl.kubernetes.io/last-applied-configuration": last}
         body = configmap("a", {"x": "1"}, annotations=annotation)
@@ -97,8 +97,8 @@ def test_kubectl_takes_over_what_it_applied_on_the_client() -> None:
     ask(scenario)
 
 
-def test_cleared_ownership_stays_off_until_somebody_applies() -> None:
-    async def scenario(api: Asker) -> None:
+def test_cleared_ownership_stays_off_until_the_next_apply() -> None:
+    async def scenario(api: Api) -> None:
         await api.ok("POST", CONFIGMAPS, configmap("a", {"x": "1"}))
         cleared = await api.ok("PUT", f"{CONFIGMAPS}/a", configmap("a", {"x": "1"}, managedFields=[{}]))
         assert "managedFields" not in cleared["metadata"]

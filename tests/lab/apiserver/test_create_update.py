@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.lab.apiserver.requests import CONFIGMAPS, DEPLOYMENTS, MERGE, Asker, ask, configmap, deployment
+from tests.lab.apiserver.requests import CONFIGMAPS, DEPLOYMENTS, MERGE, Api, ask, configmap, deployment
 
 
 def test_a_write_that_changes_nothing_keeps_the_version() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         made = await api.ok("POST", CONFIGMAPS, configmap("a", {"x": "1"}))
         again = await api.ok("PUT", f"{CONFIGMAPS}/a", configmap("a", {"x": "1"}))
         merged = await api.ok("PATCH", f"{CONFIGMAPS}/a", {"data": {"x": "1"}}, content_type=MERGE)
@@ -16,7 +16,7 @@ def test_a_write_that_changes_nothing_keeps_the_version() -> None:
 
 
 def test_a_stale_version_conflicts_even_where_nothing_would_change() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         made = await api.ok("POST", CONFIGMAPS, configmap("a", {"x": "1"}))
         await api.ok("PUT", f"{CONFIGMAPS}/a", configmap("a", {"x": "2"}))
         stale = configmap("a", {"x": "2"}, resourceVersion=made["metadata"]["resourceVersion"])
@@ -27,7 +27,7 @@ def test_a_stale_version_conflicts_even_where_nothing_would_change() -> None:
 
 
 def test_a_dry_run_shows_the_new_content_and_changes_nothing() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         made = await api.ok("POST", CONFIGMAPS, configmap("a", {"x": "1"}))
         dry = await api.ok("PUT", f"{CONFIGMAPS}/a?dryRun=All", configmap("a", {"x": "2"}))
         assert dry["data"] == {"x": "2"}
@@ -41,7 +41,7 @@ def test_a_dry_run_shows_the_new_content_and_changes_nothing() -> None:
 
 
 def test_a_generated_name_is_the_prefix_and_five_characters() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         body = {"metadata": {"generateName": "x" * 70}}
         made = await api.ok("POST", CONFIGMAPS, body)
         assert len(made["metadata"]["name"]) == 63
@@ -51,7 +51,7 @@ def test_a_generated_name_is_the_prefix_and_five_characters() -> None:
 
 
 def test_misspelt_fields_are_warned_about_or_refused() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         body = deployment("d", replica=3)
         strict = await api("POST", f"{DEPLOYMENTS}?fieldValidation=Strict", body)
         assert strict[0] == 400
@@ -63,7 +63,7 @@ def test_misspelt_fields_are_warned_about_or_refused() -> None:
 
 
 def test_a_wrong_type_is_named_as_go_names_it() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         code, answer = await api("POST", DEPLOYMENTS, deployment("d", replicas="two"))
         assert code == 400
         assert answer["message"] == (
@@ -75,7 +75,7 @@ def test_a_wrong_type_is_named_as_go_names_it() -> None:
 
 
 def test_scale_moves_the_replicas_and_their_owner() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         await api.ok("POST", DEPLOYMENTS, deployment("d"))
         scaled = await api.ok("PATCH", f"{DEPLOYMENTS}/d/scale", {"spec": {"replicas": 5}}, content_type=MERGE)
         assert scaled["kind"] == "Scale" and scaled["spec"] == {"replicas": 5}
@@ -87,7 +87,7 @@ def test_scale_moves_the_replicas_and_their_owner() -> None:
 
 
 def test_creators_of_objects_alike_own_the_same_and_of_others_what_they_sent() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         async def owned(body: dict[str, object]) -> dict[str, object]:
             made = await api.ok("POST", CONFIGMAPS, body)
             (entry,) = made["metadata"]["managedFields"]

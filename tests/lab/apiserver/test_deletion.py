@@ -6,11 +6,11 @@ import asyncio
 from datetime import datetime
 
 from dovetail.lab.apiserver.garbage_collector import Collector
-from tests.lab.apiserver.requests import CONFIGMAPS, MERGE, PODS, Asker, Json, ask, configmap, pod
+from tests.lab.apiserver.requests import CONFIGMAPS, MERGE, PODS, Api, Json, ask, configmap, pod
 
 
 def test_an_unscheduled_pod_goes_at_once_and_a_scheduled_one_waits() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         await api.ok("POST", PODS, pod("free"))
         gone = await api.ok("DELETE", f"{PODS}/free")
         assert gone["metadata"]["deletionGracePeriodSeconds"] == 0
@@ -27,7 +27,7 @@ def test_an_unscheduled_pod_goes_at_once_and_a_scheduled_one_waits() -> None:
 
 
 def test_a_finalizer_holds_the_object_until_it_is_removed() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         await api.ok("POST", CONFIGMAPS, configmap("f", finalizers=["a.b/c"]))
         held = await api.ok("DELETE", f"{CONFIGMAPS}/f")
         code, answer = await api("POST", CONFIGMAPS, configmap("f"))
@@ -40,7 +40,7 @@ def test_a_finalizer_holds_the_object_until_it_is_removed() -> None:
 
 
 def test_a_collection_answers_with_what_it_deleted() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         for name, label in (("a", "1"), ("b", "2"), ("c", "1")):
             await api.ok("POST", CONFIGMAPS, configmap(name, labels={"x": label}))
         gone = await api.ok("DELETE", f"{CONFIGMAPS}?labelSelector=x%3D1")
@@ -51,7 +51,7 @@ def test_a_collection_answers_with_what_it_deleted() -> None:
     ask(scenario)
 
 
-async def _family(api: Asker) -> None:
+async def _family(api: Api) -> None:
     owner = await api.ok("POST", CONFIGMAPS, configmap("owner"))
     reference = {
         "apiVersion": "v1",
@@ -64,7 +64,7 @@ async def _family(api: Asker) -> None:
 
 
 def test_dependants_go_after_their_owner() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         Collector(api.server).start()
         await _family(api)
         await api.ok("DELETE", f"{CONFIGMAPS}/owner")
@@ -75,7 +75,7 @@ def test_dependants_go_after_their_owner() -> None:
 
 
 def test_in_the_foreground_the_owner_goes_last() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         Collector(api.server).start()
         await _family(api)
         body = {"metadata": {"finalizers": ["hold.it/on"]}}
@@ -91,7 +91,7 @@ def test_in_the_foreground_the_owner_goes_last() -> None:
 
 
 def test_orphans_stay_and_forget_their_owner() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         Collector(api.server).start()
         await _family(api)
         await api.ok("DELETE", f"{CONFIGMAPS}/owner", {"propagationPolicy": "Orphan"})
@@ -104,14 +104,14 @@ def test_orphans_stay_and_forget_their_owner() -> None:
 
 
 def test_a_shorter_grace_counts_from_the_first_deletion() -> None:
-    async def scenario(asker: Asker) -> None:
-        await asker.ok("POST", PODS, pod("p", nodeName="n"))
-        first = await asker.ok("DELETE", f"{PODS}/p?gracePeriodSeconds=60")
+    async def scenario(api: Api) -> None:
+        await api.ok("POST", PODS, pod("p", nodeName="n"))
+        first = await api.ok("DELETE", f"{PODS}/p?gracePeriodSeconds=60")
         await asyncio.sleep(20)
-        shorter = await asker.ok("DELETE", f"{PODS}/p?gracePeriodSeconds=30")
+        shorter = await api.ok("DELETE", f"{PODS}/p?gracePeriodSeconds=30")
         moved = _seconds(first) - _seconds(shorter)
         assert (moved, shorter["metadata"]["deletionGracePeriodSeconds"]) == (30.0, 30)
-        passed = await asker.ok("DELETE", f"{PODS}/p?gracePeriodSeconds=10")
+        passed = await api.ok("DELETE", f"{PODS}/p?gracePeriodSeconds=10")
         assert passed["metadata"]["deletionGracePeriodSeconds"] == 1
 
     ask(scenario)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dovetail.lab.apiserver import get_list
-from tests.lab.apiserver.requests import CONFIGMAPS, PODS, TABLE, Asker, ask, configmap, pod
+from tests.lab.apiserver.requests import CONFIGMAPS, PODS, TABLE, Api, ask, configmap, pod
 
 
 def test_all_pages_show_the_first_page_s_snapshot() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         for name in "abcde":
             await api.ok("POST", CONFIGMAPS, configmap(name))
         first = await api.ok("GET", f"{CONFIGMAPS}?limit=2")
@@ -30,7 +30,7 @@ def test_all_pages_show_the_first_page_s_snapshot() -> None:
 
 
 def test_items_of_built_in_lists_carry_no_kind() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         await api.ok("POST", CONFIGMAPS, configmap("a"))
         listing = await api.ok("GET", CONFIGMAPS)
         assert listing["kind"] == "ConfigMapList" and "kind" not in listing["items"][0]
@@ -39,7 +39,7 @@ def test_items_of_built_in_lists_carry_no_kind() -> None:
 
 
 def test_a_version_from_the_future_times_out() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         code, answer = await api("GET", f"{CONFIGMAPS}?resourceVersion=999999")
         assert code == 504
         assert answer["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
@@ -48,7 +48,7 @@ def test_a_version_from_the_future_times_out() -> None:
 
 
 def test_field_selectors_choose_pods_by_node_and_phase() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         await api.ok("POST", PODS, pod("here", nodeName="n1"))
         await api.ok("POST", PODS, pod("there"))
         listing = await api.ok("GET", f"{PODS}?fieldSelector=spec.nodeName%3Dn1,status.phase!%3DFailed")
@@ -60,7 +60,7 @@ def test_field_selectors_choose_pods_by_node_and_phase() -> None:
 
 
 def test_a_table_has_kubectl_s_columns() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         await api.ok("POST", PODS, pod("p", nodeName="n1"))
         table = await api.ok("GET", PODS, accept=TABLE)
         assert [column["name"] for column in table["columnDefinitions"]][:5] == [
@@ -79,7 +79,7 @@ def test_a_table_of_more_pages_than_kubectl_turns_at_once_is_answered_whole(monk
     monkeypatch.setattr(get_list, "TABLE_PAGE", 2)
     monkeypatch.setattr(get_list, "TABLE_PAGES", 2)
 
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         for number in range(5):
             await api.ok("POST", PODS, pod(f"p{number}"))
         table = await api.ok("GET", f"{PODS}?limit=2", accept=TABLE)
@@ -94,8 +94,8 @@ def test_a_table_of_more_pages_than_kubectl_turns_at_once_is_answered_whole(monk
 
 
 def test_unknown_groups_are_the_mux_s_business_and_unknown_resources_the_api_s() -> None:
-    async def scenario(api: Asker) -> None:
-        response = await api.raw("GET", "/apis/nobody.knows/v1/things")
+    async def scenario(api: Api) -> None:
+        response = await api.raw("GET", "/apis/unknown.example/v1/things")
         assert (response.status, response.body) == (404, b"404 page not found\n")
         code, answer = await api("GET", "/apis/apps/v1/frobs")
         assert (code, answer["message"]) == (404, "the server could not find the requested resource")
@@ -105,7 +105,7 @@ def test_unknown_groups_are_the_mux_s_business_and_unknown_resources_the_api_s()
 
 
 def test_label_selectors_are_refused_in_the_parser_s_words() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         for text, message in (
             ("a%3Db%3Dc", "found '=', expected: ',' or 'end of string'"),
             ("a,", "found '', expected: identifier after ','"),

@@ -22,17 +22,17 @@ from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Store
 from dovetail.lab.server import LabServer
 from dovetail.model.kinds import crds
-from tests.lab.apiserver.requests import CONFIGMAPS, Asker, configmap
+from tests.lab.apiserver.requests import CONFIGMAPS, Api, configmap
 
 
-def _open(folder: Path, make: type[ApiServer] = ApiServer, recover: bool = False) -> tuple[Asker, Journal]:
+def _open(folder: Path, make: type[ApiServer] = ApiServer, recover: bool = False) -> tuple[Api, Journal]:
     clock = Clock(asyncio.get_running_loop(), EPOCH)
     store = Store(clock)
     journal = Journal(folder, store, recover)
     journal.open()
     server = make(clock, Chance(1), store=store)
     server.settled = journal.settled
-    return Asker(server), journal
+    return Api(server), journal
 
 
 def _run(scenario: Any) -> None:
@@ -58,7 +58,7 @@ def test_a_restart_finds_everything_and_goes_on_counting(tmp_path: Path) -> None
 
 
 def test_a_restart_serves_the_kinds_that_were_defined_before_it(tmp_path: Path) -> None:
-    """Otherwise a lab that kept its data would know no NodePool, and buy and give back nothing."""
+    """Otherwise a lab that kept its data would know no NodePool, and launch and terminate nothing."""
     pools = "/apis/karpenter.sh/v1beta1/nodepools"
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
     pool = {
@@ -252,7 +252,7 @@ def test_a_file_of_another_program_is_left_alone(tmp_path: Path, name: str, text
     assert (tmp_path / name).read_bytes() == text
 
 
-def test_a_log_that_is_a_folder_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_log_that_is_a_directory_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     with pytest.raises(DataError, match=r"cannot use .*log: Is a directory"):
         _names(tmp_path)
@@ -265,10 +265,10 @@ def test_a_log_from_before_files_had_a_beginning_is_read(tmp_path: Path) -> None
 
 
 @contextmanager
-def _full_disk(folder: Path, room: int) -> Iterator[None]:
+def _full_disk(folder: Path, store_module: int) -> Iterator[None]:
     """No file grows beyond what the log is now and some room: a write takes what fits, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "log").stat().st_size + room, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "log").stat().st_size + store_module, hard))
     try:
         yield
     finally:

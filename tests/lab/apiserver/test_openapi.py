@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.apiserver.requests import Asker, Json, ask
+from tests.lab.apiserver.requests import Api, Json, ask
 
 CONTAINER = "io.k8s.api.core.v1.Container"
 
@@ -18,10 +18,10 @@ def dangling(document: Json, prefix: str, known: Json) -> set[str]:
 
 
 def test_every_reference_of_every_document_leads_somewhere() -> None:
-    async def scenario(asker: Asker) -> None:
-        index = await asker.ok("GET", "/openapi/v3")
+    async def scenario(api: Api) -> None:
+        index = await api.ok("GET", "/openapi/v3")
         for path in index["paths"]:
-            document = await asker.ok("GET", f"/openapi/v3/{path}")
+            document = await api.ok("GET", f"/openapi/v3/{path}")
             schemas = document["components"]["schemas"]
             assert not dangling(document, "#/components/schemas/", schemas), path
 
@@ -29,9 +29,9 @@ def test_every_reference_of_every_document_leads_somewhere() -> None:
 
 
 def test_an_old_kubectl_gets_a_document_it_can_read_and_leaves_the_checking_to_the_server() -> None:
-    async def scenario(asker: Asker) -> None:
+    async def scenario(api: Api) -> None:
         accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-        response = await asker.raw("GET", "/openapi/v2", accept=accept)
+        response = await api.raw("GET", "/openapi/v2", accept=accept)
         assert response.status == 200 and response.headers["content-type"] == accept.replace("@", ".")
         assert response.body.startswith(b"\x0a\x032.0")
 
@@ -39,8 +39,8 @@ def test_an_old_kubectl_gets_a_document_it_can_read_and_leaves_the_checking_to_t
 
 
 def test_the_old_document_holds_every_kind() -> None:
-    async def scenario(asker: Asker) -> None:
-        document = await asker.ok("GET", "/openapi/v2")
+    async def scenario(api: Api) -> None:
+        document = await api.ok("GET", "/openapi/v2")
         definitions = document["definitions"]
         assert {"io.k8s.api.core.v1.Pod", "io.k8s.api.apps.v1.Deployment"} <= set(definitions)
         assert not dangling(document, "#/definitions/", definitions)
@@ -59,8 +59,8 @@ def test_the_old_document_holds_every_kind() -> None:
     ],
 )
 def test_a_field_has_the_type_that_explain_shows(struct: str, field: str, expected: Any) -> None:
-    async def scenario(asker: Asker) -> None:
-        document = await asker.ok("GET", "/openapi/v3/api/v1")
+    async def scenario(api: Api) -> None:
+        document = await api.ok("GET", "/openapi/v3/api/v1")
         shown = document["components"]["schemas"][struct]["properties"][field]
         if isinstance(expected, str):
             assert shown["allOf"] == [{"$ref": f"#/components/schemas/{expected}"}]

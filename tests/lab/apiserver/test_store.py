@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.lab.apiserver import store as room
+from dovetail.lab.apiserver import store as store_module
 from dovetail.lab.apiserver.store import COMPACTION_SECONDS, Event, Passing, Store
 
 Json = dict[str, Any]
@@ -85,17 +85,17 @@ def test_what_went_is_not_kept_decoded_once_its_going_is_past() -> None:
         store.delete("t", "gone")
         last = store.since("t", 0)[-1].gone
         assert last.obj["metadata"]["resourceVersion"] == str(store.rv)
-        assert last in room._recent
+        assert last in store_module._recent
         for _ in range(3):
             await asyncio.sleep(COMPACTION_SECONDS)
             store.put("t", "other", {"metadata": {"name": "other"}})
-        assert "gone" not in {record.key for record in room._recent}
+        assert "gone" not in {record.key for record in store_module._recent}
 
-    room._recent.clear()
+    store_module._recent.clear()
     run_virtual(main())
 
 
 def test_what_is_only_answered_with_is_not_among_the_recently_used() -> None:
     shown = Passing("a", 1, obj={"metadata": {"name": "a"}})
     assert shown.obj == shown.fresh()
-    assert shown not in room._recent
+    assert shown not in store_module._recent

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.lab.apiserver.requests import CONFIGMAPS, MERGE, Asker, ask, configmap
+from tests.lab.apiserver.requests import CONFIGMAPS, MERGE, Api, ask, configmap
 
 Json = dict[str, Any]
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -40,7 +40,7 @@ def allowed(request: Json, *patch: Json, **response: Any) -> Json:
 class Hooks:
     """A service `hooks` whose paths are functions of the review's request; it remembers what it was asked."""
 
-    def __init__(self, api: Asker) -> None:
+    def __init__(self, api: Api) -> None:
         self.asked: list[tuple[str, Json]] = []
         self.answers: dict[str, Callable[[Json], Json | Awaitable[Json]]] = {}
         self.api = api
@@ -69,7 +69,7 @@ class Hooks:
 
 
 def test_webhooks_run_in_the_order_of_their_configurations_names() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         for name in ("c", "a", "b"):
             hooks.add(name, "order")
@@ -83,7 +83,7 @@ def test_webhooks_run_in_the_order_of_their_configurations_names() -> None:
 
 
 def test_a_webhook_sees_later_changes_once_more_if_it_asks_for_it() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         hooks.add("a", "order")
         hooks.add("b", "order")
@@ -100,7 +100,7 @@ def test_a_webhook_sees_later_changes_once_more_if_it_asks_for_it() -> None:
 
 
 def test_the_review_says_who_asks_for_what() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         hooks.answers["look"] = allowed
         await hooks.register(VALIDATING, "look", webhook("look", "hooks"))
@@ -120,7 +120,7 @@ def test_the_review_says_who_asks_for_what() -> None:
 
 
 def test_the_uid_that_a_webhook_saw_is_the_one_that_is_stored() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         hooks.answers["look"] = allowed
         await hooks.register(VALIDATING, "look", webhook("look", "hooks"))
@@ -142,7 +142,7 @@ def test_the_uid_that_a_webhook_saw_is_the_one_that_is_stored() -> None:
     ],
 )
 def test_a_denial_is_in_the_webhooks_words(status: Json, code: int, message: str) -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         hooks.answers["deny"] = lambda request: {"uid": request["uid"], "allowed": False, "status": status}
         await hooks.register(VALIDATING, "deny", webhook("deny", "hooks"))
@@ -154,7 +154,7 @@ def test_a_denial_is_in_the_webhooks_words(status: Json, code: int, message: str
 
 
 def test_of_several_refusals_the_first_is_given() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         for name in ("one", "two"):
             hooks.answers[name] = lambda request, name=name: {  # type: ignore[misc]
@@ -190,7 +190,7 @@ async def hang(request: Json) -> Json:
 def test_a_webhook_that_fails_costs_its_timeout_and_no_more(
     answer: Callable[[Json], Json | Awaitable[Json]], problem: str
 ) -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         hooks.answers["bad"] = answer
         clock = api.server.clock
@@ -209,7 +209,7 @@ def test_a_webhook_that_fails_costs_its_timeout_and_no_more(
 
 
 def test_a_missing_service_is_named() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         await hooks.register(MUTATING, "gone", webhook("gone", "nowhere"))
         _, document = await api("POST", CONFIGMAPS, configmap("x"))
@@ -219,7 +219,7 @@ def test_a_missing_service_is_named() -> None:
 
 
 def test_a_patch_that_does_not_apply_fails_even_where_failures_are_ignored() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         hooks.answers["bad"] = lambda request: allowed(request, {"op": "remove", "path": "/data/none"})
         await hooks.register(MUTATING, "bad", webhook("bad", "hooks", failurePolicy="Ignore"))
@@ -259,7 +259,7 @@ def test_a_patch_that_does_not_apply_fails_even_where_failures_are_ignored() -> 
     ],
 )
 def test_only_requests_that_match_reach_a_webhook(fields: Json, calls: int) -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         hooks.answers["look"] = allowed
         await hooks.register(VALIDATING, "look", webhook("look", "hooks", **fields))
@@ -272,7 +272,7 @@ def test_only_requests_that_match_reach_a_webhook(fields: Json, calls: int) -> N
 
 
 def test_a_condition_that_cannot_tell_fails_the_request() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         conditions = [{"name": "a", "expression": "object.none == 1"}]
         await hooks.register(VALIDATING, "look", webhook("look", "hooks", matchConditions=conditions))
@@ -285,7 +285,7 @@ def test_a_condition_that_cannot_tell_fails_the_request() -> None:
 
 
 def test_a_dry_run_calls_only_webhooks_without_side_effects() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         hooks.answers["look"] = allowed
         await hooks.register(VALIDATING, "look", webhook("look", "hooks", sideEffects="NoneOnDryRun"))
@@ -304,7 +304,7 @@ def test_a_dry_run_calls_only_webhooks_without_side_effects() -> None:
 
 
 def test_warnings_and_audit_annotations_are_passed_on() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         hooks.answers["look"] = lambda request: allowed(request, warnings=["old"], auditAnnotations={"k": "v"})
         await hooks.register(VALIDATING, "look", webhook("look", "hooks"))
@@ -316,7 +316,7 @@ def test_warnings_and_audit_annotations_are_passed_on() -> None:
 
 
 def test_deletions_show_the_old_object() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         hooks.answers["keep"] = lambda request: {"uid": request["uid"], "allowed": False}
         await api.ok("POST", CONFIGMAPS, configmap("x"))
@@ -331,7 +331,7 @@ def test_deletions_show_the_old_object() -> None:
 
 
 def test_no_webhook_is_asked_about_webhooks() -> None:
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         rule = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}
         await hooks.register(VALIDATING, "all", webhook("all", "nowhere", rules=[rule]))
@@ -345,7 +345,7 @@ def test_no_webhook_is_asked_about_webhooks() -> None:
 def test_a_change_while_a_webhook_thinks_is_not_lost() -> None:
     """The write that waited runs on the newest state, so a stale one is refused."""
 
-    async def scenario(api: Asker) -> None:
+    async def scenario(api: Api) -> None:
         hooks = Hooks(api)
         await api.ok("POST", CONFIGMAPS, configmap("x", {"a": "1"}))
 

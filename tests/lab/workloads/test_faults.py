@@ -121,7 +121,7 @@ def test_a_node_may_be_called_by_the_first_part_of_its_name(lab_run: Run) -> Non
     async def body(living: Any) -> None:
         told = living.lab.faults.strike(Fault(kind="kubelet-silent", node="ip-10-0-0-11"))
         assert "ip-10-0-0-11.us-west-2.compute.internal" in told
-        with pytest.raises(UnknownFault, match="no machine 'ip-10-0' runs here"):
+        with pytest.raises(UnknownFault, match="no node 'ip-10-0' runs here"):
             living.lab.faults.strike(Fault(kind="kubelet-silent", node="ip-10-0"))
 
     lab_run(body, nodes=2)

@@ -11,7 +11,7 @@ from dovetail.lab.controllers.interning import share_pod
 from dovetail.lab.controllers.pods import victims
 from dovetail.lab.controllers.replicaset import status_of
 from dovetail.lab.controllers.replicaset_index import ReplicaSetIndex
-from dovetail.lab.controllers.tainteviction import patience
+from dovetail.lab.controllers.tainteviction import toleration_seconds
 from dovetail.lab.controllers.views import PodView, Taint, Toleration
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -64,9 +64,9 @@ def test_a_pod_leaves_when_its_shortest_patience_is_over() -> None:
         Toleration(key="a", operator="Exists", effect="NoExecute", toleration_seconds=300),
         Toleration(key="b", operator="Exists", effect="NoExecute", toleration_seconds=30),
     ]
-    assert patience(stays, taints) == 30
-    assert patience(stays[:1], taints) == 0
-    assert patience([Toleration(operator="Exists")], taints) is None
+    assert toleration_seconds(stays, taints) == 30
+    assert toleration_seconds(stays[:1], taints) == 0
+    assert toleration_seconds([Toleration(operator="Exists")], taints) is None
 
 
 def test_a_set_counts_its_living_ready_available_and_going_pods() -> None:

@@ -1,6 +1,6 @@
-"""Access: who asks, and the refusal of those who did not say.
+"""Authentication, impersonation and authorization of requests.
 
-A known token may do everything, nobody else anything; roles decide only for those whom its holder speaks for.
+A known token may do everything, other clients nothing; RBAC decides only for impersonated users.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class User(msgspec.Struct, frozen=True):
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
-    #: Spoken for by somebody else.
+    #: Impersonated.
     borrowed: bool = False
 
 
@@ -39,7 +39,7 @@ def authenticate(request: Request, tokens: dict[str, User] | None) -> User:
 
 
 def impersonate(request: Request, user: User) -> User:
-    """The user that the administrator speaks for, where the request says so."""
+    """The impersonated user, where the request names one."""
     name = request.headers.get("impersonate-user")
     if not name or user is ANONYMOUS:
         return user

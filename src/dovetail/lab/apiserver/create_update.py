@@ -20,11 +20,11 @@ from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import Passing, Record
 from dovetail.lab.apiserver.webhooks import admission
 
-# Owner references in a request: named twice, they are kept once, and the client hears of it.
+# Owner references in a request: named twice, they are kept once, and the client gets a warning.
 
 
 def dedupe(call: Call, obj: Json, admitted: bool) -> None:
-    """An owner named twice in the same words is named once; the client is told."""
+    """Drop owner references that are repeated word for word, with a warning to the client."""
     owners = obj["metadata"].get("ownerReferences")
     if not owners or len(owners) < 2:
         return
@@ -182,7 +182,7 @@ _EMPTY_LIST = re.compile(rb"\[\s*\]")
 
 
 def settle_lists(call: Call, obj: Json) -> None:
-    """Empty lists were there for whoever tracks ownership; the store keeps none."""
+    """Empty lists were there for field ownership; the store keeps none."""
     if not call.resource.custom and _EMPTY_LIST.search(call.request.body):
         settle(call.resource.schema, obj)
 

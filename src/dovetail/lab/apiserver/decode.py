@@ -76,8 +76,8 @@ def decode(body: bytes, content_type: str, expected: Expected, validation: str, 
         text = f"json: cannot unmarshal {go_value(value)} into Go value of type {PEEK}"
         raise _unrecognized(expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})")
     if expected.custom:
-        _check_kind_is_said(value, expected, body)
-        obj = to_object(value, repeated, _as_said(value, expected), validation, warn)
+        _check_kind_is_set(value, expected, body)
+        obj = to_object(value, repeated, _as_declared(value, expected), validation, warn)
         _check_custom_identity(value, expected)
         return obj
     check_identity(value, expected, body)
@@ -95,7 +95,7 @@ def _unrecognized(expected: Expected, text: str) -> StatusError:
 def check_identity(value: Json, expected: Expected, body: bytes) -> None:
     """kind and apiVersion: the URL decides for built-ins, custom resources must say them."""
     if expected.custom:
-        _check_kind_is_said(value, expected, body)
+        _check_kind_is_set(value, expected, body)
         _check_custom_identity(value, expected)
         return
     _check_identity_is_text(value, expected, body)
@@ -117,14 +117,14 @@ def _check_identity_is_text(value: Json, expected: Expected, body: bytes) -> Non
         raise _unrecognized(expected, f"unexpected GroupVersion string: {version} ({_hex_or_text(body)})")
 
 
-def _check_kind_is_said(value: Json, expected: Expected, body: bytes) -> None:
+def _check_kind_is_set(value: Json, expected: Expected, body: bytes) -> None:
     _check_identity_is_text(value, expected, body)
     if not value.get("kind"):
         shown = body.decode("utf-8", "replace")
         raise _unrecognized(expected, f"Object 'Kind' is missing in '{shown}' ({_hex_or_text(body)})")
 
 
-def _as_said(value: Json, expected: Expected) -> Expected:
+def _as_declared(value: Json, expected: Expected) -> Expected:
     """How a custom resource is read by what it says to be: another kind as it is, an unknown version as empty."""
     group, _, version = (value.get("apiVersion") or "").rpartition("/")
     if (group, version, value["kind"]) == (expected.group, expected.version, expected.kind):
@@ -254,9 +254,9 @@ def _metadata_first(complaint: str) -> tuple[bool, str]:
     return not complaint.startswith('unknown field "metadata.'), complaint
 
 
-def _cannot(expected: Expected, error: str, said: Json) -> StatusError:
-    kind = said.get("kind") or expected.kind
-    version = (said.get("apiVersion") or ("" if expected.custom else expected.version)).rpartition("/")[2]
+def _cannot(expected: Expected, error: str, declared: Json) -> StatusError:
+    kind = declared.get("kind") or expected.kind
+    version = (declared.get("apiVersion") or ("" if expected.custom else expected.version)).rpartition("/")[2]
     return status_errors.bad_request(
         f"{kind} in version {quoted(version)} cannot be handled as a {expected.kind}: {error}"
     )

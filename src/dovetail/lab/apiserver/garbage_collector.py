@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 #: How long after a change the collector looks.
 DELAY = 0.05
-#: How long it gives an owner to appear before it believes that there is none.
+#: How long it gives an owner to appear before it treats it as absent.
 OWNER_RECHECK_S = 2.0
 #: How long after a write that the disk refused it tries again.
 RETRY_S = 5.0
@@ -81,14 +81,14 @@ class Collector:
                 if not found:
                     del self.dependants[uid]
 
-    def _soon(self, uid: str, patience: float = 0.0) -> None:
+    def _soon(self, uid: str, delay_s: float = 0.0) -> None:
         if uid not in self.dependants and uid not in self.alive:
             return
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return  # no loop, nobody to collect: a store read back from disk
-        loop.call_later(self.delay + patience, self._look, uid)
+            return  # no event loop, no collector: a store read back from disk
+        loop.call_later(self.delay + delay_s, self._look, uid)
 
     def _look(self, uid: str) -> None:
         try:
@@ -152,7 +152,7 @@ class Collector:
         try:
             self.server.cluster.delete(resource.group, resource.plural, namespace, metadata["name"], options)
         except (StatusError, Refusal):
-            return  # somebody was quicker, or the cluster forbids it: the next change brings us back
+            return  # another client was quicker, or the cluster forbids it: the next change retries
         self.server.run_deferred()
 
     def _disown(self, place: Place, gone: set[str]) -> None:

@@ -27,7 +27,7 @@ MAX_BODY = 3 * 1024 * 1024
 
 
 class Core(Protocol):
-    """What is served: a request in, a response out. It is told the address it got."""
+    """What is served: a request in, a response out. It receives the address it got."""
 
     address: str
 
@@ -81,7 +81,7 @@ class HttpMount:
         )
         try:
             response = await self.server.handle(request)
-        except Exception:  # the client gets a Status, whoever runs the lab the whole story
+        except Exception:  # the client gets a Status, the log the traceback
             _log.exception("request failed: %s %s", incoming.method, incoming.rel_url)
             failed = internal_error("the lab's API server failed; its log says where")
             response = Response(status=500, headers=JSON_HEADERS, body=msgspec.json.encode(failed.status()))
@@ -106,7 +106,7 @@ class HttpMount:
                 await out.write(chunk)
             await out.write_eof()
         except (ConnectionResetError, asyncio.CancelledError):
-            pass  # the watcher hung up: there is nobody left to tell
+            pass  # the watcher disconnected
         finally:
             close = getattr(response.stream, "aclose", None)
             if close is not None:

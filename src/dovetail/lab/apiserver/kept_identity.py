@@ -1,6 +1,6 @@
 """The lab's certificate authority and administrator token, kept in its data folder.
 
-Whoever has the kubeconfig of a lab goes on with it after a restart on the same folder.
+The kubeconfig of a lab stays valid after a restart on the same directory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """managedFields: who owns which field, kept by every write.
 
 A manager is a name, an operation, a subresource and, for updates, a version. An update takes what it changes from
-everybody else; beyond ten updaters the oldest share one entry. Tracking stays off for an object whose entries were
-cleared, until somebody applies.
+other managers; beyond ten updaters the oldest share one entry. Tracking stays off for an object whose entries were
+cleared, until the next apply.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _META = (
     "managedFields",
     "resourceVersion",
 )
-#: Identity and bookkeeping, which nobody owns.
-_NOBODY: Node = {
+#: Identity and bookkeeping, which no manager owns.
+_UNOWNED_FIELDS: Node = {
     "f:apiVersion": {},
     "f:kind": {},
     "f:metadata": {fieldpath.SELF: {}, **{f"f:{name}": {} for name in _META}},
@@ -140,11 +140,11 @@ def ignored(resource: ResourceType, subresource: str) -> tuple[Path, ...]:
 
 
 def strip(fields: Node) -> Node:
-    return fieldpath.difference(fields, _NOBODY)
+    return fieldpath.difference(fields, _UNOWNED_FIELDS)
 
 
 class Unreadable(Exception):
-    """An object does not fit a version its fields are owned in: nobody owns anything any more."""
+    """An object does not fit a version its fields are owned in: all ownership is dropped."""
 
 
 class Versions:
@@ -194,7 +194,7 @@ def convert(obj: Json, resource: ResourceType, other: ResourceType) -> Json:
 
 
 def take(managers: Managers, versions: Versions, keep: Manager | None) -> Managers:
-    """Everybody but `keep` loses what changed or went."""
+    """Every manager but `keep` loses the fields that changed or went."""
     out: Managers = {}
     for manager, owned in managers.items():
         if manager == keep:

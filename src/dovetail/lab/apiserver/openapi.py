@@ -44,7 +44,7 @@ _NAMED: dict[str, tuple[str, Json]] = {
 _WORDS = {
     "apiVersion": "The version of this object's form.",
     "kind": "What this object is.",
-    "metadata": "Everybody's metadata.",
+    "metadata": "The object's metadata.",
     "spec": "What is wanted.",
     "status": "What is there.",
 }

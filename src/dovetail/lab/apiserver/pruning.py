@@ -1,4 +1,4 @@
-"""Pruning: custom resources keep the fields their schema knows; metadata is read as everybody's metadata.
+"""Pruning: custom resources keep the fields their schema knows; metadata is read as ObjectMeta.
 
 Nulls that the schema neither allows nor replaces fall away too, unless they were applied: those are for validation.
 """

@@ -15,7 +15,7 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants to do to a resource."""
+    """The attributes of a request for a resource."""
 
     verb: str
     group: str
@@ -25,7 +25,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def groups_of(name: str, given: Iterable[str]) -> tuple[str, ...]:
-    """The groups somebody is in, beside those that were named."""
+    """The groups of a user, beside those that were named."""
     found = list(given)
     if name.startswith(_ACCOUNT):
         namespace = name.removeprefix(_ACCOUNT).partition(":")[0]
@@ -41,7 +41,7 @@ def in_force(cluster: Cluster) -> bool:
 
 
 def allowed(cluster: Cluster, user: str, groups: Iterable[str], ask: Ask) -> bool:
-    """True where no roles are kept at all: a bare server asks nobody."""
+    """True where no roles are stored at all: an API server alone authorizes everything."""
     held = frozenset(groups)
     if MASTERS in held or not in_force(cluster):
         return True
@@ -49,7 +49,7 @@ def allowed(cluster: Cluster, user: str, groups: Iterable[str], ask: Ask) -> boo
 
 
 def rules(cluster: Cluster, user: str, groups: frozenset[str], namespace: str) -> Iterator[dict[str, Any]]:
-    """Every rule that somebody has, in the whole cluster and in one namespace."""
+    """Every rule that a user has, in the whole cluster and in one namespace."""
     bindings = list(cluster.list(GROUP, "clusterrolebindings"))
     if namespace:
         bindings += cluster.list(GROUP, "rolebindings", namespace)

@@ -1,4 +1,4 @@
-"""The seam between the server's machinery and the meaning of kinds.
+"""The interface between the server's machinery and the meaning of kinds.
 
 The machinery (routing, store, watch, patches, apply, tables) knows no kind; a kind knows no HTTP. Objects are plain
 dicts in the storage version, in the form Go would print: zero values of `omitempty` fields absent, the others present,
@@ -316,7 +316,7 @@ class ResourceType(msgspec.Struct, eq=False, kw_only=True):
 
 
 class Registry:
-    """Every served resource type. Custom ones come and go; whoever caches discovery asks `generation`."""
+    """Every served resource type. Custom ones come and go; a discovery cache compares `generation`."""
 
     def __init__(self, types: Iterable[ResourceType] = ()) -> None:
         self._types: dict[tuple[str, str, str], ResourceType] = {}

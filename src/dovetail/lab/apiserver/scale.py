@@ -63,7 +63,7 @@ def _refuse_conflicts(call: Call, live: Json, manager: str, path: fieldpath.Path
     me = Manager(manager, "Apply", "", "scale")
     managers = managedfields.read(live["metadata"].get("managedFields")) or {}
     owners = [each for each, owned in managers.items() if fieldpath.has(owned.fields, path)]
-    if not owners:  # what nobody owns belongs to whoever wrote before anybody applied
+    if not owners:  # unowned fields belong to the writer before the first apply
         owners = [Manager(managedfields.BEFORE_FIRST_APPLY, "Update", "", "scale")]
     found = [applying.Conflict(_as_scale(each), ("f:spec", "f:replicas")) for each in owners if each != me]
     if found:
@@ -80,7 +80,7 @@ def _as_scale(manager: Manager) -> Manager:
 # Who owns the replicas after a write through the scale subresource.
 #
 # A scale is a view of another object, and its owners are a view of that one's: they go through the scale's own version
-# and back, and what does not come back as it went is told apart.
+# and back, and fields that do not survive the conversion are kept apart.
 
 
 def track(resource: ResourceType, old: Json, obj: Json, manager: str, path: Path, operation: str = "Update") -> None:
@@ -101,7 +101,7 @@ def track(resource: ResourceType, old: Json, obj: Json, manager: str, path: Path
 
 
 def _taken(managers: Managers, own: Manager, replicas: Node, version: str) -> Managers:
-    """One manager has them now and nobody else; not even that one where there are none."""
+    """One manager owns them now, alone; none where there are no fields."""
     out: Managers = {}
     for each, owned in managers.items():
         left = owned.fields if each == own else fieldpath.difference(owned.fields, replicas)

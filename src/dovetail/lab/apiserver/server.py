@@ -72,7 +72,7 @@ _NAMED = frozenset(("get", "update", "patch", "delete"))
 class ApiServer:
     """`handle` answers requests; `store`, `registry`, `clock` and `chance` are what it is made of.
 
-    Without `tokens` everybody is an administrator: the in-process server, which nobody else can reach.
+    Without `tokens` every client is an administrator: the in-process server, which nothing outside can reach.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ApiServer:
         self.discovery = Discovery(self)
         self.openapi = OpenApi(self)
         self.health = Health()
-        #: A server without kubelets has no logs to show; whoever has kubelets puts theirs here.
+        #: A server without kubelets has no logs to show; a lab with kubelets sets its own here.
         self.logs: LogSource = lambda pod, container, options: None
         #: Services whose programs run in this process, by namespace and name: webhooks are called there.
         self.local_services: dict[tuple[str, str], admission.LocalService] = {}

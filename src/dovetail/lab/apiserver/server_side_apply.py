@@ -1,6 +1,6 @@
 """Server-side apply: a configuration is laid over the object, and its fields come to be owned by who applied it.
 
-What the applier dropped since last time goes, unless somebody else owns it. What others own differently is a
+What the applier dropped since last time goes, unless another manager owns it. What others own differently is a
 conflict, unless forced.
 """
 
@@ -218,7 +218,7 @@ def applied(call: Call, live: Json, config: Json, options: WriteOptions) -> Resu
 
 
 def _adopt(call: Call, live: Json) -> Managers:
-    """Fields of an untracked object belong to whoever was before the first apply."""
+    """Fields of an untracked object belong to the manager "before-first-apply"."""
     own = Manager(managedfields.BEFORE_FIRST_APPLY, "Update", call.resource.api_version, call.subresource)
     empty = managedfields.zero_of(call.resource)
     now = call.server.clock.now()
@@ -263,7 +263,7 @@ def _conflicts(managers: Managers, versions: Versions, me: Manager) -> list[Conf
 
 
 def _prune(call: Call, merged: Json, managers: Managers, last: Owned) -> Json:
-    """Take away what this applier owned last time and nobody owns now."""
+    """Take away what this applier owned last time and no manager owns now."""
     resource = call.resource
     schema = resource.schema
     if last.version != resource.api_version:

@@ -1,8 +1,8 @@
 """The store: every object as the bytes a reader gets, under one counter of versions.
 
 Objects are JSON bytes of the storage version; a decoded copy is kept for the recently used only, so that an idle
-pod costs little more than its text. A state that nobody reads as bytes before it is old news is never encoded.
-Decoded objects are shared and never changed by anybody.
+pod costs little more than its text. A state that is not read as bytes before the next one is never encoded.
+Decoded objects are shared and never changed.
 Past events are kept for a while: they serve watches that resume and reads of the past.
 """
 
@@ -91,7 +91,7 @@ _recent: OrderedDict[Record, None] = OrderedDict()
 
 
 class Passing(Record):
-    """A state that is answered with and not stored: it goes with whoever holds it, decoded as it is."""
+    """A state that is answered with and not stored: it lives as long as its holder, decoded as it is."""
 
     __slots__ = ()
 
@@ -130,7 +130,7 @@ class Event:
         return found
 
     def forget(self) -> None:
-        """Keep nothing decoded any more: nobody reads of what went so long ago."""
+        """Keep nothing decoded any more: states this old are hardly ever read."""
         for each in (self.previous, self._gone):
             if each is not None:
                 _recent.pop(each, None)
@@ -197,7 +197,7 @@ class Store:
         self._marks: deque[tuple[float, int]] = deque()
         #: Called with every change before it is made: the log on disk. It raises WriteRefused to prevent it.
         self.journal: Callable[[Event], None] | None = None
-        #: Told of every change in every table.
+        #: Called with every change in every table.
         self.observers: list[Callable[[Event], None]] = []
 
     def table(self, name: str) -> Table:

@@ -56,7 +56,7 @@ def of_objects(
 def of_pods(call: Call, texts: Iterable[bytes], metadata: Json, wanted: Wanted, whole: bool) -> Json:
     """Pods come by the ten thousand: of a stored text only what the cells show is decoded, the metadata stay text.
 
-    In a list that is answered `whole` nobody is told who manages what: it is most of the text, and shown nowhere.
+    A list answered as `whole` leaves out managedFields: it is most of the text, and shown nowhere.
     """
     now = call.server.clock.now()
     decode: Callable[[bytes], Any] = _decode_unmanaged if whole else _decode_metadata

@@ -1,7 +1,7 @@
 """Watching: the changes of a kind from some version on, as a stream of frames.
 
-A frame is made once for each form and shared by everybody who watches in that form. A watcher that falls too far
-behind is told to start again (410), as is one that asks for a past that is no longer there.
+A frame is made once for each form and shared by all watchers of that form. A watcher that falls too far
+behind gets 410 and must list again, as does one that asks for a compacted version.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Watcher:
         return self.shared(event, "DELETED", None) if before else None
 
     def shared(self, event: Event, kind: str, record: Record | None) -> bytes:
-        """The frame, made once for everybody with the same form. What went shows its last state under a new version."""
+        """The frame, made once for all watchers of a form. What went shows its last state under a new version."""
         if self.wanted.form == "Table" and not self.header_sent:
             return self.frame(kind, record or event.gone)
         key = (kind, self.form)

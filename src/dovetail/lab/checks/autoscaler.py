@@ -1,9 +1,9 @@
-"""What an autoscaler must never do, whatever was broken: judged on every write it makes, from outside.
+"""Safety invariants of an autoscaler under faults, checked from outside on every write it makes.
 
-The numbers are those of the field's incidents: I1 buying in vain ends, I2 nothing is bought in a rush, I3 nobody is
-bought for twice, I4 nothing leaks, I5 nothing goes for a drift that is not there, I6 budgets hold and safe mode is
-kept, I7 the replacement is there first, I8 only what was given up is terminated, I9 nobody is moved for cost all the
-time, I10 the cloud is not flooded, I11 whatever the cloud refuses is answered, I12 no claim drifts from the NodePool
+The numbers are those of the field's incidents: I1 futile launches end, I2 no launch burst, I3 no pod gets two
+NodeClaims, I4 nothing leaks, I5 no disruption for a drift that is not there, I6 budgets and safe mode hold, I7 the
+replacement is ready first, I8 only instances of deleted NodeClaims are terminated, I9 no pod is moved for cost all
+the time, I10 the cloud is not flooded, I11 every refused launch is reported, I12 no claim drifts from the NodePool
 that it was made from. Each look costs what changed.
 """
 
@@ -21,32 +21,32 @@ from dovetail.controllers.disruption.drift_loops import FROM_OBJECTS
 from dovetail.controllers.disruption.queue import COMMAND
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event
-from dovetail.lab.faults.cloud import SLANDER, FaultyCloud
+from dovetail.lab.faults.cloud import FALSE_DRIFT, FaultyCloud
 from dovetail.model import wellknown
 from dovetail.model.kinds import budgets
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 
-LOOK, HOUR = 60.0, 3600.0
-#: Machines bought for one and the same pod within an hour.
-ATTEMPTS = 8
-#: Machines bought within a while: so many for each pod of its busiest moment, and a few.
-WINDOW, FOR_EACH, ANYWAY = 600.0, 3, 10
+CHECK_PERIOD_S, HOUR_S = 60.0, 3600.0
+#: NodeClaims for one and the same pod within an hour.
+MAX_CLAIMS_PER_POD_HOUR = 8
+#: Instances launched within a window of seconds: so many for each pod at its peak, and a few.
+LAUNCH_WINDOW_S, MAX_LAUNCHES_PER_POD, EXTRA_LAUNCHES = 600.0, 3, 10
 #: Claims of a pool written within this many seconds: one for each pod, and a few.
-RUSH = 60.0
-#: How long a claim whose launch was refused may keep silent about it.
-SILENT = 60.0
-#: How long two machines may be on their way for one pod, and a machine or a claim be without the other.
-DOUBLE, ORPHAN = 60.0, 600.0
+BURST_WINDOW_S = 60.0
+#: Seconds until a NodeClaim must report a refused launch.
+REFUSAL_REPORT_S = 60.0
+#: Seconds that two NodeClaims may be in launch for one pod, and that an instance or a NodeClaim may lack the other.
+DUPLICATE_CLAIM_S, ORPHAN_S = 60.0, 600.0
 #: Moves for cost an hour, for each pod of a workload and anyway.
-MOVES, MOVES_ANYWAY = 3, 3
+MAX_MOVES_PER_POD_HOUR, EXTRA_MOVES = 3, 3
 #: A claim written so many seconds after its NodePool changed was planned from the changed NodePool.
 PLANNED_WITHIN_S = 60.0
-#: Calls of the cloud a second, over a minute; but those for single machines that a real cloud is asked for together.
-CALLS = 10.0
-GATHERED = frozenset({"get", "launch", "terminate"})
+#: Cloud calls a second, over a minute; without those for single instances, which a real provider batches.
+MAX_CALLS_PER_S = 10.0
+BATCHED_CALLS = frozenset({"get", "launch", "terminate"})
 VOLUNTARY = frozenset({"Empty", "Drifted", "Underutilized"})
-#: A repair keeps to budgets as well, but not to the safe mode that many ill machines cause.
+#: A repair keeps to budgets as well, but not to the safe mode that many unhealthy nodes cause.
 BUDGETED = VOLUNTARY | {"Unhealthy"}
 
 
@@ -55,8 +55,8 @@ class _Resident(msgspec.Struct, frozen=True):
     owner: str
 
 
-class _Mates:
-    """The machines that count for the budgets of their pools, and those of them that are going: kept by the write."""
+class _BudgetedNodes:
+    """Nodes that count for the budgets of their NodePools, and the disrupted ones; updated on every write."""
 
     def __init__(self) -> None:
         self._there: dict[str, Counter[tuple[str, bool]]] = {}
@@ -87,7 +87,7 @@ class _Mates:
 
 
 class AutoscalerInvariants:
-    """`broken` are the promises that were not kept, each told once."""
+    """`violations` are the invariants that did not hold, each reported once."""
 
     def __init__(
         self,
@@ -95,19 +95,19 @@ class AutoscalerInvariants:
         clock: Clock,
         cloud: FaultyCloud,
         safe: Callable[[], bool],
-        told: Callable[[], datetime] | None = None,
+        autoscaler_now: Callable[[], datetime] | None = None,
     ) -> None:
-        self.broken: list[str] = []
+        self.violations: list[str] = []
         self._clock = clock
         self._cloud = cloud
         self._safe = safe
-        #: The time as the autoscaler knows it: with a wrong clock nobody keeps to a schedule.
-        self._told = told or clock.now
+        #: The time as the autoscaler knows it: a wrong clock moves its schedules.
+        self._autoscaler_now = autoscaler_now or clock.now
         self._claims: dict[str, NodeClaim] = {}
-        self._mates = _Mates()
-        #: The claims by the machine they have, and those whose machine is not ready yet.
+        self._budgeted_nodes = _BudgetedNodes()
+        #: NodeClaims by provider id, and those that are not initialized yet.
         self._owners: dict[str, str] = {}
-        self._coming: dict[str, NodeClaim] = {}
+        self._launching: dict[str, NodeClaim] = {}
         self._pools: dict[str, NodePool] = {}
         #: Since when each NodePool has had its generation, and which generation each claim was surely made from.
         self._demands: dict[str, tuple[int, float]] = {}
@@ -115,7 +115,7 @@ class AutoscalerInvariants:
         self._pods: dict[str, _Resident] = {}
         self._sizes: Counter[str] = Counter()
         self._busiest: deque[tuple[float, int]] = deque()
-        self._bought: deque[float] = deque()
+        self._launches: deque[float] = deque()
         self._attempts: dict[str, deque[float]] = {}
         self._created: dict[str, deque[float]] = {}
         self._refused: dict[str, str] = {}
@@ -128,7 +128,7 @@ class AutoscalerInvariants:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK_PERIOD_S)
             self.look()
 
     def look(self) -> None:
@@ -139,40 +139,43 @@ class AutoscalerInvariants:
         for what, since in self._doubts.items():
             if now - since > standing[what]:
                 self._break(what)
-        calls = sum(count for name, count in self._cloud.calls.items() if name not in GATHERED)
-        if calls - self._calls > CALLS * LOOK:
-            self._break(f"I10: {calls - self._calls} calls of the cloud within {LOOK:g} s")
+        calls = sum(count for name, count in self._cloud.calls.items() if name not in BATCHED_CALLS)
+        if calls - self._calls > MAX_CALLS_PER_S * CHECK_PERIOD_S:
+            self._break(f"I10: {calls - self._calls} calls of the cloud within {CHECK_PERIOD_S:g} s")
         self._calls = calls
 
     def _doubtful(self) -> Iterator[tuple[str, float]]:
         """What must not last, and for how long it may."""
         standing = {each.provider_id for each in self._cloud.standing()}
         for provider in standing - self._owners.keys():
-            yield f"I4: machine {provider} has no claim", ORPHAN
+            yield f"I4: instance {provider} has no claim", ORPHAN_S
         for provider in self._owners.keys() - standing:
-            yield f"I4: claim {self._owners[provider]} has no machine", ORPHAN
+            yield f"I4: claim {self._owners[provider]} has no instance", ORPHAN_S
         served: dict[str, str] = {}
-        for name, claim in self._coming.items():
+        for name, claim in self._launching.items():
             for uid in _pods_of(claim):
                 if uid in self._pods and not self._pods[uid].node and served.setdefault(uid, name) != name:
-                    yield f"I3: {served[uid]} and {name} are both bought for pod {uid}", DOUBLE
+                    yield f"I3: {served[uid]} and {name} are both launched for pod {uid}", DUPLICATE_CLAIM_S
         yield from self._unanswered()
 
     def _unanswered(self) -> Iterator[tuple[str, float]]:
-        """Launches that the cloud refused and whose claims neither say so nor are given up."""
+        """Launches that the cloud refused and whose claims neither report it nor are deleted."""
         waiting = {claim.metadata.uid: claim for claim in self._claims.values() if self._refused}
         for uid, reason in tuple(self._refused.items()):
             claim = waiting.get(uid)
             launched = claim.condition("Launched") if claim is not None else None
-            told = launched is not None and launched.reason != "AwaitingReconciliation"
-            if claim is None or claim.metadata.deletion_timestamp is not None or told:
+            reported = launched is not None and launched.reason != "AwaitingReconciliation"
+            if claim is None or claim.metadata.deletion_timestamp is not None or reported:
                 del self._refused[uid]
             else:
-                yield f"I11: claim {claim.name} does not say that its launch was refused ({reason})", SILENT
+                yield (
+                    f"I11: claim {claim.name} does not report that its launch was refused ({reason})",
+                    REFUSAL_REPORT_S,
+                )
 
     def _break(self, what: str) -> None:
-        if what not in self.broken:
-            self.broken.append(what)
+        if what not in self.violations:
+            self.violations.append(what)
 
     # Writes
 
@@ -180,7 +183,7 @@ class AutoscalerInvariants:
         if event.table == "/pods":
             self._pod(event)
         elif event.table == "/nodes":
-            self._mates.node(event.key, event.record is not None)
+            self._budgeted_nodes.node(event.key, event.record is not None)
         elif event.table == "karpenter.sh/nodepools":
             if event.record is None:
                 self._pools.pop(event.key, None)
@@ -221,8 +224,8 @@ class AutoscalerInvariants:
     def _claim(self, event: Event) -> None:
         old = self._claims.pop(event.key, None)
         new = msgspec.convert(event.record.obj, NodeClaim, strict=False) if event.record is not None else None
-        self._mates.claim(old, new)
-        self._coming.pop(event.key, None)
+        self._budgeted_nodes.claim(old, new)
+        self._launching.pop(event.key, None)
         if old is not None and self._owners.get(old.status.provider_id) == event.key:
             del self._owners[old.status.provider_id]
         if new is None:
@@ -232,7 +235,7 @@ class AutoscalerInvariants:
         if new.status.provider_id:
             self._owners[new.status.provider_id] = event.key
         if new.metadata.deletion_timestamp is None and not new.is_true("Initialized"):
-            self._coming[event.key] = new
+            self._launching[event.key] = new
         self._changed(event, old, new)
 
     def _changed(self, event: Event, old: NodeClaim | None, new: NodeClaim) -> None:
@@ -252,9 +255,11 @@ class AutoscalerInvariants:
 
     def _creation(self, claim: NodeClaim) -> None:
         name = claim.node_pool or ""
-        made = len(_recent(self._created.setdefault(name, deque()), self._clock.monotonic(), RUSH))
-        if made > self._demand() + ANYWAY:
-            self._break(f"I2: {made} claims of {name} were written within {RUSH:g} s, for at most {self._demand()}")
+        made = len(_recent(self._created.setdefault(name, deque()), self._clock.monotonic(), BURST_WINDOW_S))
+        if made > self._demand() + EXTRA_LAUNCHES:
+            self._break(
+                f"I2: {made} claims of {name} were written within {BURST_WINDOW_S:g} s, for at most {self._demand()}"
+            )
 
     def _refuse(self, uid: str, reason: str) -> None:
         """A launch was refused: the claim has cost nothing, and another may take its place."""
@@ -265,8 +270,8 @@ class AutoscalerInvariants:
         self._refused[uid] = reason
 
     def _demand(self) -> int:
-        """The most that machines can have been wanted for lately: pods, and the machines of static pools."""
-        since = self._clock.monotonic() - WINDOW
+        """The most that instances can have been needed for lately: pods, and the replicas of static NodePools."""
+        since = self._clock.monotonic() - LAUNCH_WINDOW_S
         while len(self._busiest) > 1 and self._busiest[1][0] <= since:
             self._busiest.popleft()
         pods = self._busiest[0][1] if self._busiest else 0
@@ -275,11 +280,15 @@ class AutoscalerInvariants:
     def _purchase(self, claim: NodeClaim) -> None:
         now = self._clock.monotonic()
         for uid in _pods_of(claim):
-            if len(_recent(self._attempts.setdefault(uid, deque()), now, HOUR)) > ATTEMPTS:
-                self._break(f"I1: more than {ATTEMPTS} machines were bought for pod {uid} within an hour")
-        bought = len(_recent(self._bought, now, WINDOW))
-        if bought > FOR_EACH * self._demand() + ANYWAY:
-            self._break(f"I1: {bought} machines were bought within {WINDOW:g} s, for at most {self._demand()}")
+            if len(_recent(self._attempts.setdefault(uid, deque()), now, HOUR_S)) > MAX_CLAIMS_PER_POD_HOUR:
+                self._break(
+                    f"I1: more than {MAX_CLAIMS_PER_POD_HOUR} instances were launched for pod {uid} within an hour"
+                )
+        launches = len(_recent(self._launches, now, LAUNCH_WINDOW_S))
+        if launches > MAX_LAUNCHES_PER_POD * self._demand() + EXTRA_LAUNCHES:
+            self._break(
+                f"I1: {launches} instances were launched within {LAUNCH_WINDOW_S:g} s, for at most {self._demand()}"
+            )
 
     def _drift(self, claim: NodeClaim) -> None:
         condition, pool = claim.condition("Drifted"), self._pools.get(claim.node_pool or "")
@@ -294,45 +303,45 @@ class AutoscalerInvariants:
         if reason not in BUDGETED or pool is None:
             return
         drifted = claim.condition("Drifted")
-        if reason == "Drifted" and drifted is not None and drifted.reason == SLANDER:
+        if reason == "Drifted" and drifted is not None and drifted.reason == FALSE_DRIFT:
             self._break(f"I5: {claim.name} goes for a drift that the cloud only talked of")
         if reason in VOLUNTARY and self._safe():
             self._break(f"I6: {claim.name} is disrupted ({reason}) in safe mode")
-        mates, going = self._mates.of(pool.name)
-        allowed = budgets.allowance(pool.spec.disruption.budgets, reason, mates, self._told()).nodes
+        total, going = self._budgeted_nodes.of(pool.name)
+        allowed = budgets.allowance(pool.spec.disruption.budgets, reason, total, self._autoscaler_now()).nodes
         if going > allowed:
-            self._break(f"I6: {going} machines of {pool.name} are disrupted at once, {allowed} may be ({reason})")
+            self._break(f"I6: {going} nodes of {pool.name} are disrupted at once, {allowed} may be ({reason})")
         if reason == "Underutilized":
             self._move(claim)
 
     def _move(self, claim: NodeClaim) -> None:
         now = self._clock.monotonic()
         for owner in [each.owner for each in self._pods.values() if each.node == claim.status.node_name]:
-            moves = len(_recent(self._moved.setdefault(owner, deque()), now, HOUR))
+            moves = len(_recent(self._moved.setdefault(owner, deque()), now, HOUR_S))
             size = self._sizes[owner]
-            if moves > MOVES * size + MOVES_ANYWAY:
+            if moves > MAX_MOVES_PER_POD_HOUR * size + EXTRA_MOVES:
                 self._break(f"I9: the {size} pods of {owner} were moved {moves} times within an hour for cost")
 
     def _removal(self, claim: NodeClaim) -> None:
         if _reason(claim) not in ("Drifted", "Underutilized", "Unhealthy") or self._lost(claim.status.provider_id):
             return
-        for each in self._coming.values():
+        for each in self._launching.values():
             if f'"claim":"{claim.name}"' in each.metadata.annotations.get(COMMAND, ""):
                 self._break(f"I7: {claim.name} goes before its replacement {each.name} is ready")
 
     def _lost(self, provider_id: str) -> bool:
-        """Whether a machine ended by itself, or others than the autoscaler gave it up."""
+        """Whether an instance ended by itself, or was deleted by others than the autoscaler."""
         standing = (each.provider_id for each in self._cloud.standing())
         return provider_id in self._cloud.given_up or provider_id not in standing
 
     def _terminated(self, provider_id: str) -> None:
         claim = self._claims.get(self._owners.get(provider_id, ""))
         if claim is not None and claim.metadata.deletion_timestamp is None:
-            self._break(f"I8: machine {provider_id} is terminated and its claim {claim.name} is not deleted")
+            self._break(f"I8: instance {provider_id} is terminated and its claim {claim.name} is not deleted")
 
 
 def _counts(claim: NodeClaim) -> bool:
-    """Whether a machine counts for budgets, once it has a node."""
+    """Whether a NodeClaim counts for budgets, once it has a node."""
     ready = claim.is_true("Initialized") or claim.is_true("Rebooting")
     return ready and not claim.is_true("InstanceTerminating")
 
@@ -343,7 +352,7 @@ def _reason(claim: NodeClaim) -> str:
 
 
 def _pods_of(claim: NodeClaim) -> list[str]:
-    """The uids of the pods a claim was bought for."""
+    """The uids of the pods a NodeClaim was launched for."""
     text = claim.metadata.annotations.get(wellknown.PODS, "")
     return [each for each in text.split(",") if each]
 

@@ -1,7 +1,7 @@
 """Disruption budgets are honoured by evictions: counted from the pods themselves, beside the server's own books.
 
 A ready pod that is evicted must have been charged to its budget, and must leave as many healthy ones as the budget
-asks for. A status that says more than is true (the controller has not looked yet) is nobody's fault.
+asks for. A status that is too high because the controller has not run yet is no violation.
 """
 
 from __future__ import annotations

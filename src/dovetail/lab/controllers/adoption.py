@@ -68,5 +68,5 @@ async def _patch(kube: Kube, resource: Resource, name: str, namespace: str, body
     try:
         written = await kube.patch(resource, name, body, namespace, kind="strategic")
     except (NotFound, Invalid, Conflict):
-        return 0  # it went, or another took it: the next look tells
+        return 0  # it went, or another took it: the next pass decides
     return int(written["metadata"]["resourceVersion"])

@@ -90,10 +90,10 @@ class Attachments:
             return left
         body = {"status": {"attached": True}}
         await self._context.kube.patch(VOLUMEATTACHMENTS, name, body, subresource="status")
-        self._tell(key, volume, node)
+        self._record_attached(key, volume, node)
         return None
 
-    def _tell(self, key: str, volume: Json, node: str) -> None:
+    def _record_attached(self, key: str, volume: Json, node: str) -> None:
         for pod_key, where in self._uses.get(key, {}).items():
             pod = self._context.pods.get(pod_key)
             if pod is not None and where == node:

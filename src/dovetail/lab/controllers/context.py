@@ -39,7 +39,7 @@ class ControllerContext:
         self._of_kind: dict[str, list[Listener[PodView]]] = {}
         self.pods.listen(self._pod_changed)
 
-    def saying(self, recorder: Recorder) -> ControllerContext:
+    def with_recorder(self, recorder: Recorder) -> ControllerContext:
         """The same tools with another voice: each controller signs its own events."""
         other = object.__new__(ControllerContext)
         other.__dict__.update(self.__dict__)
@@ -47,7 +47,7 @@ class ControllerContext:
         return other
 
     def listen_to_pods_of(self, kind: str, listener: Listener[PodView]) -> None:
-        """Hear of pods that an object of this kind manages, or of those that nobody does (``)."""
+        """Listen to pods that an object of this kind manages, or to those without a controller (``)."""
         self._of_kind.setdefault(kind, []).append(listener)
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:

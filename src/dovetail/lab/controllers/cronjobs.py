@@ -89,7 +89,7 @@ class CronJobs:
         return None if upcoming is None else max(0.0, (upcoming - now).total_seconds()) + 0.01
 
     def _note_strangers(self, cron: Json, jobs: list[Json]) -> None:
-        """Jobs that somebody else started in its name, while they run."""
+        """Running Jobs of this CronJob that another client created."""
         known = {ref["uid"] for ref in cron.get("status", {}).get("active", ())}
         for job in jobs:
             if job["metadata"]["uid"] not in known and finished(job) is None:

@@ -195,9 +195,9 @@ def _shape(pod: PodView) -> tuple[Any, ...]:
     return pod.status.pod_ip, ready(pod), terminating(pod), finished(pod), meta.labels, pod.spec.node_name
 
 
-# When the change began that a service's endpoints now show: what whoever measures their delay subtracts from.
+# When the change began that a service's endpoints now show: the start of the programming latency.
 #
-# Readiness tells its instant, and so does the service's creation; a pod that went tells none.
+# Readiness has an instant, and so has the Service's creation; a pod that went has none.
 
 TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
 

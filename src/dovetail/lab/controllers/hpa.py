@@ -14,9 +14,9 @@ from dovetail.lab.event_recorder import Involved, Recorder
 def horizontal(kube: Kube, clock: Clock, recorder: Recorder) -> HorizontalAutoscaling:
     """The controller, whose events `recorder` writes."""
 
-    def say(asked: Autoscaler, saying: Saying) -> None:
-        about = Involved.of(HPAS.api_version, HPAS.kind, asked.metadata)
+    def record_event(autoscaler: Autoscaler, saying: Saying) -> None:
+        about = Involved.of(HPAS.api_version, HPAS.kind, autoscaler.metadata)
         record = recorder.normal if saying.type == "Normal" else recorder.warning
         record(about, saying.reason, saying.message)
 
-    return HorizontalAutoscaling(kube, clock, say)
+    return HorizontalAutoscaling(kube, clock, record_event)

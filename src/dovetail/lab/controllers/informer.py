@@ -1,6 +1,6 @@
 """One watch a resource, shared by every controller of the process: a store, indices, listeners.
 
-Controllers read their own writes: `seen(version)` waits until the store has caught up with a write, so nobody
+Controllers read their own writes: `seen(version)` waits until the store has caught up with a write, so no controller
 acts twice on an old view. That replaces Kubernetes' expectations.
 
 It is not `kube.reflector`, which follows any server for months: it has no unreadable objects to step over and no
@@ -137,15 +137,15 @@ class Informer(Generic[T]):
         self.synced.set()
 
     async def _fed(self, feed: Callable[[str, str, Told], Stop]) -> None:
-        """In the process of the server, changes are told at once instead of watched."""
+        """In the process of the server, changes are delivered at once instead of watched."""
         await self._list()
-        stop = feed(self.resource.group, self.resource.plural, self._told)
+        stop = feed(self.resource.group, self.resource.plural, self._deliver)
         try:
             await asyncio.Event().wait()
         finally:
             stop()
 
-    def _told(self, news: News) -> None:
+    def _deliver(self, news: News) -> None:
         item = news.view(self._type, self.objects.get(news.key), self._keep)
         self._put(news.key, None if news.gone else item, item)
         self._advance(news.version)

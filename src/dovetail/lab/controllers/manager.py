@@ -58,7 +58,7 @@ class ControllerManager:
             return self._recorders.setdefault(component, made)
 
         def context(component: str) -> ControllerContext:
-            return base.saying(recorder(component))
+            return base.with_recorder(recorder(component))
 
         base = ControllerContext(kube, clock, chance, recorder("controller-manager"))
         self.context = base

@@ -38,7 +38,7 @@ _OURS = frozenset({*_BY_CONDITION.values(), UNSCHEDULABLE})
 
 
 class Liveness(Protocol):
-    """Knows its own kubelets without being told by heartbeats."""
+    """Reads the state of the lab's own kubelets instead of heartbeats."""
 
     #: Nodes that were not heard of, and since when.
     doubtful: dict[str, float]
@@ -155,7 +155,7 @@ class NodeLifecycle:
                 except (NotFound, Conflict):
                     continue  # it is gone, or has spoken since
                 except (ApiError, Disconnected):
-                    break  # the server is in trouble: judge nobody by that
+                    break  # the server is failing: missing heartbeats are no evidence
 
     def _announce(self) -> None:
         for name, (node, came) in self._news.items():

@@ -15,7 +15,7 @@ class Coverage:
     def __init__(self, pods: Iterable[PodView] = ()) -> None:
         self._pods: dict[str, PodView] = {}
         self._healthy = 0
-        #: How many pods each owner manages, and how many (None) nobody does.
+        #: How many pods each owner manages, and how many (None) have no owner.
         self.owners: Counter[Owner | None] = Counter()
         for pod in pods:
             self.put(pod)

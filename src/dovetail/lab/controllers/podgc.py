@@ -1,4 +1,4 @@
-"""Pod garbage collection: pods of nodes that are gone, and pods nobody will ever finish."""
+"""Pod garbage collection: pods of nodes that are gone, and pods that no kubelet will finish."""
 
 from __future__ import annotations
 

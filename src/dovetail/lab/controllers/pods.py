@@ -161,7 +161,7 @@ def _log_age(instant: str | None, now: datetime) -> int:
     return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
 
 
-# Deleting the pods that a workload has too many of, and saying so.
+# Deleting the pods that a workload has too many of, with an event for each.
 
 
 async def remove(context: ControllerContext, pods: Iterable[PodView], about: Involved) -> None:

@@ -27,7 +27,7 @@ class _Worn(msgspec.Struct):
 
 
 class ReplicaSetIndex:
-    """Everybody a ReplicaSet controls. `living` are the pods that count toward its number, the first come first."""
+    """All pods a ReplicaSet controls. `living` are the pods that count toward its number, the first come first."""
 
     def __init__(self, pods: Iterable[PodView] = ()) -> None:
         self.living: dict[str, PodView] = {}
@@ -93,7 +93,7 @@ class ReplicaSetIndex:
         ]
 
     def availability(self, min_ready: int, now: datetime) -> tuple[int, float | None]:
-        """How many are ready for long enough, and the seconds until the next one is (None: nobody is about to be)."""
+        """How many are ready for long enough, and the seconds until the next one is (None: no pod is about to be)."""
         if not min_ready:
             return self.ready.total(), None
         count, soonest = 0, None

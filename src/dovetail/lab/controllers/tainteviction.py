@@ -1,4 +1,4 @@
-"""NoExecute: a pod leaves a node whose taint it does not tolerate, at once or when its patience is over."""
+"""NoExecute: a pod leaves a node whose taint it does not tolerate, at once or when its tolerationSeconds are over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return bool(toleration.key) and toleration.value == taint.value
 
 
-def patience(tolerations: Sequence[Toleration], taints: Sequence[Taint]) -> float | None:
+def toleration_seconds(tolerations: Sequence[Toleration], taints: Sequence[Taint]) -> float | None:
     """Seconds the pod may stay: 0 if a taint is not tolerated, None if it may stay for ever."""
     limits = []
     for taint in taints:
@@ -69,7 +69,7 @@ class TaintEviction:
             return None
         node = self._context.nodes.get(pod.spec.node_name)
         taints = _execute(node) if node is not None else []
-        stay = patience(pod.spec.tolerations, taints) if taints else None
+        stay = toleration_seconds(pod.spec.tolerations, taints) if taints else None
         if stay is None:
             if self._since.pop(pod.metadata.uid, None) is not None:
                 self._recorder.normal(_about(pod), "TaintManagerEviction", f"Cancelling deletion of Pod {key}")

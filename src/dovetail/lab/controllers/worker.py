@@ -22,7 +22,7 @@ PAUSES = (0.005, 1000.0)
 
 
 class Worker:
-    """Runs one reconcile function over the keys it is told."""
+    """Runs one reconcile function over the keys that are added."""
 
     def __init__(
         self, name: str, reconcile: Reconcile, gather: float = 0.0, pauses: tuple[float, float] = PAUSES
@@ -42,7 +42,7 @@ class Worker:
         self._wake.set()
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Look at the key in a while; of several such wishes the earliest counts."""
+        """Look at the key in a while; of several such requests the earliest counts."""
         if seconds <= 0:
             self.add(key)
             return

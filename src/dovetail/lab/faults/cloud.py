@@ -1,7 +1,7 @@
-"""A seller that errs: the simulated cloud with the answers that have taken down whole fleets.
+"""A faulty cloud provider: the simulated one with the answers that have taken down whole fleets.
 
 Empty lists, a page too few, false words about drift, answers that get lost after the deed, lost permission. Each
-lapse has a name and ends by itself; without one the seller is the plain one.
+lapse has a name and ends by itself; without one the cloud is the plain one.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.lab.faults.kinds import UnknownFault
 from dovetail.model.instance_type import InstanceType
 
-#: What can be wrong with the seller, in words.
+#: What can be wrong with the cloud, in words.
 LAPSES: Mapping[str, str] = {
     "empty-types": "says that nothing is for sale",
     "half-types": "forgets half of what is for sale",
-    "shared-types": "hands everybody the same list, which somebody empties",
-    "half-machines": "forgets half of the machines",
-    "empty-machines": "knows none of the machines, as with credentials of another account",
-    "false-drift": "says that every machine has the wrong image",
+    "shared-types": "returns one shared list, which a caller empties",
+    "half-machines": "forgets half of the instances",
+    "empty-machines": "lists none of the instances, as with credentials of another account",
+    "false-drift": "reports that every instance has the wrong image",
     "lost-answers": "launches and terminates, and the answer is lost",
     "denied": "denies every call",
     "unreachable": "does not answer",
 }
-#: The drift that this seller speaks of and that never is.
-SLANDER = "AMIDrift"
-#: Seconds after which somebody empties a list that was handed to everybody.
+#: The drift that this cloud reports and that never is.
+FALSE_DRIFT = "AMIDrift"
+#: Seconds after which a shared list is emptied.
 EMPTIED_AFTER = 1.0
 
 
@@ -38,19 +38,19 @@ async def _nothing() -> None:
 
 
 class FaultyCloud(SimulatedCloud):
-    """`lapses` are those that began, each with its end; `given_up` are machines that others gave up."""
+    """`lapses` are those that began, each with its end; `given_up` are instances that others deleted."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.lapses: dict[str, float] = {}
         self.given_up: set[str] = set()
-        #: Machines that fail their status checks.
+        #: Instances that fail their status checks.
         self.ill: set[str] = set()
-        #: Told the id of every machine that somebody asks to terminate.
+        #: Called with the id of every instance whose termination is requested.
         self.on_terminate: Callable[[str], None] = lambda provider_id: None
         #: Awaited after every launch and termination, before its caller has the answer.
-        self.on_deed: Callable[[], Awaitable[None]] = _nothing
-        #: Told the token of every launch that is refused, and why.
+        self.on_mutation: Callable[[], Awaitable[None]] = _nothing
+        #: Called with the token of every launch that is refused, and why.
         self.on_refuse: Callable[[str, str], None] = lambda token, reason: None
 
     def err(self, kind: str, seconds: float) -> str:
@@ -85,28 +85,28 @@ class FaultyCloud(SimulatedCloud):
         return found[: len(found) // 2] if self._errs("half-machines") else found
 
     async def get(self, provider_id: str) -> Instance:
-        machine = await super().get(provider_id)
+        instance = await super().get(provider_id)
         if self._errs("empty-machines"):
             raise InstanceNotFound(provider_id)
-        return machine
+        return instance
 
-    async def drift(self, claim: Mapping[str, Any], machine: Instance, node_class: Mapping[str, Any]) -> str | None:
-        return SLANDER if self._errs("false-drift") else None
+    async def drift(self, claim: Mapping[str, Any], instance: Instance, node_class: Mapping[str, Any]) -> str | None:
+        return FALSE_DRIFT if self._errs("false-drift") else None
 
     async def launch(self, launch: Launch) -> Instance:
         try:
-            machine = await super().launch(launch)
-            await self.on_deed()
+            instance = await super().launch(launch)
+            await self.on_mutation()
             self._lose("launch")
         except CloudError as problem:
             self.on_refuse(launch.token, problem.reason)
             raise
-        return machine
+        return instance
 
     async def terminate(self, provider_id: str) -> None:
         self.on_terminate(provider_id)
         await super().terminate(provider_id)
-        await self.on_deed()
+        await self.on_mutation()
         self._lose("terminate")
 
     def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:

@@ -1,6 +1,6 @@
-"""Faults: what goes wrong in clusters, on request. Each has a name, ends by itself, and is told in one line.
+"""Fault injection: what goes wrong in clusters, on request. Each fault has a name and ends by itself.
 
-Kubelets and machines are broken through the fleet; the API server through a middleware before it and a wrapper around
+Kubelets and instances are broken through the fleet; the API server through a middleware before it and a wrapper around
 its watches. A fault never reaches into a part's insides.
 """
 
@@ -118,7 +118,7 @@ class Faults:
         if fault.node in names:
             return fault.node
         if not names:
-            raise UnknownFault("no machine runs here")
+            raise UnknownFault("no instance runs here")
         if fault.node == "":
             return names[0]
         short = [name for name in names if name.partition(".")[0] == fault.node]
@@ -126,7 +126,7 @@ class Faults:
             return short[0]
         if fault.node.isdigit():
             return names[int(fault.node) % len(names)]
-        raise UnknownFault(f"no machine {fault.node!r} runs here; there are {', '.join(names[:5])}")
+        raise UnknownFault(f"no node {fault.node!r} runs here; there are {', '.join(names[:5])}")
 
     def _silence(self, fault: Fault) -> str:
         """One kubelet, or all of them with the node `*`."""
@@ -146,7 +146,7 @@ class Faults:
     def _vanish(self, fault: Fault) -> str:
         node = self.node(fault)
         self._fleet.vanish(node)
-        return f"the machine of {node} is gone"
+        return f"the instance of {node} is gone"
 
     def _skew(self, fault: Fault) -> str:
         node = self.node(fault)
@@ -162,7 +162,7 @@ class Faults:
         self.last(fault, lambda: None)
         much = {
             "api-slow": f"answers {fault.much:g} s late",
-            "api-down": "answers everybody with 503",
+            "api-down": "answers every request with 503",
             "conflict-storm": f"refuses {fault.much:.0%} of updates as conflicts",
             "api-throttled": f"turns {fault.much:.0%} of requests away as too many",
             "watch-twice": "tells every event twice",
@@ -210,7 +210,7 @@ class Faults:
     def knock(self, request: Request) -> Response:
         """Strike what a request asks for, or tell what is broken."""
         if request.method == "GET":
-            return _status(200, "", "\n".join(self._told()) or "nothing is broken")
+            return _status(200, "", "\n".join(self._descriptions()) or "nothing is broken")
         try:
             fault = msgspec.json.decode(request.body, type=Fault, dec_hook=decode)
             return _status(200, "", self.strike(fault))
@@ -227,7 +227,7 @@ class Faults:
             for names in struck.values()
         }
 
-    def _told(self) -> Iterator[str]:
+    def _descriptions(self) -> Iterator[str]:
         now = self._clock.monotonic()
         for name, until in self._broken().items():
             yield f"{name}, for good" if until == math.inf else f"{name}, {until - now:.0f} s more"
@@ -267,7 +267,7 @@ class Faults:
         return -self._clock.monotonic() % (pace * fault.much)
 
     def _copies(self) -> int:
-        """How often an event is told now."""
+        """How often an event is delivered now."""
         drop = self.now.get("watch-drop")
         if drop is not None and self._chance.random() < drop.much:
             return 0

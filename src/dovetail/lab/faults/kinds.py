@@ -20,7 +20,7 @@ class UnknownFault(ValueError):
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """`usual` is the amount unless told otherwise; None: how much cannot be asked."""
+    """`usual` is the default amount; None: the kind takes no amount."""
 
     node: bool = False
     usual: float | None = None
@@ -81,7 +81,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def unknown(kind: str, known: Iterable[str]) -> UnknownFault:
-    """What to say of a kind that nobody knows."""
+    """The message for an unknown kind."""
     names = sorted(known)
     near = difflib.get_close_matches(kind, names, 1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"

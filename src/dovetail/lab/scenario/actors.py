@@ -1,6 +1,6 @@
-"""Others who act on a cluster in a scenario: they taint machines, hide pods on them, or move pods about.
+"""Third-party actors in a scenario: they taint nodes, start static pods on them, or evict pods.
 
-Each works through the client alone, as whoever it stands for would.
+Each works through the client alone, as the real component would.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dovetail.model.pods import Pod
 
 log = Log(__name__)
 
-#: Seconds after a machine began to join that its static pods show, and that somebody else's taint comes.
+#: Seconds after a node began to join that its static pods show, and that a third party's taint comes.
 STOWED_AFTER, TAINTED_AFTER = 0.5, 18.0
 
 
 class _Later(ABC):
-    """Does something to every machine a while after it booted, until its time is over."""
+    """Acts on every node a while after it booted, until its time is over."""
 
     def __init__(self, kube: Kube, clock: Clock, seconds: float) -> None:
         self._kube = kube
@@ -51,7 +51,7 @@ class _Later(ABC):
 
 
 class Tainter(_Later):
-    """Taints every machine that joins."""
+    """Taints every node that joins."""
 
     def __init__(self, kube: Kube, clock: Clock, taint: Mapping[str, str], seconds: float) -> None:
         super().__init__(kube, clock, seconds)
@@ -64,8 +64,8 @@ class Tainter(_Later):
         await self._kube.patch(NODES, name, {"spec": {"taints": taints}})
 
 
-class Stowaways(_Later):
-    """Puts a static pod, which no DaemonSet announces, on every machine that joins: it comes with the image."""
+class UnannouncedPods(_Later):
+    """Puts a static pod, which no DaemonSet announces, on every node that joins: it comes with the image."""
 
     def __init__(self, kube: Kube, clock: Clock, requests: Mapping[str, str], seconds: float) -> None:
         super().__init__(kube, clock, seconds)
@@ -85,7 +85,7 @@ class Stowaways(_Later):
 
 
 async def deschedule(kube: Kube, every: float, times: int) -> None:
-    """Another optimiser: now and then it evicts a pod of the fullest machine that was bought, for balance."""
+    """Another optimiser: now and then it evicts a pod of the fullest launched node, for balance."""
     for _ in range(times):
         await asyncio.sleep(every)
         try:

@@ -1,6 +1,6 @@
-"""The autoscaler in a lab in virtual time: the same controllers, a simulated seller, the lab's own kubelets.
+"""The autoscaler in a lab in virtual time: the same controllers, a simulated cloud, the lab's own kubelets.
 
-Keeps the bill: what the fleet cost, how many machines were bought, how many decisions disrupted somebody.
+Keeps the bill: the fleet's cost, the instances launched, the decisions that disrupted pods.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from dovetail.cloud.aws import catalog
-from dovetail.cloud.provider import Instance as Bought
+from dovetail.cloud.provider import Instance
 from dovetail.cloud.simulated.config import Market
 from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
@@ -24,7 +24,7 @@ from dovetail.kube.resources import CRDS, EC2NODECLASSES, NODECLAIMS, NODES
 from dovetail.lab.cluster import Lab
 from dovetail.lab.faults.cloud import FaultyCloud
 from dovetail.lab.instances import SimulatedInstance, host_name
-from dovetail.lab.scenario.processes import Fuse, Replica
+from dovetail.lab.scenario.processes import CrashInjection, Replica
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds import crds
 from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED
@@ -32,20 +32,20 @@ from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED
 HOUR = 3600.0
 #: Seconds between looks at prices that move.
 REPRICED = 5.0
-#: Seconds after which a cloud's own controller is sure that a machine is gone.
+#: Seconds after which a cloud controller manager is sure that an instance is gone.
 GONE = 60.0
-#: A reserved machine costs next to nothing more, and still more if it is larger.
+#: A reserved instance costs next to nothing more, and still more if it is larger.
 PAID_ALREADY = 10_000_000.0
 RESERVATION = ("karpenter.k8s.aws/capacity-reservation-id", "karpenter.k8s.aws/capacity-reservation-type")
-#: Somebody who does something to every machine that boots, given its name.
-Meddler = Callable[[str], Awaitable[None]]
+#: Acts on every node that boots, given its name.
+NodeActor = Callable[[str], Awaitable[None]]
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """`families` narrows what is sold; `reserved` are machines of a type that were paid for already, in one zone;
+    """`families` narrows the instance types; `reserved` are instances of a type that are paid for already, in one zone;
     `gates` are feature gates to open.
 
-    `short` is the share of a resource that machines lack of what was promised; with `reuse` a machine gets the address,
+    `short` is the share of a resource that nodes lack of the catalog's capacity; with `reuse` a node gets the address,
     and so the name, of one that is gone; several `replicas` stand for election.
     """
 
@@ -70,14 +70,14 @@ class Autoscaled:
         self.cloud: FaultyCloud | None = None
         self.replicas: list[Replica] = []
         #: Set to kill every process after so many mutating calls.
-        self.fuse = Fuse(self.restart)
+        self.crash_injection = CrashInjection(self.restart)
         self.totals: Counter[str] = Counter()
-        #: When a machine last came or went.
+        #: When an instance was last launched or terminated.
         self.changed = 0.0
         #: What the log said, and how often.
         self.said: Counter[str] = Counter()
-        #: Done to every machine just before its kubelet starts.
-        self.meddlers: list[Meddler] = []
+        #: Run for every node just before its kubelet starts.
+        self.actors: list[NodeActor] = []
         self.dollars = 0.0
         self._rate = 0.0
         self._since = 0.0
@@ -109,7 +109,7 @@ class Autoscaled:
         """The leader's requests arrive so late."""
         for each in self.replicas:
             if each.leading:
-                each.line.hold(seconds)
+                each.connection.hold(seconds)
 
     def jump(self, amount: float, seconds: float) -> None:
         """The clock of every process is off for so long."""
@@ -123,8 +123,8 @@ class Autoscaled:
             await _create(lab, CRDS, definition)
         await _create(lab, EC2NODECLASSES, _node_class())
         chance = lab.chance.child("autoscaled")
-        self.cloud = cloud = FaultyCloud(lab.clock, chance.child("cloud"), self._sold(), asked.market)
-        cloud.on_deed = self.fuse.burn
+        self.cloud = cloud = FaultyCloud(lab.clock, chance.child("cloud"), self._types(), asked.market)
+        cloud.on_mutation = self.crash_injection.count_call
         gates = dict(Settings().feature_gates) | dict.fromkeys(asked.gates, True)
         settings = Settings(
             **{
@@ -137,7 +137,7 @@ class Autoscaled:
             }
         )
         self.replicas = [
-            Replica(number, lab.transport, cloud, lab.clock, chance, settings, self._log, self.fuse)
+            Replica(number, lab.transport, cloud, lab.clock, chance, settings, self._log, self.crash_injection)
             for number in range(asked.replicas)
         ]
         self._since = lab.clock.monotonic()
@@ -145,41 +145,41 @@ class Autoscaled:
             for replica in self.replicas:
                 group.create_task(replica.run(), name="autoscaler")
             group.create_task(cloud.call_back_spot(), name="interruptions")
-            group.create_task(self._machines(lab, cloud, group), name="machines")
+            group.create_task(self._follow_instances(lab, cloud, group), name="instances")
 
     async def leaks(self, lab: Lab) -> list[str]:
-        """Machines without a claim and claims without a machine, in words."""
+        """Instances without a NodeClaim and NodeClaims without an instance, in words."""
         claims = (await lab.kube.list(NODECLAIMS)).items
         known = {(each.get("status") or {}).get("providerID", ""): each["metadata"]["name"] for each in claims}
         standing = {each.provider_id for each in self.cloud.standing()} if self.cloud else set()
-        found = [f"leak: machine {each} stands without a claim" for each in sorted(standing - known.keys())]
+        found = [f"leak: instance {each} has no NodeClaim" for each in sorted(standing - known.keys())]
         lost = sorted(name for provider, name in known.items() if provider and provider not in standing)
-        return found + [f"leak: claim {name} has no machine" for name in lost]
+        return found + [f"leak: NodeClaim {name} has no instance" for name in lost]
 
     def bill(self, now: float) -> float:
-        """Dollars spent on bought machines until now."""
+        """Dollars spent on launched instances until now."""
         return self.dollars + self._rate * (now - self._since) / HOUR
 
-    def _sold(self) -> tuple[InstanceType, ...]:
+    def _types(self) -> tuple[InstanceType, ...]:
         if self._asked.types:
             return self._asked.types
         wanted, reserved = self._asked.families, self._asked.reserved
-        sold = (t for t in catalog.load(self._asked.region) if not wanted or t.name.split(".")[0] in wanted)
-        return tuple(_with_reservation(t, reserved[t.name]) if t.name in reserved else t for t in sold)
+        types = (t for t in catalog.load(self._asked.region) if not wanted or t.name.split(".")[0] in wanted)
+        return tuple(_with_reservation(t, reserved[t.name]) if t.name in reserved else t for t in types)
 
-    async def _machines(self, lab: Lab, cloud: FaultyCloud, group: asyncio.TaskGroup) -> None:
+    async def _follow_instances(self, lab: Lab, cloud: FaultyCloud, group: asyncio.TaskGroup) -> None:
         while True:
             standing = {each.provider_id: each for each in cloud.standing()}
             self._account(lab.clock.monotonic(), standing.values(), cloud)
-            for machine in standing.values():
-                if machine.provider_id not in self._known:
-                    self._known.add(machine.provider_id)
-                    self.totals["machines bought"] += 1
+            for simulated in standing.values():
+                if simulated.provider_id not in self._known:
+                    self._known.add(simulated.provider_id)
+                    self.totals["instances launched"] += 1
                     self.changed = lab.clock.monotonic()
-                    group.create_task(self._boot(lab, cloud, machine), name=f"boot {machine.provider_id}")
+                    group.create_task(self._boot(lab, cloud, simulated), name=f"boot {simulated.provider_id}")
             gone = self._known - standing.keys()
             if gone:
-                self.totals["machines given back"] += len(gone)
+                self.totals["instances terminated"] += len(gone)
                 self.changed = lab.clock.monotonic()
                 self._known -= gone
             for provider in [each for each in self._joined if each not in standing]:
@@ -193,38 +193,38 @@ class Autoscaled:
             except TimeoutError:
                 continue
 
-    async def _boot(self, lab: Lab, cloud: FaultyCloud, bought: Bought) -> None:
-        market, chance = cloud.market, lab.chance.child("boot", bought.provider_id)
+    async def _boot(self, lab: Lab, cloud: FaultyCloud, instance: Instance) -> None:
+        market, chance = cloud.market, lab.chance.child("boot", instance.provider_id)
         if market.never_joins and chance.random() < market.never_joins:
             return
         await asyncio.sleep(market.between(chance, market.boot))
-        if bought.provider_id not in {each.provider_id for each in cloud.standing()}:
+        if instance.provider_id not in {each.provider_id for each in cloud.standing()}:
             return
-        address = self._address(bought.provider_id)
-        region = bought.labels.get("topology.kubernetes.io/region", self._asked.region)
-        machine = SimulatedInstance(
+        address = self._address(instance.provider_id)
+        region = instance.labels.get("topology.kubernetes.io/region", self._asked.region)
+        simulated = SimulatedInstance(
             name=host_name(address, region),
-            provider_id=bought.provider_id,
-            instance_type=bought.instance_type,
-            zone=bought.zone,
+            provider_id=instance.provider_id,
+            instance_type=instance.instance_type,
+            zone=instance.zone,
             region=region,
             ip=address,
-            capacity=bought.capacity,
+            capacity=instance.capacity,
             allocatable={
                 name: int(amount * (1.0 - self._asked.short.get(name, 0.0)))
-                for name, amount in bought.allocatable.items()
+                for name, amount in instance.allocatable.items()
             },
-            capacity_type=bought.capacity_type,
-            arch=bought.labels.get("kubernetes.io/arch", "amd64"),
-            taints=tuple(cloud.taints_of(bought.provider_id)),
+            capacity_type=instance.capacity_type,
+            arch=instance.labels.get("kubernetes.io/arch", "amd64"),
+            taints=tuple(cloud.taints_of(instance.provider_id)),
             ready_seconds=market.between(chance, market.ready),
         )
-        self._joined[bought.provider_id] = machine.name
-        for meddler in self.meddlers:
-            await meddler(machine.name)
-        while bought.provider_id in self._joined:
+        self._joined[instance.provider_id] = simulated.name
+        for actor in self.actors:
+            await actor(simulated.name)
+        while instance.provider_id in self._joined:
             try:
-                await lab.fleet.join(machine)
+                await lab.fleet.join(simulated)
                 return
             except (ApiError, Disconnected):
                 await asyncio.sleep(1.0)  # a kubelet does not give up either
@@ -249,27 +249,27 @@ class Autoscaled:
         self.said[message] += 1
         if message == "disrupting node(s)":
             self.totals["disruptions"] += 1
-        if message in _TOLD:
+        if message in _PUBLISHED_MESSAGES:
             self._line(line.strip())
 
 
-def _with_reservation(sold: InstanceType, machines: int) -> InstanceType:
-    """So many machines of a type were reserved in the first zone that has it."""
-    plain = next(each for each in sold.offerings if each.capacity_type == ON_DEMAND)
-    name = f"cr-{sold.name.replace('.', '-')}"
+def _with_reservation(instance_type: InstanceType, count: int) -> InstanceType:
+    """The type with a reservation of so many instances in the first zone that has it."""
+    plain = next(each for each in instance_type.offerings if each.capacity_type == ON_DEMAND)
+    name = f"cr-{instance_type.name.replace('.', '-')}"
     offering = Offering(
         zone=plain.zone,
         capacity_type=RESERVED,
         price=(plain.price or 0.0) / PAID_ALREADY,
         labels={**plain.labels, **dict(zip(RESERVATION, (name, "default"), strict=True))},
         reservation_id=name,
-        reservation_capacity=machines,
+        reservation_capacity=count,
     )
-    labels = {**sold.labels, CAPACITY_TYPE: (*sold.labels.get(CAPACITY_TYPE, ()), RESERVED)}
-    return msgspec.structs.replace(sold, offerings=(*sold.offerings, offering), labels=labels)
+    labels = {**instance_type.labels, CAPACITY_TYPE: (*instance_type.labels.get(CAPACITY_TYPE, ()), RESERVED)}
+    return msgspec.structs.replace(instance_type, offerings=(*instance_type.offerings, offering), labels=labels)
 
 
-_TOLD = frozenset(
+_PUBLISHED_MESSAGES = frozenset(
     {
         "computed new nodeclaim(s) to fit pod(s)",
         "launched nodeclaim",
@@ -283,7 +283,7 @@ _TOLD = frozenset(
 
 
 async def _take_away(lab: Lab, name: str, provider: str) -> None:
-    """What a cloud's own controller does: the Node of a machine that is gone goes, if nobody has seen to it."""
+    """The cloud controller manager's part: delete the Node of an instance that is gone."""
     await asyncio.sleep(GONE)
     try:
         node = await lab.kube.get(NODES, name)

@@ -1,4 +1,4 @@
-"""What a scenario promised against what came of it, in words that name both."""
+"""A scenario's expectations against its outcome, in messages that name both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dovetail.model.labels import NODEPOOL
 from dovetail.model.nodes import Node
 from dovetail.model.taints import DISRUPTED
 
-#: Seconds without a machine that comes or goes that count as rest.
+#: Seconds without a launch or a termination that count as rest.
 REST = 300.0
 
 
@@ -23,8 +23,8 @@ def unmet(
     `end` is the cluster at the end, `totals`, `reasons` and `said` what happened and was said on the way.
     """
     counted = {
-        "bought": totals.get("machines bought", 0),
-        "given_back": totals.get("machines given back", 0),
+        "bought": totals.get("instances launched", 0),
+        "given_back": totals.get("instances terminated", 0),
         "disruptions": totals.get("disruptions", 0),
         "evictions": totals.get("evictions", 0),
         "nodes": end["nodes"],
@@ -46,9 +46,9 @@ def unmet(
 
 
 async def unsettled(kube: Kube, at_rest: float) -> AsyncIterator[str]:
-    """What has not come to rest; `at_rest` is for how long no machine came or went."""
+    """What has not come to rest; `at_rest` is the time since the last launch or termination."""
     if at_rest < REST:
-        yield f"expected rest, a machine came or went {at_rest:.0f} s before the end"
+        yield f"expected rest, an instance was launched or terminated {at_rest:.0f} s before the end"
     for each in [*(await kube.list(DEPLOYMENTS)).items, *(await kube.list(STATEFULSETS)).items]:
         wanted, ready = each["spec"]["replicas"], each["status"].get("readyReplicas", 0)
         if wanted != ready:

@@ -20,15 +20,15 @@ from dovetail.kube.client import Kube
 from dovetail.kube.feed import feed_of
 from dovetail.kube.transport import Request, Response, Transport
 
-#: Seconds between a kill and the next life.
+#: Seconds between a kill and the restart.
 AWAY = 5.0
 
 
 _MUTATING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
-class Fuse:
-    """Kills the processes right after so many of their mutating calls, whoever was called."""
+class CrashInjection:
+    """Kills the processes right after so many of their mutating calls, to the API server or the cloud."""
 
     def __init__(self, kill: Callable[[], None]) -> None:
         self._kill = kill
@@ -37,7 +37,7 @@ class Fuse:
     def set(self, calls: int) -> None:
         self._left = calls
 
-    async def burn(self) -> None:
+    async def count_call(self) -> None:
         """A mutating call was made. After the last one its caller never learns the answer."""
         if not self._left:
             return
@@ -47,12 +47,12 @@ class Fuse:
             await asyncio.Event().wait()
 
 
-class Line:
-    """A replica's way to the API server, which can be held."""
+class Connection:
+    """A replica's connection to the API server, which can stall."""
 
-    def __init__(self, inner: Transport, fuse: Fuse) -> None:
+    def __init__(self, inner: Transport, crash_injection: CrashInjection) -> None:
         self._inner = inner
-        self._fuse = fuse
+        self._crash_injection = crash_injection
         feed = feed_of(inner)
         if feed is not None:
             self.feed = feed
@@ -69,7 +69,7 @@ class Line:
         else:
             response = await asyncio.shield(asyncio.ensure_future(self._late(request)))
         if request.method in _MUTATING:
-            await self._fuse.burn()
+            await self._crash_injection.count_call()
         return response
 
     async def _late(self, request: Request) -> Response:
@@ -81,7 +81,7 @@ class Line:
 
 
 class Watch(Clock):
-    """A process's own clock, which can be wrong; time passes on it as for everybody."""
+    """A process's own clock, which can be wrong; time passes on it at the same rate."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(asyncio.get_running_loop(), clock.now())
@@ -103,9 +103,9 @@ class Replica:
         chance: Chance,
         settings: Settings,
         write: Callable[[str], None],
-        fuse: Fuse,
+        crash_injection: CrashInjection,
     ) -> None:
-        self.line = Line(transport, fuse)
+        self.connection = Connection(transport, crash_injection)
         #: Set to kill it.
         self.killed = asyncio.Event()
         self.autoscaler: Autoscaler | None = None
@@ -122,18 +122,24 @@ class Replica:
         return self.autoscaler is not None and (election is None or election.leading)
 
     async def run(self) -> None:
-        life = 0
+        restarts = 0
         while True:
-            chance = self._chance.child("life", str(life)) if life else self._chance
+            chance = self._chance.child("life", str(restarts)) if restarts else self._chance
             kube = Kube(
-                self.line, self.clock, chance=chance.child("client"), manager="karpenter", user_agent="karpenter"
+                self.connection, self.clock, chance=chance.child("client"), manager="karpenter", user_agent="karpenter"
             )
             self.autoscaler = Autoscaler(
-                kube, self._cloud, self.clock, chance, self._settings, log=self._log, identity=f"{self._name}-{life}"
+                kube,
+                self._cloud,
+                self.clock,
+                chance,
+                self._settings,
+                log=self._log,
+                identity=f"{self._name}-{restarts}",
             )
             await self._live(self.autoscaler)
             self.killed.clear()
-            life += 1
+            restarts += 1
             await asyncio.sleep(AWAY)
 
     async def _live(self, autoscaler: Autoscaler) -> None:

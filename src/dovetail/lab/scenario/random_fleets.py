@@ -1,7 +1,7 @@
 """What clusters know beside a Deployment and a pool, drawn from a seed: volumes, reservations, schedules, expiry.
 
 Drawn apart from the scenarios of `seeds`, so that those stay what they were. Whatever hinders for good (stock that is
-sold out, a budget that allows nobody to go, machines that expire) is over when faults are.
+sold out, a budget that allows no disruption, nodes that expire) is over when faults are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GATES = (
     "TerminateFirstRepair",
     "CapacityBuffer",
 )
-#: Seconds more until rest: machines that never join are given up after a quarter of an hour, and then mistrusted.
+#: Seconds more until rest: nodes that never join are given up after a quarter of an hour, their offerings then avoided.
 SETTLE_TIME_S = 1200
 CALM: Json = {"boot": [15, 20], "ready": [2, 8], "latency": [0.05, 0.1]}
 
@@ -90,7 +90,7 @@ _SCHEDULED: list[list[Json]] = [
 
 
 def _is_ended(pool: Json) -> bool:
-    """Whether the pool's machines end whatever their pods ask for."""
+    """Whether the pool's nodes are terminated even with do-not-disrupt pods."""
     return "terminationGracePeriod" in pool["spec"]["template"]["spec"]
 
 
@@ -158,7 +158,7 @@ _STRICTER: list[Json] = [
 
 
 def _wider_workload(chance: Chance, deployment: Json, *, lasting: bool) -> None:
-    """More of what pods ask for. One that may never be disturbed is only for machines that end all the same."""
+    """More pod constraints. A do-not-disrupt pod is only for nodes that are terminated all the same."""
     template = deployment["spec"]["template"]
     spec, metadata = template["spec"], template["metadata"]
     selector = deployment["spec"]["selector"]
@@ -273,7 +273,7 @@ def _reserved(chance: Chance) -> Json:
 
 
 def _market(chance: Chance) -> Json:
-    """A seller with its own troubles, until all is calm."""
+    """A cloud with its own faults, until all is calm."""
     found: Json = {}
     if chance.random() < 0.3:
         found["launchesPerSecond"], found["launchBurst"] = chance.choice([0.1, 0.5]), chance.randint(1, 3)
@@ -333,7 +333,7 @@ def _burst(chance: Chance, name: str, lasting: float) -> Json:
 
 
 def _another_pool(chance: Chance, name: str, lasting: float) -> Json:
-    """Somebody changes what the pool may buy, or how it gives back."""
+    """A user changes the pool's requirements, or how it consolidates."""
     sizes = {"key": "karpenter.k8s.aws/instance-size", "operator": "In", "values": ["large", "xlarge"]}
     kinds = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [chance.choice(["spot", "on-demand"])]}
     body = chance.choice(

@@ -1,6 +1,6 @@
 """Scenarios from a seed: a pool, workloads that grow and shrink, and faults of every kind, then quiet.
 
-Whatever the seed brings, no promise may be broken on the way, and once the faults have stopped the cluster comes to
+Whatever the seed brings, no invariant may be violated on the way, and once the faults have stopped the cluster comes to
 rest: every workload whole, nothing leaked, nothing on its way out. A seed that fails is a command that shows it.
 """
 
@@ -200,18 +200,18 @@ def _false_drift(chance: Chance, lasting: float) -> Json:
 
 
 def _one_lie(steps: list[Json]) -> list[Json]:
-    """The steps without a second false drift: who says so again a minute later cannot be told from who is right."""
+    """The steps without a second false drift: repeated a minute later, it cannot be told apart from a true one."""
     lies = [step for step in steps if step.get("cloud", {}).get("kind") == "false-drift"]
     return [step for step in steps if step not in lies[1:]]
 
 
-def _machines(chance: Chance, lasting: float) -> Json:
+def _instance_faults(chance: Chance, lasting: float) -> Json:
     count = {"machines": chance.randint(1, 2)}
     return chance.choice([{"vanish": count}, {"interrupt": count}, {"interrupt": {**count, "kind": "rebalance"}}])
 
 
 def _hands(chance: Chance, lasting: float) -> Json:
-    """Somebody with kubectl."""
+    """A user with kubectl."""
     which = f"#{chance.randint(0, 2)}"
     return chance.choice(
         [
@@ -235,7 +235,7 @@ FAULTS: list[Callable[[Chance, float], Json]] = [
     _kubelet,
     _cloud,
     _false_drift,
-    _machines,
+    _instance_faults,
     _hands,
     _clock,
 ]

@@ -90,7 +90,7 @@ class Player:
         self._lab = Lab.embedded(seed, self._parts(), clock=self._clock)
         self._autoscaled = self._autoscaler()
         self._acts = Acts(self._lab, self._autoscaled, folder, self._log)
-        self._promises: AutoscalerInvariants | None = None
+        self._invariants: AutoscalerInvariants | None = None
         self._rows: list[Row] = []
         self._totals: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
@@ -100,14 +100,14 @@ class Player:
         self._weighed = 0
 
     def _parts(self) -> Parts:
-        """Where no fault can come between, events are told to the log at once: nothing else reads them."""
+        """Where no fault can come between, events go to the log at once: nothing else reads them."""
         scenario = self._scenario
         low = scenario.cluster.lean
         faulty = any(step.fault is not None for step in scenario.steps)
         return Parts(
             pace=Pace(lean=low, heartbeat_seconds=None, grid_seconds=0.5 if low else 0.0),
             quiet=scenario.cluster.events == "warnings",
-            event_sink=None if faulty else self._hear,
+            event_sink=None if faulty else self._on_lab_event,
             faults=faulty,
             check=not low or scenario.autoscaler is not None,
         )
@@ -144,10 +144,10 @@ class Player:
             if self._autoscaled is not None:
                 lab.add(self._autoscaled.run)
                 await asyncio.sleep(2.0)  # our kinds are served a moment after they were defined
-                self._promises = self._watched(self._autoscaled)
+                self._invariants = self._watched(self._autoscaled)
             for source in scenario.manifests:
                 await self._acts.apply(source)
-            await asyncio.sleep(0.1)  # let the stores see the machines before the first row
+            await asyncio.sleep(0.1)  # let the caches see the nodes before the first row
             end = self._zero + scenario.duration
             lab.add(lambda _: self._report_often())
             if scenario.expect.growth_at_most is not None:
@@ -183,18 +183,18 @@ class Player:
         from dovetail.lab.checks.autoscaler import AutoscalerInvariants
 
         assert self._lab.server is not None and autoscaled.cloud is not None
-        promises = AutoscalerInvariants(
+        invariants = AutoscalerInvariants(
             self._lab.server, self._clock, autoscaled.cloud, autoscaled.safe_mode, autoscaled.now
         )
-        self._lab.add(lambda _: promises.run())
-        return promises
+        self._lab.add(lambda _: invariants.run())
+        return invariants
 
     async def _weigh(self, after: float) -> None:
         await asyncio.sleep(after)
         self._weighed = _weight()
 
     async def _judge(self) -> None:
-        """What was expected and did not come true, and what was promised and not kept."""
+        """Expectations that did not come true, and violated invariants."""
         expect, end = self._scenario.expect, msgspec.structs.asdict(self._rows[-1])
         said = self._autoscaled.said if self._autoscaled is not None else {}
         found = unmet(expect, end, self._totals, self._reasons, said)
@@ -206,7 +206,7 @@ class Player:
                 f"expected memory to grow by at most {expect.growth_at_most:.0%}: "
                 f"{self._weighed} blocks became {_weight()}"
             )
-        for text in found + (self._promises.broken if self._promises is not None else []):
+        for text in found + (self._invariants.violations if self._invariants is not None else []):
             self._problem(text)
 
     def _now(self) -> float:
@@ -241,9 +241,9 @@ class Player:
         if new is not None:
             about = new["involvedObject"]
             whom = about["kind"], about.get("namespace", ""), about["name"]
-            self._hear(new.get("type", ""), *whom, new.get("reason", ""), new["message"])
+            self._on_lab_event(new.get("type", ""), *whom, new.get("reason", ""), new["message"])
 
-    def _hear(self, type_: str, kind: str, namespace: str, name: str, reason: str, message: str) -> None:
+    def _on_lab_event(self, type_: str, kind: str, namespace: str, name: str, reason: str, message: str) -> None:
         self._reasons[reason] += 1
         place = f"{namespace}/" if namespace else ""
         self._log(type_, f"{kind} {place}{name}  {reason}: {message}")

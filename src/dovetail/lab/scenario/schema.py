@@ -32,7 +32,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Pool(_Part, frozen=True, kw_only=True):
-    """Machines of one kind."""
+    """Nodes of one instance type."""
 
     count: int
     type: str = "m5.large"
@@ -42,7 +42,7 @@ class Pool(_Part, frozen=True, kw_only=True):
     boot: Seconds = Seconds(0)
 
 
-#: So many machines are a large cluster.
+#: So many nodes are a large cluster.
 LARGE = 50
 
 
@@ -60,10 +60,10 @@ class Cluster(_Part, frozen=True, kw_only=True):
 
 
 class AutoscalerPart(_Part, frozen=True, kw_only=True):
-    """The autoscaler, with a seller of machines. `market` has the fields of a market file.
+    """The autoscaler, with a simulated cloud. `market` has the fields of a market file.
 
-    `reserved` are so many machines of a type that are paid for already.
-    `short` is the share of a resource that machines lack of what was promised; with `reuse` a new machine gets the name
+    `reserved` are so many instances of a type that are paid for already.
+    `short` is the share of a resource that nodes lack of the catalog's capacity; with `reuse` a new node gets the name
     of one that is gone; several `replicas` stand for election.
     """
 
@@ -78,7 +78,7 @@ class AutoscalerPart(_Part, frozen=True, kw_only=True):
 
 
 class Interrupt(_Part, frozen=True, kw_only=True):
-    """The cloud takes machines back: so many of those that stand, oldest first, and any others by `ids`."""
+    """The cloud interrupts instances: so many of the running ones, oldest first, and any others by `ids`."""
 
     machines: int = 1
     ids: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Interrupt(_Part, frozen=True, kw_only=True):
 
 
 class TaintNodes(_Part, frozen=True, kw_only=True):
-    """Somebody puts a taint on every machine that was bought and joins, for so long."""
+    """A third party taints every launched node that joins, for so long."""
 
     key: str
     effect: str = "NoExecute"
@@ -94,20 +94,20 @@ class TaintNodes(_Part, frozen=True, kw_only=True):
 
 
 class Vanish(_Part, frozen=True, kw_only=True):
-    """So many machines end by themselves, without a word, oldest first."""
+    """So many instances vanish without notice, oldest first."""
 
     machines: int = 1
 
 
 class Lapse(_Part, frozen=True, kw_only=True):
-    """The seller errs for so long."""
+    """The cloud's API is faulty for so long."""
 
     kind: str
     seconds: Seconds = msgspec.field(default=Seconds(60), name="for")
 
 
 class Stowaway(_Part, frozen=True, kw_only=True):
-    """Every machine that joins, for so long, carries a pod that nobody announced."""
+    """Every node that joins, for so long, runs a pod that no DaemonSet announces."""
 
     cpu: str = "100m"
     memory: str = "128Mi"
@@ -115,7 +115,7 @@ class Stowaway(_Part, frozen=True, kw_only=True):
 
 
 class Deschedule(_Part, frozen=True, kw_only=True):
-    """Another optimiser evicts a pod of the fullest machine every so often."""
+    """Another optimiser evicts a pod of the fullest node every so often."""
 
     every: Seconds = Seconds(300)
     times: int = 1
@@ -166,7 +166,7 @@ class Expect(_Part, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
     #: What the autoscaler's log must have said.
     said: tuple[str, ...] = ()
-    #: Whether everybody must have come to rest: workloads whole, nothing on its way out, nothing bought lately.
+    #: Whether the cluster must be at rest: workloads complete, nothing terminating, nothing launched lately.
     settled: bool = False
     #: The growth of memory between a third of the way and the end, as a share.
     growth_at_most: float | None = None
@@ -216,7 +216,7 @@ class Step(_Part, frozen=True, kw_only=True):
     note: str = ""
 
 
-#: What a step may be that befalls the autoscaler, its seller or its machines, and what else it may be.
+#: What a step may be that befalls the autoscaler, its cloud or its instances, and what else it may be.
 OURS = ("interrupt", "taint", "market", "restart", "vanish", "cloud", "stowaway", "stall", "crash", "clock")
 ACTS = ("apply", "delete", "scale", "fault", "evict", "cordon", "drain", "join", "patch", "deschedule", *OURS)
 

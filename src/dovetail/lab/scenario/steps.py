@@ -16,7 +16,7 @@ from dovetail.lab.cluster import Lab
 from dovetail.lab.controllers.views import Json
 from dovetail.lab.faults.cloud import FaultyCloud
 from dovetail.lab.instances import UnknownType, plain_pool
-from dovetail.lab.scenario.actors import Stowaways, Tainter, deschedule, drain
+from dovetail.lab.scenario.actors import Tainter, UnannouncedPods, deschedule, drain
 from dovetail.lab.scenario.manifests import Kinds, apply, load
 from dovetail.lab.scenario.schema import (
     Change,
@@ -96,7 +96,7 @@ class Acts:
             await self._lab.kube.delete(resource, name, namespace, propagation="Background")
 
     def _give_up(self, item: Json) -> None:
-        """Whoever deletes a machine's object gives the machine up; nobody can blame the autoscaler for its end."""
+        """Deleting a NodeClaim or a Node gives its instance up; its termination is no violation of the autoscaler."""
         cloud = self._autoscaled.cloud if self._autoscaled is not None else None
         ids = ((item.get(part) or {}).get("providerID", "") for part in ("spec", "status"))
         if cloud is not None:
@@ -129,12 +129,12 @@ class Acts:
 
     async def join(self, pool: Pool) -> None:
         try:
-            machines = plain_pool(pool.count, pool.type, pool.zones, first=len(self._lab.fleet.seats))
+            nodes = plain_pool(pool.count, pool.type, pool.zones, first=len(self._lab.fleet.seats))
         except UnknownType as error:
             raise ScenarioError(str(error)) from error
         changed = [
             msgspec.structs.replace(each, labels=pool.labels, taints=pool.taints, boot_seconds=float(pool.boot))
-            for each in machines
+            for each in nodes
         ]
         self._log("step", f"join {pool.count} x {pool.type}")
         await self._lab.join(changed)
@@ -143,7 +143,7 @@ class Acts:
         self._log("fault", f"another optimiser moves a pod every {asked.every:g} s, {asked.times} times")
         self._lab.add(lambda lab: deschedule(lab.kube, asked.every, asked.times))
 
-    # What befalls the autoscaler, its seller and its machines
+    # What befalls the autoscaler, its cloud and its instances
 
     def _strike(self, autoscaled: Autoscaled, cloud: FaultyCloud, step: Step) -> str:
         kube, clock = self._lab.kube, self._lab.clock
@@ -152,22 +152,22 @@ class Acts:
         if step.vanish is not None:
             for each in cloud.standing()[: step.vanish.machines]:
                 cloud.vanish(each.provider_id)
-            return f"{step.vanish.machines} machine(s) vanish"
+            return f"{step.vanish.machines} instance(s) vanish"
         if step.cloud is not None:
             return cloud.err(step.cloud.kind, step.cloud.seconds)
         if step.taint is not None:
             taint = {"key": step.taint.key, "effect": step.taint.effect}
-            autoscaled.meddlers.append(Tainter(kube, clock, taint, step.taint.seconds))
-            return f"every machine that joins is tainted {step.taint.key}:{step.taint.effect}"
+            autoscaled.actors.append(Tainter(kube, clock, taint, step.taint.seconds))
+            return f"every node that joins is tainted {step.taint.key}:{step.taint.effect}"
         if step.stowaway is not None:
             requests = {"cpu": step.stowaway.cpu, "memory": step.stowaway.memory}
-            autoscaled.meddlers.append(Stowaways(kube, clock, requests, step.stowaway.seconds))
-            return f"every machine that joins hides a pod of {step.stowaway.cpu} and {step.stowaway.memory}"
+            autoscaled.actors.append(UnannouncedPods(kube, clock, requests, step.stowaway.seconds))
+            return f"every node that joins runs an unannounced pod of {step.stowaway.cpu} and {step.stowaway.memory}"
         if step.stall is not None:
             autoscaled.stall(step.stall.seconds)
             return f"the leader's requests arrive {step.stall.seconds:g} s late"
         if step.crash is not None:
-            autoscaled.fuse.set(step.crash.after)
+            autoscaled.crash_injection.set(step.crash.after)
             return f"the autoscaler is killed after {step.crash.after} more mutating call(s)"
         if step.clock is not None:
             autoscaled.jump(step.clock.amount, step.clock.seconds)
@@ -182,4 +182,4 @@ class Acts:
 def _interrupt(cloud: FaultyCloud, asked: Interrupt) -> str:
     ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.machines]] + list(asked.ids)
     cloud.interrupt(ids, asked.kind)
-    return f"{asked.kind} of {len(ids)} machine(s)"
+    return f"{asked.kind} of {len(ids)} instance(s)"

@@ -1,4 +1,4 @@
-"""What a scenario names beside itself: machine types, a region, gates, a market, files.
+"""What a scenario names beside itself: instance types, a region, gates, a market, files.
 
 All of it is looked up before anything is played, so that a slip costs no simulated day.
 """
@@ -52,13 +52,13 @@ def _pools(scenario: Scenario) -> Iterable[tuple[str, Pool]]:
 
 def _check_autoscaler(part: AutoscalerPart, where: str) -> None:
     try:
-        sold = set(chain.from_iterable(catalog.region(part.region).types.values()))
+        types = set(chain.from_iterable(catalog.region(part.region).types.values()))
     except catalog.UnknownRegion as error:
         raise ScenarioError(f"{where}: autoscaler.region: {error}") from error
-    families = {name.partition(".")[0] for name in sold}
+    families = {name.partition(".")[0] for name in types}
     for field, names, known, there in (
         ("families", part.families, families, "m5 and c5 are"),
-        ("reserved", part.reserved, sold, "m5.large is"),
+        ("reserved", part.reserved, types, "m5.large is"),
         ("gates", part.gates, set(GATES), ", ".join(GATES) + " are"),
     ):
         for name in names:

@@ -17,7 +17,7 @@ Warn = Callable[[str], None]
 
 
 class Rule:
-    """One rule; compiled when first used, so that a definition can be stored before anybody needs it."""
+    """One rule; compiled when first used, so that a definition can be stored before the rule is needed."""
 
     __slots__ = ("error", "message", "message_program", "optional_old", "path", "program", "raw", "reason", "text")
 

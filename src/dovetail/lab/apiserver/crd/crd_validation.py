@@ -152,7 +152,7 @@ def _versions(versions: list[Json]) -> list[FieldError]:
 
 
 def _contents(versions: list[Json], alone: bool) -> list[FieldError]:
-    """What versions say of their objects; of a lone version it is told as if the definition said it."""
+    """Errors in the versions; those of a lone version are reported at the definition's own path."""
     found: list[FieldError] = []
     for index, version in enumerate(versions):
         at = "spec" if alone else f"spec.versions[{index}]"

@@ -79,7 +79,7 @@ class Structural:
             properties["apiVersion"] = {"type": "string", "description": "The version of this object's form."}
             properties["kind"] = {"type": "string", "description": "What this object is."}
             reference = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-            properties["metadata"] = {"allOf": [{"$ref": reference}], "description": "Everybody's metadata."}
+            properties["metadata"] = {"allOf": [{"$ref": reference}], "description": "The object's metadata."}
             shown["properties"] = dict(sorted(properties.items()))
         return shown
 

@@ -1,4 +1,4 @@
-"""What a cluster has before anybody has asked for anything."""
+"""The objects a new cluster has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PRIORITIES = (
     ),
 )
 _KUBERNETES = {"name": "kubernetes", "namespace": "default"}
-#: Where the cluster finds its own API server; on a loopback nobody else could, so an address for documentation.
+#: Where the cluster finds its own API server; pods could not reach a loopback, so an address for documentation.
 _ADDRESS = "192.0.2.1"
 
 
@@ -75,7 +75,7 @@ def _objects() -> list[tuple[str, str, dict[str, Any]]]:
     return [*found, ("", "endpoints", endpoints), ("discovery.k8s.io", "endpointslices", piece)]
 
 
-#: What the server puts in itself, and therefore owns no more than anybody else.
+#: What the server creates itself, without managed fields.
 _ALLOCATED = frozenset(("finalizers", "clusterIPs", "ipFamilies"))
 
 

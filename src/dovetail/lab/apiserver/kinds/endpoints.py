@@ -83,9 +83,9 @@ class EndpointSliceStrategy(KindStrategy):
 
     def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
         """It has no spec: all that is not metadata counts, and so do the labels."""
-        said, before = ({k: v for k, v in one.items() if k != "metadata"} for one in (obj, old))
+        after, before = ({k: v for k, v in one.items() if k != "metadata"} for one in (obj, old))
         labels, were = (one["metadata"].get("labels") for one in (obj, old))
-        if said != before or labels != were:
+        if after != before or labels != were:
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:

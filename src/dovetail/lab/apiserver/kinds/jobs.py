@@ -190,7 +190,7 @@ class JobStrategy(CountedStrategy):
             )
 
     def delete_finalizers(self, obj: Object, options: Object) -> tuple[str, ...] | None:
-        """A Job orphans its pods unless told otherwise."""
+        """A Job orphans its pods unless the request sets a propagation policy."""
         have = obj["metadata"].get("finalizers") or ()
         return (*have, "orphan") if "orphan" not in have else tuple(have)
 

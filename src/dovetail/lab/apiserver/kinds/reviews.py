@@ -64,7 +64,7 @@ def _path(asked: Object) -> Object:
 
 
 def _may(asked: Object | None, ctx: Context) -> bool:
-    """Whether the one who asks may do it to a resource; paths are open to everybody with a name."""
+    """Whether the user may do it to a resource; paths are open to every authenticated user."""
     if asked is None:
         return True
     parts = (asked.get("resource", ""), asked.get("subresource", ""))
@@ -89,7 +89,7 @@ class RulesReviewStrategy(ReviewStrategy):
 
 
 def _rules(namespace: str, ctx: Context) -> Object:
-    """What the one who asks may do: the rules of his roles, those about paths apart."""
+    """What the user may do: the rules of its roles, those about paths apart."""
     if not rbac.in_force(ctx.cluster):
         return _EVERYTHING
     held = list(rbac.rules(ctx.cluster, ctx.user, frozenset(ctx.groups), namespace))
@@ -132,7 +132,7 @@ class SelfReviewStrategy(ReviewStrategy):
     def answer(self, obj: Object, ctx: Context) -> Object:
         user: Object = {"username": ctx.user}
         if rbac.MASTERS in ctx.groups:
-            user["uid"] = ctx.user  # whom somebody else speaks for has none
+            user["uid"] = ctx.user  # an impersonated user has none
         if ctx.groups:
             user["groups"] = list(ctx.groups)
         meta = {**obj.get("metadata", {}), "creationTimestamp": ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")}

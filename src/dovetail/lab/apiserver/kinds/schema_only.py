@@ -1,4 +1,4 @@
-"""Kinds at the edge of our world (webhooks, certificate requests, revisions): defaults and little else."""
+"""Kinds stored by schema alone (webhooks, certificate requests, revisions): defaults and little else."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from dovetail.lab.apiserver.kinds.workloads import (
     WorkloadStrategy,
     above,
     always_restarts,
-    asks,
     check_selector,
     decremented,
+    is_selective,
     shown_labels,
     template_labels,
     valid_selector,
@@ -142,7 +142,7 @@ class StatefulSetStrategy(WorkloadStrategy):
         template["spec"] = pod
         found: list[FieldError] = []
         selector = spec.get("selector")
-        if selector is None or (asks(selector) and not match_labels(selector, template_labels(template))):
+        if selector is None or (is_selective(selector) and not match_labels(selector, template_labels(template))):
             found.append(invalid("spec.template.metadata.labels", shown_labels(template), MISMATCH))
         return found + check_template(template, "spec.template")
 
@@ -219,7 +219,7 @@ class ReplicationControllerStrategy(WorkloadStrategy):
         )
 
     def delete_finalizers(self, obj: Object, options: Object) -> tuple[str, ...] | None:
-        """It orphans its pods unless told otherwise."""
+        """It orphans its pods unless the request sets a propagation policy."""
         have = obj["metadata"].get("finalizers") or ()
         return (*have, "orphan") if "orphan" not in have else tuple(have)
 

@@ -45,7 +45,7 @@ def shown_labels(template: Spec) -> dict[str, str] | None:
     return template_labels(template) if "labels" in (template.get("metadata") or {}) else None
 
 
-def asks(selector: Spec) -> bool:
+def is_selective(selector: Spec) -> bool:
     """Whether a selector asks for anything: an empty one is no requirement."""
     return bool(selector.get("matchLabels") or selector.get("matchExpressions"))
 
@@ -59,7 +59,7 @@ def _replica_template(spec: Spec, kind: str, path: str = "spec") -> list[FieldEr
     template = spec.get("template") or {}
     at = f"{path}.template"
     found: list[FieldError] = []
-    if selector is None or (asks(selector) and not match_labels(selector, template_labels(template))):
+    if selector is None or (is_selective(selector) and not match_labels(selector, template_labels(template))):
         found.append(invalid(f"{at}.metadata.labels", shown_labels(template), MISMATCH))
     found += check_template(template, at)
     return found + always_restarts(template, at, kind)

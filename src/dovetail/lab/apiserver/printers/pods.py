@@ -1,4 +1,4 @@
-"""Columns of pods: the status word that everybody reads first."""
+"""Columns of pods, with the STATUS that kubectl shows."""
 
 from __future__ import annotations
 

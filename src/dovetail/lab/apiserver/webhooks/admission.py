@@ -82,7 +82,7 @@ class Outstanding(Exception):
 
 
 class Answers:
-    """What webhooks said about one request so far: a verdict, or why there is none."""
+    """The webhooks' verdicts on one request so far, or why there is none."""
 
     __slots__ = ("audit", "held")
 

@@ -141,9 +141,9 @@ def patched(webhook: Webhook, obj: Json | None, operations: list[Any]) -> Json:
 
 def denial(webhook: Webhook, status: Json) -> StatusError:
     """A refusal in the webhook's words, with a code that is one."""
-    said = f'admission webhook "{webhook.name}" denied the request'
+    head = f'admission webhook "{webhook.name}" denied the request'
     why = status.get("message") or status.get("reason")
-    message = f"{said}: {why}" if why else f"{said} without explanation"
+    message = f"{head}: {why}" if why else f"{head} without explanation"
     code = int(status.get("code") or 0)
     code = code if code >= 400 else 400
     return StatusError(code, str(status.get("reason") or ""), message, status.get("details"))

@@ -85,7 +85,7 @@ def _all(requirements: Iterable[Any], values: Mapping[str, str]) -> bool:
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Nodes that lack a pod, and pods to delete. `failed` and `succeeded` are told about."""
+    """Nodes that lack a pod, and pods to delete. `failed` and `succeeded` get an event."""
 
     create: list[str]
     delete: list[PodView]

@@ -149,9 +149,9 @@ class Deployments:
                 deployment = await self._put_status({**deployment, "status": status})
             except NotFound:
                 return None
-        return self._patience(deployment)
+        return self._progress_deadline_left(deployment)
 
-    def _patience(self, deployment: Json) -> float | None:
+    def _progress_deadline_left(self, deployment: Json) -> float | None:
         """Seconds until the progress deadline has to be looked at."""
         status = deployment.get("status", {})
         current = conditions.find(status.get("conditions", []), "Progressing")

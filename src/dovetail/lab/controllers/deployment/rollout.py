@@ -114,7 +114,7 @@ def _shrink(deployment: Json, new: Json, old: list[Json]) -> list[Scale]:
 
 
 def was_scaled(deployment: Json, sets: Iterable[Json]) -> bool:
-    """Whether somebody changed `spec.replicas` since the sets were last sized."""
+    """Whether `spec.replicas` changed since the sets were last sized."""
     for rs in sets:
         desired = rs["metadata"].get("annotations", {}).get(DESIRED)
         if replicas(rs) > 0 and desired is not None and desired != str(replicas(deployment)):

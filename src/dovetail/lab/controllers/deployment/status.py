@@ -63,8 +63,8 @@ def counted(deployment: Json, new: Json | None, everything: list[Json], now: dat
     old = deployment.get("status", {})
     status: Json = {"observedGeneration": deployment["metadata"].get("generation", 0)}
     status |= {field: count for field, count in counts.items() if count}
-    told = [rs.get("status", {}) for rs in everything if rs.get("status", {}).get("observedGeneration")]
-    if all("terminatingReplicas" in each for each in told):
+    observed = [rs.get("status", {}) for rs in everything if rs.get("status", {}).get("observedGeneration")]
+    if all("terminatingReplicas" in each for each in observed):
         status["terminatingReplicas"] = total("terminatingReplicas", everything)
     if "collisionCount" in old:
         status["collisionCount"] = old["collisionCount"]

@@ -123,20 +123,20 @@ class Jobs:
         status: dict[str, Any] = dict(job.get("status", {}))
         if "startTime" not in status and not job["spec"].get("suspend"):
             status["startTime"] = stamp(now)
-        conditions, told = suspension({**job, "status": status}, now)
+        conditions, transition = suspension({**job, "status": status}, now)
         if conditions:
             status["conditions"] = conditions
-        if told is not None:
+        if transition is not None:
             status.pop("startTime", None)
-            if told == "Resumed":
+            if transition == "Resumed":
                 status["startTime"] = stamp(now)
         pods = self._pods(job)
         job, tally = await self._count(job, status, pods)
         counts = count(pods)
         verdict = decide(job, counts, tally, now)
         error = await self._act(job, counts, verdict)
-        if told is not None:
-            self._say(job, told, f"Job {told.lower()}")
+        if transition is not None:
+            self._record_event(job, transition, f"Job {transition.lower()}")
         open_ends = _open_ends(job, pods) if verdict.end is not None and error is None else []
         await self._save(job, counts, verdict, error, open_ends)
         await self._strip(open_ends)
@@ -266,7 +266,7 @@ class Jobs:
             conditions.append(condition(kind, "True", reason, message, now))
             if kind == "Complete":
                 status["completionTime"] = stamp(now)
-                self._say(job, "Completed", "Job completed")
+                self._record_event(job, "Completed", "Job completed")
             else:
                 about = Involved.of(*_KIND, job["metadata"])
                 self._context.recorder.warning(about, reason, message)
@@ -280,12 +280,12 @@ class Jobs:
         await self._jobs.seen(written["metadata"]["resourceVersion"])
         return written
 
-    def _say(self, job: Json, reason: str, message: str) -> None:
+    def _record_event(self, job: Json, reason: str, message: str) -> None:
         self._context.recorder.normal(Involved.of(*_KIND, job["metadata"]), reason, message)
 
 
 def _open_ends(job: Json, pods: Sequence[PodView]) -> list[PodView]:
-    """The pods that are still going when their job is decided: whatever becomes of them is nobody's business now."""
+    """The pods that are still going when their job is decided: their outcome no longer counts."""
     if marked(job["status"]):
         return []
     return [

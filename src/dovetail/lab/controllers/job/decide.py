@@ -165,7 +165,7 @@ def _to_create(job: Json, counts: Counts, tally: Tally, missing: int, now: datet
 
 
 def _pending(job: Json, counts: Counts, tally: Tally) -> list[int]:
-    """The indexes that nobody works on."""
+    """The indexes without an active pod."""
     busy = [pod for pod in counts.pods if active(pod) or (terminating(pod) and waits_for_end(job))]
     taken = {*tally.done, *tally.lost, *map(index_of, busy)}
     return [number for number in range(job["spec"].get("completions") or 0) if number not in taken]

@@ -106,8 +106,8 @@ def _born_updated(workload: Json, number: int, by_number: Mapping[int, PodView],
         return True
     if not _rolling(workload):
         return True
-    told = workload["spec"].get("updateStrategy", {}).get("rollingUpdate") is not None
-    kept = partition(workload) if told else int(status.get("currentReplicas", 0))
+    has_partition = workload["spec"].get("updateStrategy", {}).get("rollingUpdate") is not None
+    kept = partition(workload) if has_partition else int(status.get("currentReplicas", 0))
     return number >= first_ordinal(workload) + kept
 
 

@@ -118,13 +118,13 @@ def provisioned(claim: Json, storage_class: Json, zone: str | None) -> Json:
 
 
 def undeletable(volume: Json) -> str | None:
-    """Why nobody here can delete a volume; a driver deletes its own."""
+    """Why no plugin here can delete a volume; a driver deletes its own."""
     spec = volume["spec"]
     if "csi" in spec:
         return None
     if "hostPath" in spec:
         path = spec["hostPath"]["path"]
-        told = f"host_path deleter only supports /tmp/.+ but received provided {path}"
-        return None if path.startswith("/tmp/") and len(path) > len("/tmp/") else told
+        refusal = f"host_path deleter only supports /tmp/.+ but received provided {path}"
+        return None if path.startswith("/tmp/") and len(path) > len("/tmp/") else refusal
     name = volume["metadata"]["name"]
     return f'error getting deleter volume plugin for volume "{name}": no deletable volume plugin matched'

@@ -256,7 +256,7 @@ class Volumes:
         return None
 
     async def _reclaim(self, volume: Json) -> float | None:
-        """Delete a volume that nobody claims any more, where somebody can."""
+        """Delete a released volume, where a plugin can."""
         name, problem = volume["metadata"]["name"], undeletable(volume)
         if problem is not None:
             if volume.get("status", {}).get("phase") != "Failed":

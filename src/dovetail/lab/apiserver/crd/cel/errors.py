@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class CelError(Exception):
-    """Evaluation failed; the text is what the real evaluator would say."""
+    """Evaluation failed; the text is that of the real evaluator."""
 
 
 class CelSyntaxError(ValueError):

@@ -12,8 +12,8 @@ from dovetail.lab.apiserver.registry import Context, Object
 
 #: Kinds that may come to cost more than they did.
 _GROWING = frozenset(["services", "persistentvolumeclaims"])
-#: What every container must say where a quota limits it.
-_SAID = ("cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory")
+#: What every container must set where a quota limits it.
+_REQUIRED_PER_CONTAINER = ("cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory")
 
 
 def review(obj: Object | None, old: Object | None, ctx: Context) -> None:
@@ -45,9 +45,9 @@ def _charge(quota: Object, asked: Amounts, obj: Object, ctx: Context) -> dict[st
     hard, used = quota["status"]["hard"], quota["status"].get("used", {})
     name = quota["metadata"]["name"]
     if ctx.resource.kind == "Pod":
-        unsaid = _unsaid(obj["spec"], [each for each in _SAID if each in hard])
-        if unsaid:
-            raise forbidden(obj, ctx, f"failed quota: {name}: must specify {unsaid}")
+        unset = _unset(obj["spec"], [each for each in _REQUIRED_PER_CONTAINER if each in hard])
+        if unset:
+            raise forbidden(obj, ctx, f"failed quota: {name}: must specify {unset}")
     requested = {key: str(taken) for key, taken in asked.items() if key in hard}
     totals = {key: str(amount(used.get(key, "0")) + asked[key]) for key in requested}
     over = sorted(key for key, text in totals.items() if amount(text) > amount(hard[key]))
@@ -60,14 +60,16 @@ def _charge(quota: Object, asked: Amounts, obj: Object, ctx: Context) -> dict[st
     return totals
 
 
-def _unsaid(spec: Object, names: list[str]) -> str:
-    """Which containers leave out what a quota limits; none need say it where the pod itself does."""
+def _unset(spec: Object, names: list[str]) -> str:
+    """Which containers leave out what a quota limits; none need set it where the pod itself does."""
     if spec.get("resources"):
         return ""
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    said = {container.get("name", ""): container_charges(container) for container in containers}
-    silent = {name: sorted(each for each, amounts in said.items() if name not in amounts) for name in names}
-    return "; ".join(f"{name} for: {','.join(each)}" for name, each in silent.items() if each)
+    charged = {container.get("name", ""): container_charges(container) for container in containers}
+    containers_without = {
+        name: sorted(container for container, amounts in charged.items() if name not in amounts) for name in names
+    }
+    return "; ".join(f"{name} for: {','.join(each)}" for name, each in containers_without.items() if each)
 
 
 def _shown(amounts: Mapping[str, str], names: list[str]) -> str:

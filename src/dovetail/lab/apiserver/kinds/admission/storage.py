@@ -41,7 +41,7 @@ def review_resize(claim: Object, old: Object, ctx: Context) -> None:
         raise forbidden(claim, ctx, text)
 
 
-# Default classes, of storage and of ingress: marked by an annotation, taken by whoever names none.
+# Default classes, of storage and of ingress: marked by an annotation, used by objects that name none.
 
 
 def newest_default(ctx: Context, group: str, plural: str, annotations: Sequence[str]) -> str:

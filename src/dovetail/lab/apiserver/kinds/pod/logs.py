@@ -20,7 +20,7 @@ def read(pod: Object | None, body: Object, ctx: Context) -> Reply:
     container = _container(pod, ctx.options.get("container", ""))
     node = pod["spec"].get("nodeName")
     if not node:
-        return Reply(code=204)  # nobody can have written any
+        return Reply(code=204)  # no container can have written any
     if ctx.cluster.get("", "nodes", None, node) is None:
         raise status_errors.not_found("", "pods", node)
     content = ctx.logs(pod, container, ctx.options)

@@ -39,7 +39,7 @@ _FILES = (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName")
 
 
 def label_text(key: str) -> str | None:
-    """What is said of a node label that has a successor."""
+    """The warning for a node label that has a successor."""
     if key not in _OLD_LABELS:
         return None
     return f'deprecated since {_SINCE.get(key, "v1.17")}; use "{_OLD_LABELS[key]}" instead'
@@ -59,7 +59,7 @@ def warnings(spec: Spec, meta: Spec, path: str = "") -> list[str]:
 
 
 def name_warnings(name: str) -> list[str]:
-    """What is said of a workload whose pods' names cannot be host names."""
+    """The warning for a workload whose pods' names cannot be host names."""
     texts = formats.label(name)
     if not texts:
         return []
