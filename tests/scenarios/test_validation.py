@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[2] / "scenarios"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("cluster: {pools: [{count: 2, type: m5.huge}]}", "cluster.pools[0].type: no machine type 'm5.huge'; did you"),
         ("steps: [{at: 1m, join: {count: 1, type: x}}]", "steps[0].join.type: no machine type 'x'"),
