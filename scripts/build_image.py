@@ -335,7 +335,7 @@ def build(arch: str, folder: Path) -> tuple[Path, Path]:
         raise SystemExit(f"the image takes {size / 1e6:.0f} MB unpacked; at most {MAX_BYTES / 1e6:.0f} MB are allowed")
     blobs = Blobs()
     kind = "application/vnd.oci.image.layer.v1.tar+gzip"
-    described = [blobs.add(gzip.compress(layer, 9, mtime=0), kind) for layer in layers]
+    described = [blobs.add(gzip.compress(layer, 6, mtime=0), kind) for layer in layers]
     diff_ids = [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]
     manifests = []
     for name in PROGRAMS:

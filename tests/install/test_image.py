@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -97,13 +98,19 @@ class Image:
     def command(self, *words: str) -> list[str]:
         """Inside, as the image's own user where that can be had."""
         if os.geteuid() == 0:
-            return ["chroot", "--userspec=65532:65532", str(self.folder), *words]
-        return ["unshare", "--user", "--map-root-user", "chroot", str(self.folder), *words]
+            return [_tool("chroot"), "--userspec=65532:65532", str(self.folder), *words]
+        return [_tool("unshare"), "--user", "--map-root-user", _tool("chroot"), str(self.folder), *words]
 
     def run(self, *words: str) -> str:
         ran = subprocess.run(self.command(*words), capture_output=True, text=True, check=False, env={"PATH": "/"})
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    assert found is not None, f"{name} is not installed"
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +200,7 @@ def test_the_controller_runs_inside_against_a_lab(image: Image, tmp_path: Path) 
         inside = subprocess.Popen(
             image.command("/usr/local/bin/dovetail", "run", "--cloud", "simulated", "--kubeconfig",
                           "/tmp/kubeconfig.yaml", "--health-probe-port", str(health), "--metrics-port", str(metrics)),
-            env={"PATH": "/"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={"PATH": "/"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         _until(lambda: _answers(f"http://127.0.0.1:{health}/readyz"))
         if os.geteuid() == 0:

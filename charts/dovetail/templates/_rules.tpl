@@ -15,7 +15,7 @@
 # A drained node waits until its volumes are detached.
 - apiGroups: ["storage.k8s.io"]
   resources: [volumeattachments]
-  verbs: [list]
+  verbs: [list, watch]
 # Which pods may be evicted, and which preempt others.
 - apiGroups: ["policy"]
   resources: [poddisruptionbudgets]

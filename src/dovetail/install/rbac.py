@@ -74,7 +74,7 @@ RULES: tuple[Rule, ...] = (
         why="A drained node waits until its volumes are detached.",
         group=STORAGE,
         resources=("volumeattachments",),
-        verbs=("list",),
+        verbs=READ,
     ),
     Rule(
         why="Which pods may be evicted, and which preempt others.",
