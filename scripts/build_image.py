@@ -225,7 +225,7 @@ def wheel_layer(arch: str) -> tuple[Files, list[dict[str, Any]]]:
 
 
 def version() -> str:
-    found = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    found = re.search(r'^__version__ = "(.*)"$', (ROOT / "src" / "dovetail" / "__init__.py").read_text(), re.MULTILINE)
     assert found is not None
     return found[1]
 
