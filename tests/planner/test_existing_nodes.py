@@ -8,6 +8,7 @@ import pytest
 
 from dovetail.planner.baseline.scheduler import Outcome
 from dovetail.planner.packing.pack import Packing, pack
+from dovetail.planner.packing.run import PackingRun
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
@@ -30,7 +31,7 @@ def test_a_pod_that_fits_on_an_existing_node_takes_one_packing(monkeypatch: pyte
     """It costs nothing and violates nothing: neither other strategies nor Karpenter's scheduler could do better."""
     packings: list[Strategy] = []
 
-    def counted(problem: Problem, strategy: Strategy) -> Packing:
+    def counted(problem: Problem, strategy: Strategy, run: PackingRun | None = None) -> Packing:
         packings.append(strategy)
         return pack(problem, strategy)
 

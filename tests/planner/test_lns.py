@@ -23,11 +23,11 @@ def test_packing_from_scratch_leaves_work_for_the_walk(monkeypatch: pytest.Monke
 
     def step(self: object, chance: Chance, temperature: float) -> None:
         walked.append(temperature)
-        problem.work += 1
+        start.state.meter.spent += 1
 
     monkeypatch.setattr(lns._LocalSearch, "step", step)
     start = pack(problem, Strategy())
-    budget = 10 * problem.work
+    budget = 10 * start.state.meter.spent
     lns.improve(problem, start, seed=0, budget=budget, enough=0.0, out_of_time=lambda: False)
     assert len(walked) > budget / 3
 

@@ -15,8 +15,10 @@ from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.pods import Pod
 from dovetail.planner.baseline.scheduler import SchedulerSimulation
 from dovetail.planner.baseline.to_packing import _replayed, as_packings, baseline_of, outcomes_of
-from dovetail.planner.packing.objective import MAX_SHARE, Baseline, BaselineRun, Score, bounded_share, zone_budget
+from dovetail.planner.packing.baseline import Baseline, BaselineRun
+from dovetail.planner.packing.objective import MAX_SHARE, Score, bounded_share, zone_budget
 from dovetail.planner.packing.pack import Packing
+from dovetail.planner.packing.run import PackingRun, WorkMeter
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
@@ -100,10 +102,10 @@ def test_what_a_preference_may_cost_is_bounded(price: float, worth_it: bool, kep
     shop = (kind("small", 2, 8, 0.10), kind("large", 16, 64, price))
     preference = _prefers(INSTANCE_TYPE, "large")
     problem = Problem(Snapshot(pools=(pool(types=shop),), pending=(pod("web", **preference),)))
-    problem.baseline = Baseline(runs=(BaselineRun({}, 5.0, 0 if kept_by_karpenter else 1),))
+    run = PackingRun(WorkMeter(), Baseline(runs=(BaselineRun({}, 5.0, 0 if kept_by_karpenter else 1),)))
 
     def score(name: str) -> Score:
-        state, request = PackingState(problem), problem.request(problem.classes[0], -1)
+        state, request = PackingState(problem, run), problem.request(problem.classes[0], -1)
         rows = [problem.catalog.rows[index].type.name for index in problem.frontier.full.tolist()]
         state.put(request, state.open(rows.index(name)), 1)
         return Packing(state, {}).score
@@ -203,7 +205,7 @@ def test_the_reference_is_followed_where_a_spread_opens_up_only_later() -> None:
     snapshot = Snapshot(pools=(pool(types=(MEDIUM,)),), pending=(*seen, *owners))
     outcome = SchedulerSimulation(Problem(snapshot)).run()
     patient = Problem(snapshot, owners_first=True)
-    (packing,) = as_packings(patient, [outcome])
+    (packing,) = as_packings(patient, [outcome], PackingRun(WorkMeter()))
     held = [packing.state.contents[at] for at in packing.state.new_nodes()]
     loads = Counter(each.place for each in outcome.placed)
     assert sorted(sum(contents.values()) for contents in held) == sorted(loads.values())

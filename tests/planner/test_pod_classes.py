@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dovetail.model.pods import Pod
 from dovetail.planner.cache import Memory
 from dovetail.planner.problem.compile import Problem
@@ -32,3 +34,10 @@ def test_a_plan_made_again_does_not_change_the_classes_of_the_one_before() -> No
     memory, pending = Memory(), _pods(ZONE, "web")
     first = _classes(memory, pending)
     assert _classes(memory, pending) == first
+
+
+def test_a_compiled_problem_is_frozen() -> None:
+    """What changes while a plan is made is elsewhere: in packing states and in their run."""
+    problem = Problem(Snapshot(pools=(pool(),), pending=(pod("a"),)))
+    with pytest.raises(AttributeError, match="frozen"):
+        problem.total = 3

@@ -35,7 +35,7 @@ def test_the_child_finds_what_would_be_found_here(child: OptimiserProcess) -> No
     problem = Problem(WORLD)
     start = quick(problem)
     sent = pickle.loads(pickle.dumps(problem))
-    found = better_by_work(sent, packing_of(sent, layout_of(start)), 3, 0.1, 0.0)
+    found = better_by_work(sent, packing_of(sent, layout_of(start), start.state.run), 3, 0.1, 0.0)
     assert found.packing.cost == pytest.approx(here.cost.per_hour)
     assert found.bound == here.cost.lower_bound
 

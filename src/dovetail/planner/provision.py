@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -13,6 +12,7 @@ from dovetail.clock import stopwatch
 from dovetail.planner.baseline.scheduler import Outcome
 from dovetail.planner.baseline.to_packing import as_packings, baseline_of, outcomes_of
 from dovetail.planner.launch.assemble import plan_of
+from dovetail.planner.packing.baseline import Baseline
 from dovetail.planner.packing.objective import BASELINE_ZONE_SHARE, MAX_SHARE, Score
 from dovetail.planner.packing.pack import (
     Packing,
@@ -24,6 +24,7 @@ from dovetail.planner.packing.pack import (
     is_infeasible,
     pack,
 )
+from dovetail.planner.packing.run import PackingRun, WorkMeter
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.plan import Plan
 from dovetail.planner.problem.compile import Problem
@@ -52,7 +53,6 @@ _ALIKE = 120
 _MOTLEY = 2000
 #: Long enough for a small relaxation on any node: the quick answer does not depend on the clock.
 _AN_HOUR = 3600.0
-NOTHING_TRIED: Mapping[Strategy, Packing] = MappingProxyType({})
 #: What is tried when a pod goes short: those that help most often first, for many pods these alone.
 _HELPFUL = tuple(
     Strategy(order=order, foresight=float(thrift), grow=not thrift, thrift=thrift, by_priority=True, level=True)
@@ -126,6 +126,11 @@ class Tier1(NamedTuple):
     packing: Packing
     outcomes: Sequence[Outcome] = ()
 
+    @property
+    def run(self) -> PackingRun:
+        """The work spent, and what Karpenter comes to."""
+        return self.packing.state.run
+
 
 def _tier1(snapshot: Snapshot, measured: bool = True) -> Tier1:
     """The quick answer, `measured` by Karpenter where pods and nodes are few.
@@ -135,21 +140,23 @@ def _tier1(snapshot: Snapshot, measured: bool = True) -> Tier1:
     """
     problem = Problem(snapshot)
     if not few(problem):
-        return Tier1(problem, quick(problem))
-    tried = {_FIRST[0]: pack(problem, _FIRST[0])} if problem.nodes or problem.total == 1 else {}
-    for packing in tried.values():
-        if packing.is_free or _is_cheapest_for_one(problem, packing):
-            return Tier1(problem, packing)
+        return Tier1(problem, quick(problem, PackingRun(WorkMeter())))
+    tried: Packing | None = None
+    if problem.nodes or problem.total == 1:
+        tried = pack(problem, _FIRST[0])
+        if tried.is_free or _is_cheapest_for_one(problem, tried):
+            return Tier1(problem, tried)
     outcomes: list[Outcome] = []
+    baseline: Baseline | None = None
     if measured and len(problem.nodes) <= _FLEET:
         outcomes = outcomes_of(problem)
-        problem.baseline = baseline_of(problem, outcomes)
-        _put_last(problem)
-    brief = _try_portfolio(problem, tried)
+        baseline = baseline_of(problem, outcomes)
+    run = PackingRun(WorkMeter(), baseline)
+    brief = _try_portfolio(problem, run, tried)
     packing = _round_relaxation(problem, brief)
     if packing.meets_baseline_fully and _is_valid(problem, packing):
         return Tier1(problem, packing, outcomes)
-    followed = as_packings(problem, outcomes)
+    followed = as_packings(problem, outcomes, run)
     packing = _try_more(problem, min((*followed, brief), key=_score))
     if not packing.meets_baseline and problem.order.matters:
         reordered = _with_owners_first(problem, packing, outcomes)
@@ -172,20 +179,12 @@ def _with_owners_first(problem: Problem, packing: Packing, outcomes: Sequence[Ou
     Where not all of them can, Karpenter may still have found an order: the verifier says whether it has.
     """
     reordered = Problem(problem.snapshot, owners_first=True)
-    reordered.baseline = problem.baseline
-    _put_last(reordered)
-    before, followed = carried(packing, reordered), as_packings(reordered, outcomes)
-    best = _first_valid(reordered, (quick(reordered, known=[before, *followed]), before, *followed))
+    run = packing.state.run
+    before, followed = carried(packing, reordered), as_packings(reordered, outcomes, run)
+    best = _first_valid(reordered, (quick(reordered, run, known=[before, *followed]), before, *followed))
     if best.score >= packing.score:
         return None
     return Tier1(reordered, best, outcomes)
-
-
-def _put_last(problem: Problem) -> None:
-    """Of pods that are alike, those go short that Karpenter leaves out, in most of its ways first."""
-    names = problem.baseline.names if problem.baseline is not None else {}
-    for one in problem.classes if names else ():
-        one.pods.sort(key=lambda name: names.get(name, 0))
 
 
 def _first_valid(problem: Problem, packings: Iterable[Packing]) -> Packing:
@@ -223,11 +222,12 @@ def _tier2(tier1: Tier1, seed: int, deadline: float, spent: float, optimiser: Op
     packing = _first_valid(problem, (found.packing, first))
     bound = found.bound if packing.left == found.packing.left else _floor(problem, packing)
     plan = _bounded(problem, packing, bound)
-    if problem.baseline is None or _zones(plan) >= problem.baseline.zones:
+    baseline = tier1.run.baseline
+    if baseline is None or _zones(plan) >= baseline.zones:
         return plan
-    followed = [each for each in as_packings(problem, outcomes) if each.left == packing.left]
+    followed = [each for each in as_packings(problem, outcomes, tier1.run) if each.left == packing.left]
     for each in (found.packing, *sorted(followed, key=_score)[:1]):
-        if each.left == packing.left and _zones(plan) < problem.baseline.zones:
+        if each.left == packing.left and _zones(plan) < baseline.zones:
             plan = _wider(problem, plan, each, bound)
     return plan
 
@@ -265,20 +265,23 @@ def _timed(plan: Plan, seconds: float) -> Plan:
     return replace(plan, seconds=seconds)
 
 
-def quick(problem: Problem, known: Sequence[Packing] = ()) -> Packing:
+def quick(problem: Problem, run: PackingRun | None = None, known: Sequence[Packing] = ()) -> Packing:
     """The best of a few quick packings; of one where there are many pods, and some more if it leaves a pod out.
 
     `known` are packings found otherwise.
     """
-    return _try_more(problem, min((*known, _try_portfolio(problem)), key=_score))
+    run = run if run is not None else PackingRun(WorkMeter())
+    return _try_more(problem, min((*known, _try_portfolio(problem, run)), key=_score))
 
 
-def _try_portfolio(problem: Problem, tried: Mapping[Strategy, Packing] = NOTHING_TRIED) -> Packing:
-    """The best of the packings that are tried in any case, of which some may have been `tried` already."""
+def _try_portfolio(problem: Problem, run: PackingRun, tried: Packing | None = None) -> Packing:
+    """The best of the packings that are tried in any case; the first strategy may have been `tried` already."""
     first = _strategies(problem)
-    best = min((tried.get(strategy) or pack(problem, strategy) for strategy in first), key=_score)
+    packings = [] if tried is None else [tried.joined(run)]
+    packings += [pack(problem, strategy, run) for strategy in first[len(packings) :]]
+    best = min(packings, key=_score)
     if problem.weighted:
-        best = min((best, pack(problem, replace(first[0], wide=True))), key=_score)
+        best = min((best, pack(problem, replace(first[0], wide=True), run)), key=_score)
     return best
 
 
@@ -319,16 +322,17 @@ def _try_shortage_portfolio(
 
     A pod that would have a node if pods were taken one by one in that order has one; beside them as many as possible.
     """
-    guide = pack(problem, _GUIDE)
+    run = best.state.run
+    guide, meter = pack(problem, _GUIDE, run), run.meter
 
     def merit(packing: Packing) -> tuple[object, ...]:
         return packing.shortage_score(guide)
 
-    best, begin = min(best, guide, key=merit), problem.work
+    best, begin = min(best, guide, key=merit), meter.spent
     for strategy in more:
-        spent, missing = problem.work - begin, merit(best)[0]
+        spent, missing = meter.spent - begin, merit(best)[0]
         if spent > (_MISSING_WORK if missing else _SHORT_WORK) or not _lacks_feasible_pod(problem, best):
             break
-        best = min(best, pack(problem, strategy), key=merit)
+        best = min(best, pack(problem, strategy, run), key=merit)
     hints = hints_for(problem, best.left)
-    return min((best, *(pack(problem, strategy, hints) for strategy in first)), key=merit) if hints else best
+    return min((best, *(pack(problem, strategy, run, hints) for strategy in first)), key=merit) if hints else best

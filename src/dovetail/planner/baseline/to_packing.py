@@ -17,10 +17,11 @@ from dovetail.planner.baseline.scheduler import Outcome, Placed, SchedulerSimula
 from dovetail.planner.offerings.alternatives import largest_capacity
 from dovetail.planner.offerings.catalog import Bools, Ints, lowest
 from dovetail.planner.packing.attachments import load_of
-from dovetail.planner.packing.objective import Baseline, BaselineRun
+from dovetail.planner.packing.baseline import Baseline, BaselineRun
 from dovetail.planner.packing.pack import Packing
 from dovetail.planner.packing.packer import Packer
 from dovetail.planner.packing.resize import shrink
+from dovetail.planner.packing.run import PackingRun
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.packing.topology_validation import hosts_sound, sound
@@ -53,10 +54,10 @@ def baseline_of(problem: Problem, outcomes: Sequence[Outcome]) -> Baseline:
     )
 
 
-def as_packings(problem: Problem, outcomes: Sequence[Outcome]) -> list[Packing]:
+def as_packings(problem: Problem, outcomes: Sequence[Outcome], run: PackingRun) -> list[Packing]:
     """Packings that follow Karpenter, also where the problem is another one of the same snapshot."""
     never = reduce(and_, (Counter(each.left) for each in outcomes)) if outcomes else Counter[int]()
-    return [_packing(problem, each, never) for each in outcomes]
+    return [_packing(problem, each, never, run) for each in outcomes]
 
 
 def _violated_count(problem: Problem, outcome: Outcome) -> int:
@@ -67,18 +68,20 @@ def _zones(problem: Problem, outcome: Outcome) -> int:
     return len({problem.catalog.rows[lowest(mask)].offering.zone for mask in outcome.masks.values()})
 
 
-def _packing(problem: Problem, outcome: Outcome, never: Counter[int]) -> Packing:
+def _packing(problem: Problem, outcome: Outcome, never: Counter[int], run: PackingRun) -> Packing:
     """A packing that follows the outcome, and one beside it that holds in whatever order pods arrive."""
-    loose = _followed(problem, outcome, never, ignore_counted=True)
+    loose = _followed(problem, outcome, never, run, ignore_counted=True)
     if sound(loose.state) and hosts_sound(loose.state):
         return loose
-    return Packing(loose.state, loose.left, _followed(problem, outcome, never, ignore_counted=False))
+    return Packing(loose.state, loose.left, _followed(problem, outcome, never, run, ignore_counted=False))
 
 
-def _followed(problem: Problem, outcome: Outcome, never: Counter[int], ignore_counted: bool) -> Packing:
+def _followed(
+    problem: Problem, outcome: Outcome, never: Counter[int], run: PackingRun, ignore_counted: bool
+) -> Packing:
     """The outcome as far as our rules allow; then those whom another outcome places, and those whom none does as far as
     that costs no preference that Karpenter keeps."""
-    state, refused = _replayed(problem, outcome, ignore_counted)
+    state, refused = _replayed(problem, outcome, ignore_counted, run)
     left = refused + Counter(outcome.left)
     packer = Packer(problem, Strategy(), state)
     for index, count in sorted((left - never).items()):
@@ -97,7 +100,7 @@ def _joined(state: PackingState, left: Counter[int], index: int) -> PackingState
     """The packing state with as many more pods of a class as keep it from falling further behind the baseline in
     preferences.
     """
-    one, baseline = state.problem.classes[index], state.problem.baseline
+    one, baseline = state.problem.classes[index], state.run.baseline
     lot = left[index]
     missed = baseline.excess(violated_on(state), left) if baseline is not None else 0
     while lot:
@@ -120,12 +123,14 @@ def _placed(packer: Packer, one: PodClass, count: int) -> int:
     return done
 
 
-def _replayed(problem: Problem, outcome: Outcome, ignore_counted: bool | None) -> tuple[PackingState, Counter[int]]:
+def _replayed(
+    problem: Problem, outcome: Outcome, ignore_counted: bool | None, run: PackingRun | None = None
+) -> tuple[PackingState, Counter[int]]:
     """The packing state, and how many of each class it would not take where Karpenter had them.
 
     `lenient`: those that a spread only counts may come later; None: no rule is asked at all.
     """
-    state = PackingState(problem)
+    state = PackingState(problem, run)
     placement_requests: dict[int, Counter[PlacementRequest]] = {place: Counter() for place in outcome.masks}
     for each in outcome.placed:
         if each.place < 0:

@@ -32,7 +32,7 @@ def plan_of(problem: Problem, packing: Packing, tier: int = 1, bound: float | No
             varies = machine.pool not in choosy or varied(choosy[machine.pool], machine.offerings)
             return recharged(problem, was, machine) if varies else None
 
-        machines = pin_zones(machines, settled, zone_budget(least, packing.left, problem.baseline))
+        machines = pin_zones(machines, settled, zone_budget(least, packing.left, packing.state.run.baseline))
     for index, names in left.items():
         why = Placement(unschedulable=unschedulable(problem, packing.state, problem.classes[index]))
         placements.update(dict.fromkeys(names, why))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -268,7 +268,8 @@ def machines_and_placements(
 ) -> tuple[tuple[Machine, ...], dict[str, Placement], dict[int, list[str]]]:
     """The new nodes, where every placed pod goes, and the names of those left over by class."""
     state, placement_requests = packing.state, packing.state.placement_requests
-    taken, starts = [0] * len(problem.classes), _starts(problem, state)
+    names = _pod_names(problem, state)
+    taken, starts = [0] * len(problem.classes), _starts(problem, state, names)
     placements: dict[str, Placement] = {}
     launcher = Launcher(problem, state)
     machines: list[Machine] = []
@@ -287,7 +288,7 @@ def machines_and_placements(
             taken[one.index] = first + count
             if starts:
                 first = starts.get((at, number), first)
-            these = one.pods[first : first + count]
+            these = names[one.index][first : first + count]
             pods += these
             if relaxed:
                 relaxed_placements.update(dict.fromkeys(these, replace(plain, relaxed=relaxed)))
@@ -296,17 +297,27 @@ def machines_and_placements(
         if at >= state.existing:
             machines.append(launcher.machine(at, target, tuple(pods)))
     short = problem.classes if sum(taken) < problem.total else ()
-    left = {one.index: one.pods[taken[one.index] :] for one in short if taken[one.index] < one.count}
+    left = {one.index: names[one.index][taken[one.index] :] for one in short if taken[one.index] < one.count}
     return tuple(machines), placements, left
 
 
-def _starts(problem: Problem, state: PackingState) -> dict[tuple[int, int], int]:
+def _pod_names(problem: Problem, state: PackingState) -> list[list[str]]:
+    """The names of every class's pods. Of pods that are alike, those that Karpenter leaves pending come last: they are
+    pending here as well."""
+    baseline = state.run.baseline
+    if baseline is None or not baseline.names:
+        return [one.pods for one in problem.classes]
+    missed = baseline.names
+    return [sorted(one.pods, key=lambda name: missed.get(name, 0)) for one in problem.classes]
+
+
+def _starts(problem: Problem, state: PackingState, names: Sequence[list[str]]) -> dict[tuple[int, int], int]:
     """Where among the pods of its class those of a request on a node begin, if the baseline leaves some of them out.
 
     Those are the last of their class, and get the places that keep fewest preferences: no other pod misses them.
     """
-    names = problem.baseline.names if problem.baseline is not None else ()
-    short = {one.index for one in problem.classes if one.pods and one.pods[-1] in names} if names else ()
+    missed = state.run.baseline.names if state.run.baseline is not None else {}
+    short = {index for index, pods in enumerate(names) if pods and pods[-1] in missed} if missed else set()
     found: dict[tuple[int, int], int] = {}
     taken: Counter[int] = Counter()
     shares = sorted((failing, at, number) for at, number, failing in failing_on(state)) if short else ()

@@ -84,7 +84,7 @@ def _worth(problem: Problem, placement_requests: list[PlacementRequest], counts:
 
 def _loosened(problem: Problem, before: PackingState) -> tuple[PackingState, dict[PlacementRequest, int]]:
     """A packing state with those who are tied to others where they are, and the pods to be placed again."""
-    state = PackingState(problem)
+    state = PackingState(problem, before.run)
     loose: dict[PlacementRequest, int] = {}
     for at, contents in enumerate(before.contents):
         placement_requests = [(before.placement_requests[number], count) for number, count in contents.items()]

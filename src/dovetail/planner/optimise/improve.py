@@ -108,7 +108,7 @@ class _Attempt:
         self.best = start
         self.seed = seed
         self.budget = budget
-        self.most = None if few(problem) else problem.work + _TIMES * budget
+        self.most = None if few(problem) else start.state.meter.spent + _TIMES * budget
         self.end = end
         self.on_improvement = on_improvement
         self.bound: float | None = None
@@ -147,7 +147,7 @@ class _Attempt:
         return self.end - stopwatch() if self.end is not None else _FOREVER
 
     def over(self) -> bool:
-        return self.left() < 0 or (self.most is not None and self.problem.work > self.most)
+        return self.left() < 0 or (self.most is not None and self.best.state.meter.spent > self.most)
 
     def _report(self) -> None:
         if self.on_improvement is not None:

@@ -13,14 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from dovetail.chance import Chance
+from dovetail.planner.packing.baseline import ViolatedPreference
 from dovetail.planner.packing.objective import search_cost
-from dovetail.planner.packing.pack import Packing, is_infeasible, narrowed, pack, with_node_filters
+from dovetail.planner.packing.pack import Packing, is_infeasible, narrowed, pack
 from dovetail.planner.packing.packer import Packer
 from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.packing.topology_validation import has_lost_affinity, lost_affinity, sound
-from dovetail.planner.packing.violated_preferences import ViolatedPreference, violated_on
+from dovetail.planner.packing.violated_preferences import violated_on
 from dovetail.planner.packing.zone_spread import zones_reached
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.preferences import welcome
@@ -60,31 +61,33 @@ def improve(
 
     `afresh`: other packings from scratch are tried first.
     """
-    begin = problem.work
+    meter = start.state.meter
+    begin = meter.spent
     chance = Chance(seed).child("planner", "search")
     best = start
     for strategy in _starts(problem, chance) if afresh else ():
-        if out_of_time() or problem.work - begin > budget * _AFRESH or _perfect(best, enough):
+        if out_of_time() or meter.spent - begin > budget * _AFRESH or _perfect(best, enough):
             break
-        other = pack(problem, strategy)
+        other = pack(problem, strategy, start.state.run)
         if other.left == best.left:
             best = min(best, other, key=lambda packing: packing.score)
-    return _searched(problem, best, chance, budget - (problem.work - begin), enough, out_of_time)
+    return _searched(problem, best, chance, budget - (meter.spent - begin), enough, out_of_time)
 
 
 def _searched(
     problem: Problem, start: Packing, chance: Chance, budget: int, enough: float, out_of_time: Callable[[], bool]
 ) -> Packing:
     """The best packing that a search from one comes to."""
-    begin = problem.work
+    meter = start.state.meter
+    begin = meter.spent
     search = _LocalSearch(problem, start)
     clock_slack = 200 + 50 * search.machines * len(problem.classes)
     tries = 0
-    while problem.work - begin < budget and tries < budget and not out_of_time():
+    while meter.spent - begin < budget and tries < budget and not out_of_time():
         tries += 1
         if search.idle > clock_slack or (_perfect(search.best, enough) and not search.waiting):
             break
-        search.step(chance, 1 - (problem.work - begin) / budget)
+        search.step(chance, 1 - (meter.spent - begin) / budget)
     return search.best
 
 
@@ -106,18 +109,18 @@ class _LocalSearch:
         self.idle = 0
         self.waiting = [index for index in sorted(start.left) if not is_infeasible(problem, problem.classes[index])]
         """Classes of which some pods have no node, as long as there is hope for them."""
-        self.preferred_filters = narrowed(problem, welcome(problem)) if problem.baseline is not None else []
-        """What pods would accept that insist on all their preferences about nodes."""
+        self.preferred = narrowed(problem, welcome(problem)) if start.state.run.baseline is not None else problem
+        """The problem with pods that insist on all their preferences about nodes."""
         self._failed_insertions = 0
 
     def step(self, chance: Chance, temperature: float) -> None:
         """Try another way; keep it if it is better, or not much worse while it is hot."""
         self.idle += 1
         inserted = chance.choice(self.waiting) if self.waiting and chance.random() < _INVITE else None
-        with with_node_filters(
-            self.preferred_filters if self.preferred_filters and chance.random() < _PREFERRED_SHARE else ()
-        ):
-            found = _step(self.problem, self.current, chance, inserted)
+        insist = self.preferred is not self.problem and chance.random() < _PREFERRED_SHARE
+        found = _step(self.preferred if insist else self.problem, self.current, chance, inserted)
+        if found is not None:
+            found.bind_to(self.problem)
         if inserted is not None:
             self._accept_insertion(inserted, found)
             return
@@ -133,7 +136,7 @@ class _LocalSearch:
 
     def _weigh(self, state: PackingState, violated: Sequence[ViolatedPreference], left: Mapping[int, int]) -> float:
         """What the search descends: the cost with the bounded price of violated preferences and missed zones."""
-        baseline = self.problem.baseline
+        baseline = state.run.baseline
         missed = baseline.zones - zones_reached(state, baseline.zones) if baseline is not None else 0
         return search_cost(state.cost(), violated, left, baseline, missed)
 
@@ -171,8 +174,8 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
 
 def _step(problem: Problem, before: PackingState, chance: Chance, inserted: int | None = None) -> PackingState | None:
     """The packing state with some nodes taken apart and their pods, and perhaps one of another class, placed again."""
-    problem.work += 10 + before.size // 5 + _burden(problem)
-    state = before.clone()
+    before.meter.spent += 10 + before.size // 5 + _burden(problem)
+    state = before.clone(problem)
     new_nodes = state.new_nodes()
     if not new_nodes and inserted is None:
         return None

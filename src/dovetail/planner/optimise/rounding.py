@@ -234,7 +234,7 @@ def _emptied(
     """A packing state with what stays where it is, and the pods to be placed again with the domains they must lie
     in.
     """
-    state = PackingState(problem)
+    state = PackingState(problem, before.run)
     loose: dict[tuple[PlacementRequest, tuple[int, ...]], int] = {}
     for at, contents in enumerate(before.contents):
         if not contents:

@@ -25,6 +25,7 @@ import msgspec
 from dovetail.clock import stopwatch
 from dovetail.planner.optimise.improve import Improvement, better
 from dovetail.planner.packing.pack import Packing
+from dovetail.planner.packing.run import PackingRun, WorkMeter
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.problem.compile import Problem
 
@@ -57,9 +58,9 @@ def layout_of(packing: Packing) -> Layout:
     return Layout(there, new_nodes, dict(packing.left))
 
 
-def packing_of(problem: Problem, layout: Layout) -> Packing:
+def packing_of(problem: Problem, layout: Layout, run: PackingRun) -> Packing:
     """The packing that a layout describes."""
-    state = PackingState(problem)
+    state = PackingState(problem, run)
     places = list(layout.there.items())
     places += [(state.open(offering), contents) for offering, contents in layout.new_nodes]
     for place, contents in places:
@@ -101,9 +102,10 @@ class OptimiserProcess:
             if not self._listens(end):
                 return best
             spent = deadline - (end - stopwatch())
-            request = pickle.dumps((problem, layout_of(packing), seed, deadline, spent), pickle.HIGHEST_PROTOCOL)
+            task = (problem, packing.state.run.baseline, layout_of(packing), seed, deadline, spent)
+            request = pickle.dumps(task, pickle.HIGHEST_PROTOCOL)
             for answer in self._asked(request, end + _GRACE):
-                best = Improvement(packing_of(problem, answer.layout), answer.bound)
+                best = Improvement(packing_of(problem, answer.layout, packing.state.run), answer.bound)
                 if answer.last:
                     return best
             self._give_up()
@@ -180,12 +182,14 @@ def serve(source: IO[bytes], sink: IO[bytes], solve: Callable[..., Improvement] 
     _send(sink, _HELLO)
     while len(head := source.read(_HEAD)) == _HEAD:
         body = source.read(int.from_bytes(head, "big"))
-        problem, layout, seed, deadline, spent = pickle.loads(body)  # our own parent's, over a pipe of its own
+        # The bytes are our own parent's, over a pipe of its own.
+        problem, baseline, layout, seed, deadline, spent = pickle.loads(body)
 
         def on_improvement(found: Improvement) -> None:
             _send(sink, encode(Answer(layout_of(found.packing), found.bound)))
 
-        found = solve(problem, packing_of(problem, layout), seed, deadline, spent, on_improvement=on_improvement)
+        start = packing_of(problem, layout, PackingRun(WorkMeter(), baseline))
+        found = solve(problem, start, seed, deadline, spent, on_improvement=on_improvement)
         _send(sink, encode(Answer(layout_of(found.packing), found.bound, last=True)))
 
 

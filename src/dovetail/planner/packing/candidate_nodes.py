@@ -106,7 +106,7 @@ class CandidateNodes:
             left &= ~self._barred(state, request, packer.ignore_counted)
         if not left:
             return 0
-        problem.work += 1
+        state.meter.spent += 1
         got = missed = 0
         while left:
             lowest = left & -left

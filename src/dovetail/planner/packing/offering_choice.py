@@ -74,7 +74,7 @@ class Targets:
     ) -> tuple[int, int] | None:
         """The offering to open, and how many pods of the request go on it."""
         strategy = packer.strategy
-        packer.problem.work += 2
+        packer.state.meter.spent += 2
         fitting = self._fitting(packer, request, topology_key, domains)
         if fitting is None:
             return None
@@ -163,7 +163,7 @@ class Targets:
         self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None
     ) -> _FittingOfferings | None:
         frontier, strategy = packer.problem.frontier, packer.strategy
-        packer.problem.work += 3 + frontier.size // 200
+        packer.state.meter.spent += 3 + frontier.size // 200
         ok = self.candidates(packer, request, topology_key, domains)
         if not ok.any():
             return None

@@ -6,20 +6,21 @@ those that fill the gaps. What finds no node is tried again after all other pods
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
 from dovetail.planner.offerings.catalog import Bools, Floats, Ints
-from dovetail.planner.packing.objective import Baseline, Score, weighted_cost
+from dovetail.planner.packing.baseline import Baseline, total
+from dovetail.planner.packing.objective import Score, weighted_cost
 from dovetail.planner.packing.packer import Packer
 from dovetail.planner.packing.resize import shrink
+from dovetail.planner.packing.run import PackingRun
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.packing.topology_validation import hosts_sound, sound
-from dovetail.planner.packing.violated_preferences import total, violated_on
+from dovetail.planner.packing.violated_preferences import violated_on
 from dovetail.planner.packing.zone_spread import zones_reached
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.frontier import OfferingFrontier
@@ -57,6 +58,11 @@ class Packing:
             for number, count in contents.items()
         )
 
+    def joined(self, run: PackingRun) -> Packing:
+        """The same packing as one of another run, by whose baseline it is judged."""
+        cautious = self.cautious.joined(run) if self.cautious is not None else None
+        return Packing(self.state.join(run), self.left, cautious)
+
     @cached_property
     def order_independent(self) -> bool:
         """Whether every spread holds whatever the order in which pods arrive."""
@@ -70,7 +76,7 @@ class Packing:
     @cached_property
     def score(self) -> Score:
         """How good it is, by the one objective that all stages share."""
-        baseline: Baseline | None = self.state.problem.baseline
+        baseline: Baseline | None = self.state.run.baseline
         pending = sum(self.left.values())
         if baseline is None:
             cost = weighted_cost(self.cost, self.violated, self.left, None, 0)
@@ -87,31 +93,31 @@ class Packing:
     def shortage_score(self, guide: Packing) -> tuple[object, ...]:
         """How good it is where not all pods can have a node: after the pods that Karpenter places (or a packing that
         takes pods in Karpenter's order, the `guide`), those of high priority come first."""
-        missed = (self.missing(guide), 0) if self.state.problem.baseline is None else self.score[:2]
+        missed = (self.missing(guide), 0) if self.state.run.baseline is None else self.score[:2]
         return (*missed, self.shortfall(self.state.problem), self.score)
 
     @property
     def zones_missed(self) -> int:
         """Zones that Karpenter's new nodes reach and these do not."""
-        baseline = self.state.problem.baseline
+        baseline = self.state.run.baseline
         return 0 if baseline is None else baseline.zones - zones_reached(self.state, baseline.zones)
 
     @cached_property
     def excess(self) -> int:
         """How many preferences more than in the baseline are not kept."""
-        baseline = self.state.problem.baseline
+        baseline = self.state.run.baseline
         return baseline.excess(self.violated, self.left) if baseline is not None else self.violated_count
 
     @property
     def falls_short(self) -> bool:
         """Whether fewer preferences are kept than by the baseline, or fewer pods placed."""
-        baseline = self.state.problem.baseline
+        baseline = self.state.run.baseline
         return baseline is not None and (self.excess > 0 or baseline.missing(self.left) > 0)
 
     @property
     def meets_baseline(self) -> bool:
         """Whether it holds in any binding order and lacks nothing that the baseline has, at no more than its price."""
-        baseline = self.state.problem.baseline
+        baseline = self.state.run.baseline
         if baseline is None:
             return self.order_independent and not self.left
         return self.order_independent and not self.falls_short and not baseline.beyond(self.left, self.cost)
@@ -135,34 +141,30 @@ class Packing:
         return (*(short[priority] for priority in sorted(short, reverse=True)), *by_class)
 
 
-def pack(problem: Problem, strategy: Strategy, hints: Mapping[int, Bools] | None = None) -> Packing:
+def pack(
+    problem: Problem, strategy: Strategy, run: PackingRun | None = None, hints: Mapping[int, Bools] | None = None
+) -> Packing:
     """One pass over all classes, and as many more as bring something. `hints` narrow where some classes go."""
-    with with_node_filters(narrowed(problem, hints) if hints else ()):
-        return _pack(problem, strategy)
+    if not hints:
+        return _pack(problem, strategy, run)
+    packing = _pack(narrowed(problem, hints), strategy, run)
+    cautious = packing.cautious
+    return Packing(
+        packing.state.bind_to(problem),
+        packing.left,
+        Packing(cautious.state.bind_to(problem), cautious.left) if cautious is not None else None,
+    )
 
 
-def narrowed(problem: Problem, hints: Mapping[int, Bools]) -> list[tuple[PlacementRequest, NodeFilter]]:
-    """What some classes would accept if only some offerings of the frontier were there, where that leaves them any."""
-    found: list[tuple[PlacementRequest, NodeFilter]] = []
+def narrowed(problem: Problem, hints: Mapping[int, Bools]) -> Problem:
+    """The problem with some classes that accept only some offerings of the frontier, where that leaves them any."""
+    filters: dict[int, NodeFilter] = {}
     for index, where in hints.items():
         for request in problem.levels_of(problem.classes[index]):
             left = request.offerings & where
             if left.any():
-                found.append((request, NodeFilter(left, request.mask, request.nodes, request.node_filter.keys)))
-    return found
-
-
-@contextmanager
-def with_node_filters(node_filters: Sequence[tuple[PlacementRequest, NodeFilter]]) -> Iterator[None]:
-    """Let asks accept other nodes for a while."""
-    before = [(request, request.node_filter) for request, _ in node_filters]
-    for request, node_filter in node_filters:
-        request.node_filter = node_filter
-    try:
-        yield
-    finally:
-        for request, node_filter in before:
-            request.node_filter = node_filter
+                filters[request.number] = NodeFilter(left, request.mask, request.nodes, request.node_filter.keys)
+    return problem.with_node_filters(filters)
 
 
 def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
@@ -203,8 +205,8 @@ def fitting_offerings(problem: Problem, request: PlacementRequest) -> Bools:
     return fitting
 
 
-def _pack(problem: Problem, strategy: Strategy) -> Packing:
-    packer = Packer(problem, strategy)
+def _pack(problem: Problem, strategy: Strategy, run: PackingRun | None) -> Packing:
+    packer = Packer(problem, strategy, PackingState(problem, run))
     order = class_order(problem, strategy)
     waiting = demands(problem)
     wanted: list[bool] = np.any(waiting, axis=1).tolist()
@@ -383,7 +385,7 @@ def _depths(kinds: Sequence[Kind], topology: Sequence[TopologyConstraints]) -> l
 
 def carried(packing: Packing, problem: Problem) -> Packing:
     """The same packing on another problem of the same snapshot."""
-    state, placement_requests = PackingState(problem), problem.placement_requests
+    state, placement_requests = PackingState(problem, packing.state.run), problem.placement_requests
     for at, contents in enumerate(packing.state.contents):
         if contents:
             place = at if at < state.existing else state.open(int(packing.state.offering[at]))

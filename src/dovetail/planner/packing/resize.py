@@ -48,7 +48,7 @@ def shrink(state: PackingState, machines: Iterable[int] | None = None) -> None:
         _shrink_freely(state, chosen)
         return
     for at in chosen:
-        problem.work += 1
+        state.meter.spent += 1
         best = cheapest(state, at, open_to=state.open_to(at) if limited else None)
         if best is not None and best != state.offering_of(at):
             state.move(at, best)
@@ -58,7 +58,7 @@ def _shrink_freely(state: PackingState, machines: Iterable[int]) -> None:
     """Where nothing is limited nodes do not see each other, and all that climb the same price index do it together."""
     climbing: dict[PriceIndex, list[int]] = {}
     for at in machines:
-        state.problem.work += 1
+        state.meter.spent += 1
         these = constraints_on(state, at)
         climbing.setdefault(these.price_index(state.frontier, *_standing(state, at, these)), []).append(at)
     for price_index, here in climbing.items():
@@ -159,7 +159,7 @@ class Growth:
 
     def _cheapest(self, packer: Packer, request: PlacementRequest, at: int) -> int | None:
         """The cheapest offering for a node with one more pod of the request on it, whatever limits say, or None."""
-        packer.problem.work += 1
+        packer.state.meter.spent += 1
         state, key = packer.state, (at, (request.node_filter, id(request.steps)))
         contents, offering = state.contents[at], state.offering_of(at)
         known = self._held.get(key)

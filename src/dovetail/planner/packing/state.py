@@ -15,6 +15,7 @@ import numpy as np
 from dovetail.planner.offerings.catalog import Bools, Ints
 from dovetail.planner.packing.attachments import attach, attachable, brought, keep_attachable
 from dovetail.planner.packing.price_index import PriceIndex
+from dovetail.planner.packing.run import PackingRun, WorkMeter
 from dovetail.planner.packing.topology_rules import allow_member, allow_owner, cap_member, cap_owner
 from dovetail.planner.problem.compile import UNLIMITED, Problem
 from dovetail.planner.problem.request import PlacementRequest
@@ -30,8 +31,10 @@ class PackingState:
     Those mappings are replaced, never changed, so that a clone may share them.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, run: PackingRun | None = None) -> None:
         self.problem = problem
+        self.run = run if run is not None else PackingRun(WorkMeter())
+        self.meter = self.run.meter
         self.frontier = problem.frontier
         existing = len(problem.nodes)
         self.existing = existing
@@ -75,16 +78,29 @@ class PackingState:
         self._members = self.host_counts.data
         self._inverse = self.host_owners.data
 
-    def clone(self) -> PackingState:
+    def join(self, run: PackingRun) -> PackingState:
+        """This state as a packing of another run: a baseline may become known after the first packing."""
+        self.run, self.meter = run, run.meter
+        return self
+
+    def bind_to(self, problem: Problem) -> PackingState:
+        """This state as a packing of a problem with the same requests, whose pods may accept other nodes."""
+        self.problem, self.placement_requests = problem, problem.placement_requests
+        return self
+
+    def clone(self, problem: Problem | None = None) -> PackingState:
+        """The same packing, perhaps on a problem whose pods accept other nodes."""
         twin = object.__new__(PackingState)
-        twin.problem, twin.frontier, twin.existing, twin.size = self.problem, self.frontier, self.existing, self.size
+        twin.problem = problem if problem is not None else self.problem
+        twin.frontier, twin.existing, twin.size = self.frontier, self.existing, self.size
+        twin.run, twin.meter = self.run, self.meter
         twin.free, twin.offering, twin.domains = self.free.copy(), self.offering.copy(), self.domains.copy()
         twin.key_index, twin.choosy = self.key_index, self.choosy
         twin.host_counts, twin.host_owners = self.host_counts.copy(), self.host_owners.copy()
         twin.counts = [each.copy() for each in self.counts]
         twin.owners = [each.copy() for each in self.owners]
         twin.contents, twin.attached = list(self.contents), dict(self.attached)
-        twin.placement_requests = self.placement_requests
+        twin.placement_requests = twin.problem.placement_requests
         twin.left = [dict(each) for each in self.left]
         twin._watched = self._watched
         twin.reserved, twin.gone, twin.stamp = dict(self.reserved), list(self.gone), self.stamp
@@ -120,7 +136,7 @@ class PackingState:
 
     def shares(self, request: PlacementRequest, bins: Ints, most: int, ignore_counted: bool) -> tuple[Ints, Ints]:
         """Of nodes that hold a pod of the request, those that hostname rules let take some, and how many each."""
-        self.problem.work += 1
+        self.meter.spent += 1
         if not len(bins):
             return bins, bins
         fits = np.full(len(bins), most, dtype=np.int64)

@@ -6,21 +6,15 @@ soft (anti-)affinity and spreads, and staying off PreferNoSchedule taints.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dovetail.model.labels import ZONE
+from dovetail.planner.packing.baseline import ViolatedPreference, total
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.problem.pod_classes import PodClass
 from dovetail.planner.problem.preferences import ClassPreferences
 from dovetail.planner.problem.topology_counters import TopologyCounter
 from dovetail.planner.problem.topology_groups import ANTI, SPREAD
-
-#: Preferences that are not kept: of which class, how many of each pod, and of how many pods.
-ViolatedPreference = tuple[int, int, int]
-
-
-def total(violated: Iterable[ViolatedPreference]) -> int:
-    return sum([failing * count for _, failing, count in violated])
 
 
 def violated_count(state: PackingState) -> int:

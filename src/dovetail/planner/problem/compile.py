@@ -5,7 +5,8 @@ The sale: every node that pools may launch, less what daemons take of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
@@ -50,7 +51,7 @@ _kind = attrgetter("kind")
 
 
 class Problem:
-    """Everything compiled. Nothing in it changes while a plan is being made.
+    """Everything compiled, and frozen then: what changes while a plan is made is in `PackingState` and `PackingRun`.
 
     The scheduler asks a spread's owners alone. With `owners_first` a spread does not see the pods of others: they go
     where they like once its owners are placed. Without it a spread holds whatever the order in which pods arrive.
@@ -65,6 +66,29 @@ class Problem:
         self.daemons = daemons_of(snapshot)
         with snapshot.memory.lock:
             self._compile()
+        self._frozen = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if "_frozen" in self.__dict__:
+            raise AttributeError(f"Problem is frozen: {name} cannot be set")
+        super().__setattr__(name, value)
+
+    def with_node_filters(self, filters: Mapping[int, NodeFilter]) -> Problem:
+        """The same problem with requests, by number, that accept other nodes."""
+        if not filters:
+            return self
+        twin = copy(self)
+        values = twin.__dict__
+        values["_placement_requests"] = [
+            [
+                replace(request, node_filter=filters[request.number]) if request.number in filters else request
+                for request in levels
+            ]
+            for levels in self._placement_requests
+        ]
+        values["first_requests"] = [levels[0] for levels in twin._placement_requests]
+        values["placement_requests"] = list(chain.from_iterable(twin._placement_requests))
+        return twin
 
     def _compile(self) -> None:
         snapshot = self.snapshot
@@ -96,15 +120,11 @@ class Problem:
         self.weighted = False
         self.constraints_cache: dict[Any, Any] = {}
         """What is known of pods that share a node; see `resize`."""
-        self.work = 0
-        """Questions asked so far: the search is paid in work, not in time, so that it ends at the same place."""
         self.limits = self._limits()
         self.reservations = self.catalog.reservations()
         self._drop_full()
         self._compile_requests()
         self.preferences = preferences_of(self)
-        self.baseline: Any = None
-        """What no packing should be worse than; set once, before the first one is made."""
 
     # -- classes ------------------------------------------------------------------------------------------------
 

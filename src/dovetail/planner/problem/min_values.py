@@ -51,7 +51,6 @@ class Diversity:
         mask, keys = self._common([request])
         known = self._brims.get((mask, keys))
         if known is None:
-            self.problem.work += 1
             every = range(self.problem.frontier.size)
             suits = (self._suits(at, mask & self._larger(at), keys) for at in every)
             known = self._brims[mask, keys] = np.fromiter(suits, dtype=np.bool_, count=len(every))
