@@ -16,7 +16,7 @@ import msgspec
 
 from dovetail.cloud.aws.client import EC2_MACHINES, Record, ec2_bucket
 from dovetail.kube import resources as kinds
-from tests.controllers.aws_world import AwsWorld, account, tell
+from tests.controllers.aws_world import AwsWorld, account, run_scenario
 
 #: (milli-CPU, memory) of the pods of a burst, in equal parts.
 MIX = (("100m", "128Mi"), ("250m", "512Mi"), ("500m", "1Gi"), ("1", "2Gi"), ("1500m", "6Gi"))
@@ -74,7 +74,7 @@ async def quiet(world: AwsWorld, seconds: float = 3600.0) -> None:
 
 
 def main() -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await world.node_class()
         await world.pool()
         world.start()
@@ -86,7 +86,7 @@ def main() -> None:
         _print("a quiet hour", world.records, len(await world.list(kinds.NODECLAIMS)))
 
     lab = account("c5", "m5", "r5")
-    tell(next(lab), story)
+    run_scenario(next(lab), scenario)
     lab.close()
 
 

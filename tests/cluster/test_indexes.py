@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cluster.indexes import DISRUPTED, DRIFTED, JOINING, RESERVED, RESTLESS, STAGE, of_claim, of_node
+from dovetail.cluster.indexes import DISRUPTED, DRIFTED, JOINING, NOT_CONSOLIDATABLE, RESERVED, STAGE, of_claim, of_node
 from dovetail.kube.store import Store
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
@@ -20,10 +20,10 @@ def _claim(*true: str, **metadata: Any) -> NodeClaim:
 
 
 def test_a_nodeclaim_is_indexed_by_its_conditions() -> None:
-    assert set(of_claim(_claim())) == {JOINING, RESTLESS}
+    assert set(of_claim(_claim())) == {JOINING, NOT_CONSOLIDATABLE}
     assert set(of_claim(_claim("Registered", "Consolidatable"))) == set()
     assert set(of_claim(_claim("Registered", "Consolidatable", "Drifted", "DisruptionReason"))) == {DRIFTED, DISRUPTED}
-    assert set(of_claim(_claim(deletionTimestamp="2026-01-01T00:00:00Z"))) == {RESTLESS}, (
+    assert set(of_claim(_claim(deletionTimestamp="2026-01-01T00:00:00Z"))) == {NOT_CONSOLIDATABLE}, (
         "a deleted NodeClaim is not joining"
     )
     reserved = _claim("Registered", "Consolidatable", labels={"karpenter.sh/capacity-type": "reserved"})
@@ -36,9 +36,9 @@ def test_a_nodeclaim_leaves_a_stage_with_the_write() -> None:
     assert store.by(STAGE, JOINING)
     store.put("c", _claim("Registered"))
     assert not store.by(STAGE, JOINING)
-    assert store.by(STAGE, RESTLESS)
+    assert store.by(STAGE, NOT_CONSOLIDATABLE)
     store.remove("c")
-    assert not store.by(STAGE, RESTLESS)
+    assert not store.by(STAGE, NOT_CONSOLIDATABLE)
 
 
 def test_a_node_with_the_disrupted_taint_is_indexed() -> None:

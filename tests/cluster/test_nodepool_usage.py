@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from dovetail.cluster.nodepool_usage import Holdings
+from dovetail.cluster.nodepool_usage import NodePoolUsage
 from dovetail.cluster.state import ClusterState
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import Resource
@@ -36,7 +36,7 @@ def _claim(name: str, **capacity: str) -> NodeClaim:
 
 def test_nodeclaims_are_counted_as_they_are_added_changed_and_deleted() -> None:
     cluster_state = _Watched(_claim("a", cpu="4", memory="8Gi"))
-    found = Holdings(cast(ClusterState, cluster_state))
+    found = NodePoolUsage(cast(ClusterState, cluster_state))
     assert found.of("default") == {**NOTHING, "nodes": 1, "cpu": 4000, "memory": 8 << 30}
     cluster_state.tell(Change("added", "b", None, _claim("b")))
     assert found.of("default")["nodes"] == 2, "a NodeClaim that is not launched yet counts"

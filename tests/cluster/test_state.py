@@ -85,7 +85,7 @@ def test_the_pods_of_a_nodeclaim_are_nominated_until_they_are_bound_or_gone() ->
             cluster_state.pods._put(f"default/{name}", _pod(name))
         cluster_state.claims._put("c", _claim("c", pods="uid-a,uid-b"))
         assert _names(cluster_state) == {"c": ["a", "b"]}
-        assert cluster_state.reservations.of("uid-a") == Target("claim", "c")
+        assert cluster_state.nominations.of("uid-a") == Target("claim", "c")
         cluster_state.pods._remove("default/a")
         assert _names(cluster_state) == {"c": ["b"]}
         cluster_state.nodes._put("other", _node("other"))
@@ -111,7 +111,7 @@ def test_a_deleted_nodeclaim_releases_its_nominations() -> None:
         cluster_state.pods._put("default/a", _pod("a"))
         cluster_state.claims._put("c", _claim("c", pods="uid-a"))
         cluster_state.claims._put("c", _claim("c", 2, pods="uid-a", deletionTimestamp="2026-01-01T00:00:00Z"))
-        assert cluster_state.reservations.of("uid-a") is None
+        assert cluster_state.nominations.of("uid-a") is None
         (state,) = cluster_state.states(TYPES)
         assert state.deleting
 
@@ -171,9 +171,9 @@ def test_a_nomination_on_a_node_expires() -> None:
 def test_marked_nodes_are_deleting() -> None:
     async def story(cluster_state: ClusterState) -> None:
         cluster_state.nodes._put("n", _node("n"))
-        cluster_state.mark(["cloud:///n"])
+        cluster_state.mark_for_deletion(["cloud:///n"])
         assert [state.deleting for state in cluster_state.states(TYPES)] == [True]
-        cluster_state.mark(["cloud:///n"], going=False)
+        cluster_state.mark_for_deletion(["cloud:///n"], deleting=False)
         assert [state.deleting for state in cluster_state.states(TYPES)] == [False]
 
     _run(story)
@@ -198,7 +198,7 @@ def test_a_nomination_lasts_while_the_pods_node_terminates_and_ends_if_that_stay
     async def story(cluster_state: ClusterState) -> None:
         ready = {"type": "Initialized", "status": "True"}
         cluster_state.nodes._put("old", _node("old"))
-        cluster_state.mark(["cloud:///old"])
+        cluster_state.mark_for_deletion(["cloud:///old"])
         for name, node in (("bound", "old"), ("waits", "")):
             cluster_state.pods._put(f"default/{name}", _pod(name, node))
         cluster_state.claims._put("c", _claim("c", pods="uid-bound,uid-waits"))
@@ -206,9 +206,9 @@ def test_a_nomination_lasts_while_the_pods_node_terminates_and_ends_if_that_stay
         cluster_state.claims._put("c", claim)
         await asyncio.sleep(3600)
         cluster_state.expire()
-        assert cluster_state.reservations.of("uid-bound") == Target("claim", "c")
-        assert cluster_state.reservations.of("uid-waits") is None
-        cluster_state.mark(["cloud:///old"], going=False)
-        assert cluster_state.reservations.of("uid-bound") is None
+        assert cluster_state.nominations.of("uid-bound") == Target("claim", "c")
+        assert cluster_state.nominations.of("uid-waits") is None
+        cluster_state.mark_for_deletion(["cloud:///old"], deleting=False)
+        assert cluster_state.nominations.of("uid-bound") is None
 
     _run(story)

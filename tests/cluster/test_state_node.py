@@ -132,5 +132,5 @@ def test_an_unreadable_price_is_none_and_never_zero() -> None:
     """Any user may edit annotations: metrics and termination must not depend on them."""
     texts = ("0.096", "cheap", "nan", "inf", "")
     claims = [msgspec.convert({"metadata": {"annotations": {"dovetail.sh/price": text}}}, NodeClaim) for text in texts]
-    assert [state_node.paid(claim) for claim in claims] == [0.096, None, None, None, None]
-    assert state_node.paid(_claim()) is None
+    assert [state_node.launch_price(claim) for claim in claims] == [0.096, None, None, None, None]
+    assert state_node.launch_price(_claim()) is None

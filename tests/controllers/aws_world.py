@@ -144,13 +144,13 @@ class AwsWorld:
         self.records: list[Record] = []
         self.lines: list[dict[str, Any]] = []
         self._process: asyncio.Task[None] | None = None
-        self._lives = 0
+        self._processes = 0
 
     # -- the process under test
 
     def start(self, die_after: int | None = None) -> None:
-        self._lives += 1
-        lab, chance = self.lab, self.lab.chance.child("life", str(self._lives))
+        self._processes += 1
+        lab, chance = self.lab, self.lab.chance.child("life", str(self._processes))
         self.writes = Writes(lab.transport, die_after)
         kube = Kube(self.writes, lab.clock, chance=chance.child("client"), manager="karpenter", user_agent="karpenter")
 
@@ -246,30 +246,30 @@ class AwsWorld:
         end = self.lab.clock.monotonic() + within
         while not (found := await holds()):
             if self.lab.clock.monotonic() > end:
-                told = [line for line in self.lines if line["level"] != "DEBUG"][-8:]
-                raise AssertionError("\n".join([f"not within {within} s", await self.events(), *map(str, told)]))
+                published = [line for line in self.lines if line["level"] != "DEBUG"][-8:]
+                raise AssertionError("\n".join([f"not within {within} s", await self.events(), *map(str, published)]))
             await asyncio.sleep(step)
         return found
 
-    async def says(self, *words: str, name: str = "", within: float = 300.0) -> str:
+    async def says(self, *message: str, name: str = "", within: float = 300.0) -> str:
         """Wait until the events (of one object) contain all texts."""
 
-        async def said() -> str:
+        async def logged() -> str:
             text = await self.events(name)
-            return text if all(word in text for word in words) else ""
+            return text if all(word in text for word in message) else ""
 
-        return str(await self.until(said, within))
+        return str(await self.until(logged, within))
 
     def count(self, operation: str) -> int:
         return sum(record.operation == operation and not record.dry for record in self.records)
 
 
-Story = Callable[[AwsWorld], Awaitable[None]]
+Scenario = Callable[[AwsWorld], Awaitable[None]]
 #: Instances of these tests boot quickly, all alike.
 TIMING = Timing(boot=20.0, spread=0.0, ready=1.0)
 
 
-def tell(account: Account, story: Story, **settings: Any) -> None:
+def run_scenario(account: Account, scenario: Scenario, **settings: Any) -> None:
     """Run a story in a fresh cluster of the account, in virtual time."""
 
     async def main() -> None:
@@ -281,15 +281,15 @@ def tell(account: Account, story: Story, **settings: Any) -> None:
             for definition in crds.definitions():
                 await lab.kube.create(kinds.CRDS, definition)
             await eks._authorise(lab, account.world)
-            machines = Ec2(account.endpoint, account.world, lab.fleet, lab.client("kubelet"), Chance(7), TIMING)
+            instances = Ec2(account.endpoint, account.world, lab.fleet, lab.client("kubelet"), Chance(7), TIMING)
 
             async def ec2(_: Lab) -> None:
-                await machines.run()
+                await instances.run()
 
             lab.add(ec2)
             made = AwsWorld(account, lab, **settings)
             try:
-                await story(made)
+                await scenario(made)
             finally:
                 await made.stop()
 

@@ -169,17 +169,17 @@ class World:
         self.kube = Kube(InProcess(self.server), self.clock, chance=self.chance.child("driver"))
         listed = catalog_file.parse(json.dumps(types(*only) if sold is None else sold).encode())
         self.cloud = FaultyCloud(self.clock, self.chance.child("cloud"), listed, market)
-        self.promises = AutoscalerInvariants(self.server, self.clock, self.cloud, self._safe)
+        self.invariants = AutoscalerInvariants(self.server, self.clock, self.cloud, self._safe)
         self.fleet = Fleet(self.kube, self.cloud, self.clock, self.chance.child("fleet"))
         self.settings = Settings(**{**SETTINGS, **settings})
         self.lines: list[dict[str, Any]] = []
-        self.lives = 0
+        self.processes = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._process: asyncio.Task[None] | None = None
         self._spawn(self.fleet.run())
         self._spawn(self._schedule())
         self._spawn(self._ready())
-        self._spawn(self.promises.run())
+        self._spawn(self.invariants.run())
 
     def _spawn(self, work: Awaitable[None]) -> None:
         self._tasks.append(asyncio.ensure_future(work))
@@ -191,12 +191,12 @@ class World:
     # -- the process under test
 
     def start(self, die_after: int | None = None, die_before: int | None = None) -> None:
-        self.lives += 1
+        self.processes += 1
         self.transport = Counting(self.server, die_after, die_before)
-        kube = Kube(self.transport, self.clock, chance=self.chance.child("process", str(self.lives)))
+        kube = Kube(self.transport, self.clock, chance=self.chance.child("process", str(self.processes)))
         log = logs.logger(self.clock, write=lambda line: self.lines.append(json.loads(line)))
         self.autoscaler = Autoscaler(
-            kube, self.cloud, self.clock, self.chance.child("life", str(self.lives)), self.settings, log=log
+            kube, self.cloud, self.clock, self.chance.child("life", str(self.processes)), self.settings, log=log
         )
         self._process = asyncio.ensure_future(self.autoscaler.run())
 
@@ -267,7 +267,7 @@ class World:
         found = (claim.get("status") or {}).get("conditions") or []
         return {each["type"]: f"{each['status']}/{each['reason']}" for each in found}
 
-    def said(self, message: str) -> Sequence[dict[str, Any]]:
+    def logged(self, message: str) -> Sequence[dict[str, Any]]:
         return [line for line in self.lines if line["message"] == message]
 
     async def until(self, holds: Callable[[], Awaitable[bool]], within: float = 120.0, step: float = 0.25) -> float:
@@ -288,12 +288,12 @@ class World:
         """A scheduler that never finds a node: it marks every new pod unschedulable after a moment."""
         news: asyncio.Queue[Pod] = asyncio.Queue()
 
-        def hear(change: Change[Pod]) -> None:
+        def on_change(change: Change[Pod]) -> None:
             self.fleet.pod_changed(change.old, change.new)
             if change.kind == "added" and not change.object.spec.node_name and not change.object.spec.scheduling_gates:
                 news.put_nowait(change.object)
 
-        self._spawn(Reflector(self.kube, kinds.PODS, Pod, on_event=hear).run())
+        self._spawn(Reflector(self.kube, kinds.PODS, Pod, on_event=on_change).run())
         while True:
             meta = (await news.get()).metadata
             await asyncio.sleep(0.01)
@@ -304,11 +304,11 @@ class World:
         """The node lifecycle: a ready node loses the taint it was admitted with."""
         news: asyncio.Queue[Node] = asyncio.Queue()
 
-        def hear(change: Change[Node]) -> None:
+        def on_change(change: Change[Node]) -> None:
             if change.new is not None:
                 news.put_nowait(change.new)
 
-        self._spawn(Reflector(self.kube, kinds.NODES, Node, on_event=hear).run())
+        self._spawn(Reflector(self.kube, kinds.NODES, Node, on_event=on_change).run())
         while True:
             node = await news.get()
             left = [each for each in node.spec.taints if each.key != "node.kubernetes.io/not-ready"]
@@ -321,21 +321,21 @@ class World:
                     await self.kube.patch(kinds.NODES, node.metadata.name, body)
 
 
-Story = Callable[[World], Awaitable[None]]
+Scenario = Callable[[World], Awaitable[None]]
 
 
 @pytest.fixture
-def tell() -> Callable[..., None]:
+def run_scenario() -> Callable[..., None]:
     """Run a story in a fresh world, in virtual time."""
 
-    def run(story: Story, **world: Any) -> None:
+    def run(scenario: Scenario, **world: Any) -> None:
         async def main() -> None:
             made = World(**world)
             try:
-                await story(made)
+                await scenario(made)
             finally:
                 await made.close()
-            assert made.promises.violations == []
+            assert made.invariants.violations == []
 
         run_virtual(main())
 

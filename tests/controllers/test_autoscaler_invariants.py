@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.kube import resources as kinds
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 POOL = {"karpenter.sh/nodepool": "default"}
 
 
@@ -90,22 +90,22 @@ async def _silence(world: Any) -> None:
         (_silence, "I11: claim a does not report that its launch was refused (InternalError)"),
     ],
 )
-def test_a_broken_invariant_is_reported(tell: Tell, break_it: Callable[[Any], Any], says: str) -> None:
-    async def story(world: Any) -> None:
+def test_a_broken_invariant_is_reported(run_scenario: RunScenario, break_it: Callable[[Any], Any], says: str) -> None:
+    async def scenario(world: Any) -> None:
         await break_it(world)
-        told = [each for each in world.promises.violations if each.startswith(says)]
-        assert told, world.promises.violations
-        world.promises.violations.clear()
+        published = [each for each in world.invariants.violations if each.startswith(says)]
+        assert published, world.invariants.violations
+        world.invariants.violations.clear()
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_launch_refusal_in_the_nodeclaims_condition_breaks_no_invariant(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_launch_refusal_in_the_nodeclaims_condition_breaks_no_invariant(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         made = await _claim(world, "a")
         unknown = {**_true("Launched")[0], "status": "Unknown", "reason": "InternalError", "message": "later"}
         await world.kube.patch(kinds.NODECLAIMS, "a", {"status": {"conditions": [unknown]}}, subresource="status")
         world.cloud.on_refuse(made["metadata"]["uid"], "InternalError")
         await asyncio.sleep(200)
 
-    tell(story)
+    run_scenario(scenario)

@@ -10,7 +10,7 @@ import pytest
 from bench.ec2_calls import burst, quiet, usage
 from dovetail.controllers.nodeclaim import disruption_conditions, garbage_collection
 from dovetail.kube import resources as kinds
-from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, tell
+from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, run_scenario
 
 SMALL = {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Lt", "values": ["32"]}
 
@@ -23,7 +23,7 @@ def aws() -> Iterator[Account]:
 
 
 def test_a_burst_of_a_thousand_pods_launches_equal_instances_together_and_uses_half_of_no_bucket(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await world.node_class()
         await world.pool("default", ON_DEMAND, SMALL)
         world.start()
@@ -32,17 +32,17 @@ def test_a_burst_of_a_thousand_pods_launches_equal_instances_together_and_uses_h
         began = world.lab.clock.monotonic()
         await burst(world)
         assert world.lab.clock.monotonic() - began < 5.0, "no launch waits for a token"
-        machines = len(await world.list(kinds.NODECLAIMS))
+        instances = len(await world.list(kinds.NODECLAIMS))
         used = usage(world.records)
-        assert machines > 40 and used["create_fleet"].calls <= 12
+        assert instances > 40 and used["create_fleet"].calls <= 12
         assert used["create_launch_template"].calls <= 6, "NodeClaims that start alike share launch templates"
         assert all(each.share <= 0.52 for each in used.values()), used
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_settled_hour_makes_one_call_a_minute_however_many_instances_there_are(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await world.node_class()
         await world.pool("default")
         world.start()
@@ -55,7 +55,10 @@ def test_a_settled_hour_makes_one_call_a_minute_however_many_instances_there_are
         counts = Counter(record.operation for record in world.records if record.service == "ec2" and not record.dry)
         looks = {"describe_subnets", "describe_security_groups", "describe_images"}
         assert all(counts[name] <= 61 for name in looks), counts
-        rounds, drift = garbage_collection.ROUNDS + 3600 / garbage_collection.PERIOD, 3600 / disruption_conditions.LOOK
+        rounds, drift = (
+            garbage_collection.STARTUP_ROUNDS + 3600 / garbage_collection.PERIOD_S,
+            3600 / disruption_conditions.DRIFT_ROUND_INTERVAL_S,
+        )
         assert counts["describe_instances"] <= rounds + drift, "one call describes many instances"
         assert counts["describe_spot_price_history"] == 1 and counts["describe_launch_templates"] <= 3
         assert not counts.keys() & {"create_fleet", "create_launch_template", "terminate_instances"}
@@ -64,4 +67,4 @@ def test_a_settled_hour_makes_one_call_a_minute_however_many_instances_there_are
         )
         assert all(each.share <= 0.1 for each in usage(world.records).values())
 
-    tell(aws, story)
+    run_scenario(aws, scenario)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.controllers.nodeclaim.garbage_collection import PERIOD
+from dovetail.controllers.nodeclaim.garbage_collection import PERIOD_S
 from dovetail.kube import resources as kinds
-from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, tell
+from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, run_scenario
 
 LARGE = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large", "m5.xlarge"]}
 OURS = (kinds.NODECLAIMS, kinds.NODEPOOLS, kinds.EC2NODECLASSES)
@@ -37,11 +37,11 @@ async def _lived(world: AwsWorld) -> None:
         return await world.running() and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
     await world.until(ready, within=900, step=2)
-    await asyncio.sleep(PERIOD + 70)
+    await asyncio.sleep(PERIOD_S + 70)
     (claim,) = await world.list(kinds.NODECLAIMS)
-    (machine,) = world.account.endpoint.instances()
-    assert claim["status"]["providerID"].endswith(machine.id)
-    tags = {tag["key"]: tag["value"] for tag in machine.get_tags()}
+    (instance,) = world.account.endpoint.instances()
+    assert claim["status"]["providerID"].endswith(instance.id)
+    tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
     assert (tags["karpenter.sh/nodeclaim"], tags["dovetail.sh/claim-uid"]) == (
         claim["metadata"]["name"],
         claim["metadata"]["uid"],
@@ -63,7 +63,7 @@ async def _gone(world: AwsWorld) -> None:
 
     await world.until(gone, within=900, step=2)
     endpoint = world.account.endpoint
-    assert [machine.state for machine in endpoint.instances()] in (["terminated"], ["shutting-down"])
+    assert [instance.state for instance in endpoint.instances()] in (["terminated"], ["shutting-down"])
     assert not endpoint.backend("ec2").launch_templates
     profiles = endpoint.backend("iam", "aws").instance_profiles.values()
     assert not [profile.name for profile in profiles if profile.path.startswith("/karpenter/")]
@@ -73,7 +73,7 @@ def _played(aws: Account, live: Callable[[AwsWorld], Awaitable[None]], types: An
     """The changes of the first process, which ends after one of them."""
     made: list[str] = []
 
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await world.node_class()
         await world.pool("default", ON_DEMAND, types)
         world.start(die_after)
@@ -87,7 +87,7 @@ def _played(aws: Account, live: Callable[[AwsWorld], Awaitable[None]], types: An
             reviving.cancel()
             made.extend(first.made)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
     return made
 
 
@@ -123,20 +123,20 @@ def test_killed_after_a_change_at_aws_or_to_a_nodeclaim_the_process_ends_in_the_
         _life(aws, number)
 
 
-def _bought_together(aws: Account, die_after: int | None = None) -> list[str]:
+def _launched_together(aws: Account, die_after: int | None = None) -> list[str]:
     """Three pods, an instance each, in one fleet call."""
 
     async def live(world: AwsWorld) -> None:
         await world.pods(3, cpu="1200m")
         await world.until(world.running, within=900, step=2)
-        await asyncio.sleep(PERIOD + 70)
+        await asyncio.sleep(PERIOD_S + 70)
         await world.cloud.name_instances()
         claims = {claim["metadata"]["name"]: claim for claim in await world.list(kinds.NODECLAIMS)}
-        machines = {machine.id: machine for machine in world.account.endpoint.instances()}
-        assert len(claims) == len(machines) == len(await world.list(kinds.NODES)) == 3
+        instances = {instance.id: instance for instance in world.account.endpoint.instances()}
+        assert len(claims) == len(instances) == len(await world.list(kinds.NODES)) == 3
         for name, claim in claims.items():
-            machine = machines[claim["status"]["providerID"].rpartition("/")[2]]
-            tags = {tag["key"]: tag["value"] for tag in machine.get_tags()}
+            instance = instances[claim["status"]["providerID"].rpartition("/")[2]]
+            tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
             assert tags["karpenter.sh/nodeclaim"] == name
 
     return _played(aws, live, {**LARGE, "values": ["m5.large"]}, die_after)
@@ -144,12 +144,12 @@ def _bought_together(aws: Account, die_after: int | None = None) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_killed_while_it_launches_several_instances_in_one_call_each_nodeclaim_has_its_own(aws: Account) -> None:
-    made = _bought_together(aws)
+    made = _launched_together(aws)
     assert made.count("ec2 create_fleet") == 1
-    bought = made.index("ec2 create_fleet") + 1
-    claims = [number for number, what in enumerate(made, start=1) if number > bought and "nodeclaims/" in what]
-    for number in (bought, *claims[:5]):
-        _bought_together(aws, number)
+    launched = made.index("ec2 create_fleet") + 1
+    claims = [number for number, what in enumerate(made, start=1) if number > launched and "nodeclaims/" in what]
+    for number in (launched, *claims[:5]):
+        _launched_together(aws, number)
 
 
 @pytest.mark.slow

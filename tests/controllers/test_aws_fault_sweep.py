@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
 from dovetail.kube import resources as kinds
-from tests.controllers.aws_world import Account, AwsWorld, account, tell
+from tests.controllers.aws_world import Account, AwsWorld, account, run_scenario
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -120,7 +120,7 @@ class Fault:
 def test_an_operation_that_fails_for_ten_minutes_from_the_start_stops_nothing_for_ever(
     aws: Account, operation: str, way: Callable[[str], Any]
 ) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await world.node_class()
         await world.pool()
         world.start()
@@ -143,4 +143,4 @@ def test_an_operation_that_fails_for_ten_minutes_from_the_start_stops_nothing_fo
         claims = [claim["status"].get("providerID", "") for claim in await world.list(kinds.NODECLAIMS)]
         assert len(aws.living()) == len(claims) == len(set(claims)), "nothing is launched twice"
 
-    tell(aws, story)
+    run_scenario(aws, scenario)

@@ -12,7 +12,7 @@ from dovetail.cloud.aws import catalog
 from dovetail.cloud.aws.errors import SPOT_ROLE_CODE
 from dovetail.kube import resources as kinds
 from dovetail.lab.aws.injected_errors import Rule
-from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, tell
+from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, run_scenario
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -38,12 +38,12 @@ async def _claims(world: AwsWorld) -> list[dict[str, Any]]:
 async def _launched(world: AwsWorld, begins: str) -> str:
     """The Launched condition of the only NodeClaim, once it begins so."""
 
-    async def said() -> str:
+    async def logged() -> str:
         (claim,) = await _claims(world)
         text = (await world.conditions(kinds.NODECLAIMS, claim["metadata"]["name"]))["Launched"]
         return text if text.startswith(begins) else ""
 
-    return str(await world.until(said, within=60))
+    return str(await world.until(logged, within=60))
 
 
 async def _ready(world: AwsWorld) -> bool:
@@ -57,7 +57,7 @@ async def _begin(world: AwsWorld, *requirements: dict[str, Any]) -> None:
 
 
 def test_throttled_at_every_second_call_it_launches_what_is_needed_and_nothing_twice(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         aws.endpoint.trouble.add(Rule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=2))
         await _begin(world)
         await world.pods(6, cpu="1500m")
@@ -65,13 +65,13 @@ def test_throttled_at_every_second_call_it_launches_what_is_needed_and_nothing_t
         assert len(aws.living()) == len(await _claims(world))
         assert any(record.error == "RequestLimitExceeded" for record in world.records)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_with_capacity_in_one_offering_alone_the_pod_gets_that_one(aws: Account) -> None:
     only = ("r5.2xlarge", "ap-northeast-2c", "on-demand")
 
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         place = catalog.region("ap-northeast-2")
         for zone, types in place.types.items():
             for name in types:
@@ -81,14 +81,14 @@ def test_with_capacity_in_one_offering_alone_the_pod_gets_that_one(aws: Account)
         await _begin(world, ANY)
         await world.pods(2)
         await world.until(world.running)
-        (machine,) = aws.living()
-        assert (machine.instance_type, machine.placement.zone, machine.lifecycle) == (*only[:2], None)
+        (instance,) = aws.living()
+        assert (instance.instance_type, instance.placement.zone, instance.lifecycle) == (*only[:2], None)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_capacity_nowhere_is_published_with_a_remedy_and_tried_again(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         aws.endpoint.market.refuse(("*", "*", "*"))
         await _begin(world)
         await world.pods(1)
@@ -96,11 +96,11 @@ def test_capacity_nowhere_is_published_with_a_remedy_and_tried_again(aws: Accoun
         aws.endpoint.market.allow()
         await world.until(world.running)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_partial_list_of_images_replaces_no_node_and_holds_up_no_launch(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await _begin(world)
         await world.pods(1)
         await world.until(world.running)
@@ -119,11 +119,11 @@ def test_a_partial_list_of_images_replaces_no_node_and_holds_up_no_launch(aws: A
             for condition in claim["status"]["conditions"]
         )
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_missing_image_is_named_on_the_nodeclaim_and_the_pod(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         images = aws.endpoint.backend("ec2").amis
         for name in [name for name, image in images.items() if "x86_64-standard" in (image.name or "")]:
             del images[name]
@@ -132,11 +132,11 @@ def test_a_missing_image_is_named_on_the_nodeclaim_and_the_pod(aws: Account) -> 
         await world.says("AMINotFound", "no image of EC2NodeClass 'default' suits", "BAD_NODECLASS", name="p0")
         assert "select images" in await _launched(world, "Unknown/AMINotFound")
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_launch_template_deleted_by_another_actor_costs_no_failed_launch(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await _begin(world)
         await world.pods(1)
         await world.until(world.running)
@@ -147,13 +147,13 @@ def test_a_launch_template_deleted_by_another_actor_costs_no_failed_launch(aws: 
         await world.until(world.running, within=60)
         assert "failed to launch" not in await world.events()
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_without_price_lists_the_packaged_prices_serve_and_an_unpriced_type_is_reported(
     aws: Account,
 ) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         aws.endpoint.trouble.add(Rule("pricing", "*", "InternalErrorException", "no", status=500))
         aws.endpoint.trouble.add(Rule("ec2", "DescribeSpotPriceHistory", "InternalError", "no", status=500))
         await _begin(world, ANY)
@@ -164,31 +164,31 @@ def test_without_price_lists_the_packaged_prices_serve_and_an_unpriced_type_is_r
         await world.until(lambda: world.running("p"))
         await world.says("NO_PRICE", name="dear0")
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_full_subnet_sends_the_pod_to_another_zone_and_full_subnets_everywhere_are_reported(aws: Account) -> None:
     full = "InsufficientFreeAddressesInSubnet"
 
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         market = aws.endpoint.market
         market.refuse(("*", "ap-northeast-2a", "*"), full)
         await _begin(world)
         await world.pods(1)
         await world.until(world.running)
-        (machine,) = aws.living()
-        assert machine.placement.zone != "ap-northeast-2a"
+        (instance,) = aws.living()
+        assert instance.placement.zone != "ap-northeast-2a"
         market.refuse(("*", "*", "*"), full)
         await world.pods(1, prefix="more", cpu="1500m")
         await world.says("SUBNET_FULL", "add subnets, or larger ones", name="more0")
         market.allow()
         await world.until(world.running)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_missing_ssm_parameter_is_reported_on_nodeclass_and_pod_until_it_is_back(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         parameters = aws.endpoint.backend("ssm")._parameters
         gone = {name: parameters.pop(name) for name in list(parameters) if "/1.34/amazon-linux-2023/" in name}
         await _begin(world)
@@ -203,11 +203,11 @@ def test_a_missing_ssm_parameter_is_reported_on_nodeclass_and_pod_until_it_is_ba
         parameters.update(gone)
         await world.until(world.running)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_expired_credentials_are_reported_and_provisioning_resumes_when_they_are_renewed(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await _begin(world)
         await world.pods(1)
         await world.until(world.running)
@@ -222,14 +222,14 @@ def test_expired_credentials_are_reported_and_provisioning_resumes_when_they_are
         aws.endpoint.trouble.clear()
         await world.until(world.running)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_missing_permission_is_published_without_its_encoded_part_which_the_log_keeps(aws: Account) -> None:
     blob = "QWxs" * 300
     message = f"You are not authorized to perform this operation. Encoded authorization failure message: {blob}"
 
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await _begin(world)
         await world.until(lambda: _ready(world))
         aws.endpoint.trouble.add(Rule("ec2", "CreateFleet", "UnauthorizedOperation", message, status=403))
@@ -241,14 +241,14 @@ def test_a_missing_permission_is_published_without_its_encoded_part_which_the_lo
         aws.endpoint.trouble.clear()
         await world.until(world.running)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_nodeclass_whose_launches_are_denied_is_not_ready_and_pods_show_why(aws: Account) -> None:
     blob = "QWxs" * 300
     message = f"You are not authorized to perform this operation. Encoded authorization failure message: {blob}"
 
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         aws.endpoint.trouble.add(Rule("ec2", "RunInstances", "UnauthorizedOperation", message, status=403))
         await _begin(world)
         await world.pods(1)
@@ -262,35 +262,35 @@ def test_a_nodeclass_whose_launches_are_denied_is_not_ready_and_pods_show_why(aw
         await world.kube.patch(kinds.EC2NODECLASSES, "default", note)
         await world.until(world.running, within=60)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_without_the_spot_role_on_demand_is_launched_and_the_role_is_named(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         aws.endpoint.market.refuse(("*", "*", "spot"), SPOT_ROLE_CODE)
         await _begin(world, ANY)
         await world.pods(1)
         await world.says("aws iam create-service-linked-role --aws-service-name spot.amazonaws.com", "UNAUTHORIZED")
         await world.until(world.running)
-        assert [machine.lifecycle for machine in aws.living()] == [None]
+        assert [instance.lifecycle for instance in aws.living()] == [None]
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_spot_quota_that_is_reached_leaves_on_demand(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         aws.endpoint.market.refuse(("*", "*", "spot"), "MaxSpotInstanceCountExceeded")
         await _begin(world, ANY)
         await world.pods(1)
         await world.says("All Standard Spot Instance Requests", "QUOTA")
         await world.until(world.running)
-        assert [machine.lifecycle for machine in aws.living()] == [None]
+        assert [instance.lifecycle for instance in aws.living()] == [None]
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_vcpu_quota_that_is_reached_is_named_and_provisioning_resumes_when_it_is_raised(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         aws.endpoint.market.refuse(("*", "*", "on-demand"), "VcpuLimitExceeded")
         await _begin(world)
         await world.pods(1)
@@ -298,13 +298,13 @@ def test_a_vcpu_quota_that_is_reached_is_named_and_provisioning_resumes_when_it_
         aws.endpoint.market.allow()
         await world.until(world.running)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_denied_kms_key_is_named_as_the_cause_of_ended_instances_and_costs_few_launches(aws: Account) -> None:
     disk = {"deviceName": "/dev/xvda", "ebs": {"volumeSize": "20Gi", "encrypted": True, "kmsKeyID": "key-1"}}
 
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         aws.endpoint.market.denied_keys.add("key-1")
         await world.node_class(blockDeviceMappings=[disk])
         await world.pool()
@@ -321,11 +321,11 @@ def test_a_denied_kms_key_is_named_as_the_cause_of_ended_instances_and_costs_few
         aws.endpoint.market.denied_keys.clear()
         await world.until(world.running)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_nodeclass_only_an_operator_can_mend_does_not_hold_pods_that_another_nodepool_can_serve(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await world.node_class("denied", amiSelectorTerms=[{"alias": "bottlerocket@latest"}])
         await world.pool("denied", ON_DEMAND, uses="denied", weight=50)
         await world.node_class()
@@ -339,4 +339,4 @@ def test_a_nodeclass_only_an_operator_can_mend_does_not_hold_pods_that_another_n
         (claim,) = await _claims(world)
         assert claim["metadata"]["labels"]["karpenter.sh/nodepool"] == "default"
 
-    tell(aws, story)
+    run_scenario(aws, scenario)

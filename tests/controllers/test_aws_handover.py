@@ -10,7 +10,7 @@ import pytest
 from dovetail.kube import resources as kinds
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION
 from dovetail.model.kinds.nodeclass_hash import HASH_ANNOTATION, VERSION, VERSION_ANNOTATION
-from tests.controllers.aws_world import Account, AwsWorld, account, tell
+from tests.controllers.aws_world import Account, AwsWorld, account, run_scenario
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -21,7 +21,7 @@ def aws() -> Iterator[Account]:
 
 
 def test_nodeclaims_whose_nodeclass_was_hashed_by_another_version_are_rehashed_and_stay(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await world.node_class()
         await world.pool("default")
         world.start()
@@ -45,13 +45,13 @@ def test_nodeclaims_whose_nodeclass_was_hashed_by_another_version_are_rehashed_a
         for key in (HASH_ANNOTATION, VERSION_ANNOTATION):
             assert again["metadata"]["annotations"][key] == node_class["metadata"]["annotations"][key] != "1"
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_nodepool_with_kubelet_settings_of_its_own_keeps_its_nodes(aws: Account) -> None:
     """Its nodes have the NodeClass with the NodePool's settings; compared with the NodeClass alone all would drift."""
 
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await world.node_class()
         await world.pool("default")
         mark = {"metadata": {"annotations": {KUBELET_ANNOTATION: '{"maxPods":20}'}}}
@@ -62,7 +62,7 @@ def test_a_nodepool_with_kubelet_settings_of_its_own_keeps_its_nodes(aws: Accoun
         (claim,) = await world.list(kinds.NODECLAIMS)
         assert claim["status"]["capacity"]["pods"] == "20"
         await asyncio.sleep(360)  # the cloud is asked about drift every five minutes
-        said = await world.conditions(kinds.NODECLAIMS, claim["metadata"]["name"])
-        assert "Drifted" not in said
+        logged = await world.conditions(kinds.NODECLAIMS, claim["metadata"]["name"])
+        assert "Drifted" not in logged
 
-    tell(aws, story)
+    run_scenario(aws, scenario)

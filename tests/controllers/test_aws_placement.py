@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from dovetail.kube import resources as kinds
-from tests.controllers.aws_world import Account, AwsWorld, account, tell
+from tests.controllers.aws_world import Account, AwsWorld, account, run_scenario
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -43,7 +43,7 @@ async def _partitions(world: AwsWorld) -> Counter[str]:
 
 
 def test_pods_that_are_spread_over_partitions_get_nodes_in_each(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         group = aws.endpoint.groups.put("racks", "partition", 3)
         await _begin(world)
         await world.pods(6, topologySpreadConstraints=[SPREAD])
@@ -52,11 +52,11 @@ def test_pods_that_are_spread_over_partitions_get_nodes_in_each(aws: Account) ->
         assert Counter(str(each.placement.partition_number) for each in aws.living()).keys() == {"1", "2", "3"}
         assert {each.placement.group_id for each in aws.living()} == {group.id}
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_node_has_the_partition_label_that_ec2_chose_before_pods_are_scheduled_there(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         group = aws.endpoint.groups.put("racks", "partition", 2)
         await _begin(world)
         await world.pods(1)
@@ -65,21 +65,21 @@ def test_a_node_has_the_partition_label_that_ec2_chose_before_pods_are_scheduled
         for held in (node, claim):
             assert (held["metadata"]["labels"][ID], held["metadata"]["labels"][PART]) == (group.id, "1")
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_pods_wait_for_a_missing_placement_group_and_run_once_it_exists(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await _begin(world)
         await world.pods(1)
 
         async def named() -> bool:
-            told = await world.conditions(kinds.EC2NODECLASSES, "default")
-            return told.get("PlacementGroupReady", "").startswith("False/PlacementGroupNotFound")
+            published = await world.conditions(kinds.EC2NODECLASSES, "default")
+            return published.get("PlacementGroupReady", "").startswith("False/PlacementGroupNotFound")
 
         await world.until(named)
         assert not aws.living()
         aws.endpoint.groups.put("racks", "cluster")
         await world.until(world.running)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from dovetail.kube import resources as kinds
-from tests.controllers.aws_world import Account, AwsWorld, account, tell
+from tests.controllers.aws_world import Account, AwsWorld, account, run_scenario
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -37,29 +37,29 @@ async def _begin(world: AwsWorld) -> None:
 
 
 def test_reserved_capacity_is_filled_first_and_not_exceeded(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         held = aws.endpoint.book.put("m5.large", ZONE, 2, tags={"team": "shop"})
         await _begin(world)
         await world.pods(4, cpu="1500m")
         await world.until(world.running)
         assert Counter(await _labels(world, KIND)) == {"reserved": 2, "on-demand": 2}
-        assert [machine.capacity_reservation_id for machine in aws.living()].count(held.id) == 2
+        assert [instance.capacity_reservation_id for instance in aws.living()].count(held.id) == 2
         nodes = await world.list(kinds.NODES)
         assert {node["metadata"]["labels"].get(ID) for node in nodes} == {held.id, None}
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_node_that_outlives_its_reservation_becomes_on_demand(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         held = aws.endpoint.book.put("m5.large", ZONE, 1, tags={"team": "shop"})
         await _begin(world)
         await world.pods(1)
         await world.until(world.running)
         assert await _labels(world, ID) == [held.id]
         aws.endpoint.book.cancel(held.id)
-        (machine,) = aws.living()
-        machine.capacity_reservation_id = None
+        (instance,) = aws.living()
+        instance.capacity_reservation_id = None
 
         async def demoted() -> bool:
             (node,) = await world.list(kinds.NODES)
@@ -70,11 +70,11 @@ def test_a_node_that_outlives_its_reservation_becomes_on_demand(aws: Account) ->
         assert (await _labels(world, KIND), await _labels(world, ID)) == (["on-demand"], [""])
         assert len(aws.living()) == 1
 
-    tell(aws, story)
+    run_scenario(aws, scenario)
 
 
 def test_a_node_of_a_capacity_block_is_drained_before_it_ends(aws: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         end = world.lab.clock.now() + timedelta(hours=1)
         aws.endpoint.book.put("m5.large", ZONE, 1, tags={"team": "shop"}, kind="capacity-block", end=end)
         await _begin(world)
@@ -91,4 +91,4 @@ def test_a_node_of_a_capacity_block_is_drained_before_it_ends(aws: Account) -> N
 
         await world.until(left, within=900)
 
-    tell(aws, story)
+    run_scenario(aws, scenario)

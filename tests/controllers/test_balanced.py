@@ -11,7 +11,7 @@ import pytest
 from dovetail.kube import resources as kinds
 from tests.controllers.conftest import types
 from tests.controllers.test_explain import ask
-from tests.controllers.test_termination_and_disruption import QUICK, Tell, nodes, running
+from tests.controllers.test_termination_and_disruption import QUICK, RunScenario, nodes, running
 
 BALANCED = {**QUICK, "consolidationPolicy": "Balanced"}
 
@@ -27,11 +27,11 @@ def sold(small: float) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("small", "moved"), [(0.2, False), (0.1, True)])
 def test_a_balanced_nodepool_approves_a_move_that_saves_half_the_share_it_disrupts(
-    tell: Tell, small: float, moved: bool
+    run_scenario: RunScenario, small: float, moved: bool
 ) -> None:
     """All pods of the NodePool are disrupted: a third of its cost is too little for that, two thirds are enough."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 4, cpu="1500m", disruption=BALANCED)
         before = await nodes(world)
         for name in ("p1", "p2", "p3"):
@@ -39,23 +39,23 @@ def test_a_balanced_nodepool_approves_a_move_that_saves_half_the_share_it_disrup
         await asyncio.sleep(300)
         assert (await nodes(world) != before) == moved
         reasons = {each.reason for each in world.autoscaler.decision_history.decisions() if each.kind == "keep"}
-        told = {each["reason"] for each in await world.list(kinds.CORE_EVENTS)}
+        published = {each["reason"] for each in await world.list(kinds.CORE_EVENTS)}
         assert ("NOT_BALANCED" in reasons) != moved
-        assert ("ConsolidationApproved" in told) == ("ConsolidationCandidate" in told) == moved
+        assert ("ConsolidationApproved" in published) == ("ConsolidationCandidate" in published) == moved
         word = "approved" if moved else "rejected"
         line = f'karpenter_consolidation_moves_total{{decision="{word}",nodepool="default",policy="balanced"}}'
         assert line in world.autoscaler.metrics.text().decode()
         if not moved:
-            told_best = [each for each in ask(world, "node", *before).details if each.startswith("best alternative")]
-            assert re.search(r": 1 x m.large \((spot|on-demand)\); the saving is not worth", told_best[0])
+            best_lines = [each for each in ask(world, "node", *before).details if each.startswith("best alternative")]
+            assert re.search(r": 1 x m.large \((spot|on-demand)\); the saving is not worth", best_lines[0])
 
-    tell(story, sold=sold(small))
+    run_scenario(scenario, sold=sold(small))
 
 
-def test_a_balanced_nodepool_scores_a_move_once_for_all_its_nodes(tell: Tell) -> None:
+def test_a_balanced_nodepool_scores_a_move_once_for_all_its_nodes(run_scenario: RunScenario) -> None:
     """A rejected move is neither evaluated again in every pass nor does it displace others in them."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={**BALANCED, "budgets": [{"nodes": "1"}]})
         world.start()
         for zone in ("a", "b"):
@@ -73,28 +73,30 @@ def test_a_balanced_nodepool_scores_a_move_once_for_all_its_nodes(tell: Tell) ->
         (asked,) = (each for each in world.autoscaler.metrics.text().decode().splitlines() if each.startswith(line))
         assert float(asked.removeprefix(line)) <= 4
 
-    tell(story, sold=sold(0.2))
+    run_scenario(scenario, sold=sold(0.2))
 
 
-def test_a_pending_consolidation_that_does_not_hold_is_rejected_in_an_event(tell: Tell) -> None:
+def test_a_pending_consolidation_that_does_not_hold_is_rejected_in_an_event(run_scenario: RunScenario) -> None:
     """The event that a node is a candidate is followed by one that it is no longer, and why."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 4, cpu="1500m", disruption=QUICK)
         (node,) = await nodes(world)
         for name in ("p1", "p2", "p3"):
             await world.kube.delete(kinds.PODS, name, "default", grace=0)
 
-        async def wished() -> bool:
+        async def is_candidate() -> bool:
             return any(each["reason"] == "ConsolidationCandidate" for each in await world.list(kinds.CORE_EVENTS))
 
-        await world.until(wished, within=120)
+        await world.until(is_candidate, within=120)
         await world.pods(3, cpu="1500m", prefix="q", nodeName=node)
         await asyncio.sleep(120)
         assert await nodes(world) == [node]
-        told = {each["reason"]: each["message"] for each in await world.list(kinds.CORE_EVENTS)}
-        words = f"replace: nodepools=[default]: [{node}] -> [1 replacement]"
-        assert told["ConsolidationCandidate"] == f"Consolidation candidate: {words} (savings: $0.20)"
-        assert told["ConsolidationRejected"] == f"Consolidation rejected: {words}, reason: churn (savings: $0.20)"
+        published = {each["reason"]: each["message"] for each in await world.list(kinds.CORE_EVENTS)}
+        message = f"replace: nodepools=[default]: [{node}] -> [1 replacement]"
+        assert published["ConsolidationCandidate"] == f"Consolidation candidate: {message} (savings: $0.20)"
+        assert (
+            published["ConsolidationRejected"] == f"Consolidation rejected: {message}, reason: churn (savings: $0.20)"
+        )
 
-    tell(story, sold=sold(0.1))
+    run_scenario(scenario, sold=sold(0.1))

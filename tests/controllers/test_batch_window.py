@@ -13,7 +13,7 @@ from dovetail.controllers.provisioning.batcher import Owner, wanted
 from dovetail.kube import resources as kinds
 from dovetail.model.workloads import Job, ReplicaSet, StatefulSet
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 REFUSED = {"conditions": [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}]}
 
 
@@ -51,23 +51,23 @@ async def _made_slowly(world: Any, gap: float, pods: int = 6, **status: Any) -> 
         await asyncio.sleep(gap)
 
 
-def test_a_deployment_created_slowly_is_launched_for_in_one_wave(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_deployment_created_slowly_is_launched_for_in_one_wave(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await _made_slowly(world, gap=1.4)
         await world.until(world.all_bound)
-        assert len(world.said("computed new nodeclaim(s) to fit pod(s)")) == 1
+        assert len(world.logged("computed new nodeclaim(s) to fit pod(s)")) == 1
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_the_batch_does_not_wait_for_an_owner_that_may_not_create_more_pods(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_batch_does_not_wait_for_an_owner_that_may_not_create_more_pods(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await _made_slowly(world, gap=1.4, pods=2, **REFUSED)
-        (first, *_) = world.said("computed new nodeclaim(s) to fit pod(s)")
+        (first, *_) = world.logged("computed new nodeclaim(s) to fit pod(s)")
         assert first["pods"] == 1
 
-    tell(story)
+    run_scenario(scenario)

@@ -73,11 +73,11 @@ def test_a_gap_in_a_burst_does_not_close_the_window_while_an_owner_is_still_crea
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         made: list[str] = []
 
-        async def filling(uids: Iterable[str]) -> bool:
+        async def still_creating(uids: Iterable[str]) -> bool:
             assert list(uids) == made
             return len(made) < 4
 
-        batcher = Batcher(clock, filling=filling)
+        batcher = Batcher(clock, still_creating=still_creating)
         waiting = asyncio.create_task(batcher.wait())
         for uid in ("a", "b", "c", "d"):
             made.append(uid)
@@ -92,7 +92,7 @@ def test_a_gap_in_a_burst_does_not_close_the_window_while_an_owner_is_still_crea
 def test_an_owner_that_stopped_creating_pods_extends_the_window_only_shortly() -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
-        batcher = Batcher(clock, filling=_always)
+        batcher = Batcher(clock, still_creating=_always)
         batcher.trigger("a")
         assert await batcher.wait() == {"a"}
         assert abs(clock.monotonic() - 3.0) < 0.01
@@ -103,7 +103,7 @@ def test_an_owner_that_stopped_creating_pods_extends_the_window_only_shortly() -
 def test_no_owner_holds_a_window_open_beyond_the_longest() -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
-        batcher = Batcher(clock, idle=1.0, longest=10.0, filling=_always)
+        batcher = Batcher(clock, idle=1.0, longest=10.0, still_creating=_always)
         waiting = asyncio.create_task(batcher.wait())
         number = 0
         while not waiting.done():

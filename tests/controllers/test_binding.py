@@ -15,7 +15,7 @@ from dovetail.kube import resources as kinds
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
 def _node(**spec: Any) -> Node:
@@ -63,8 +63,8 @@ def test_selectors_affinity_and_host_ports_count() -> None:
     assert _names(fitting(_node(), [], [_pod("a", container=port), _pod("b", container=port)])) == ["a"]
 
 
-def test_a_pod_deleted_meanwhile_is_left_alone_and_the_taint_is_removed(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_pod_deleted_meanwhile_is_left_alone_and_the_taint_is_removed(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await world.pods(3)
@@ -76,11 +76,11 @@ def test_a_pod_deleted_meanwhile_is_left_alone_and_the_taint_is_removed(tell: Te
         (node,) = await world.list(kinds.NODES)
         assert not node["spec"].get("taints")
 
-    tell(story, market=Market(boot=(10, 10)))
+    run_scenario(scenario, market=Market(boot=(10, 10)))
 
 
-def test_the_node_keeps_our_taint_until_the_scheduler_can_know_its_pods(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_node_keeps_our_taint_until_the_scheduler_can_know_its_pods(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await world.pods(2)
@@ -91,10 +91,10 @@ def test_the_node_keeps_our_taint_until_the_scheduler_can_know_its_pods(tell: Te
         (node,) = await world.list(kinds.NODES)
         assert not node["spec"].get("taints")
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_nominate_sets_nominated_node_name_and_off_leaves_it_to_the_scheduler(tell: Tell) -> None:
+def test_nominate_sets_nominated_node_name_and_off_leaves_it_to_the_scheduler(run_scenario: RunScenario) -> None:
     async def nominated(world: Any) -> None:
         await world.pool()
         world.start()
@@ -115,5 +115,5 @@ def test_nominate_sets_nominated_node_name_and_off_leaves_it_to_the_scheduler(te
         pods = await world.list(kinds.PODS)
         assert not any(pod["status"].get("nominatedNodeName") or pod["spec"].get("nodeName") for pod in pods)
 
-    tell(nominated, place=Place.NOMINATE)
-    tell(left, place=Place.OFF)
+    run_scenario(nominated, place=Place.NOMINATE)
+    run_scenario(left, place=Place.OFF)

@@ -10,7 +10,7 @@ from dovetail.cloud.simulated.config import Market
 from dovetail.controllers.binding_check import VIEW_KEPT_FOR_S
 from dovetail.kube import resources as kinds
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 STILL = {"consolidateAfter": "Never"}
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 
@@ -33,10 +33,10 @@ async def _joined(world: Any) -> bool:
     return bool(await world.list(kinds.NODES))
 
 
-def _story(arriving: Callable[[Any, str], Any], holds: bool, **spec: Any) -> Callable[[Any], Any]:
+def _scenario(arriving: Callable[[Any, str], Any], holds: bool, **spec: Any) -> Callable[[Any], Any]:
     """A pod is planned; before its node is Ready another is bound to that node."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         world.start()
         await world.pods(1, prefix="p", **spec)
@@ -45,36 +45,36 @@ def _story(arriving: Callable[[Any, str], Any], holds: bool, **spec: Any) -> Cal
         await arriving(world, node["metadata"]["name"])
         await asyncio.sleep(60)
         assert bool((await world.bound())["p0"]) is holds
-        refusals = world.said("planned binding does not hold")
+        refusals = world.logged("planned binding does not hold")
         assert [line["Pod"]["name"] for line in refusals[:1]] == ([] if holds else ["p0"])
 
-    return story
+    return scenario
 
 
-def test_a_pod_is_not_bound_beside_one_that_its_anti_affinity_matches(tell: Tell) -> None:
+def test_a_pod_is_not_bound_beside_one_that_its_anti_affinity_matches(run_scenario: RunScenario) -> None:
     async def arriving(world: Any, node: str) -> None:
         await _arrive(world, "other", "noisy", node)
 
-    story = _story(arriving, False, affinity=away_from("noisy", HOSTNAME))
-    tell(story, market=Market(ready=(10, 10)), only=("m.large",))
+    scenario = _scenario(arriving, False, affinity=away_from("noisy", HOSTNAME))
+    run_scenario(scenario, market=Market(ready=(10, 10)), only=("m.large",))
 
 
-def test_a_pod_is_not_bound_beside_one_whose_anti_affinity_matches_it(tell: Tell) -> None:
+def test_a_pod_is_not_bound_beside_one_whose_anti_affinity_matches_it(run_scenario: RunScenario) -> None:
     async def arriving(world: Any, node: str) -> None:
         await _arrive(world, "other", "noisy", node, affinity=away_from("p", HOSTNAME))
 
-    tell(_story(arriving, False), market=Market(ready=(10, 10)), only=("m.large",))
+    run_scenario(_scenario(arriving, False), market=Market(ready=(10, 10)), only=("m.large",))
 
 
-def test_a_pod_is_bound_beside_pods_that_its_anti_affinity_does_not_match(tell: Tell) -> None:
+def test_a_pod_is_bound_beside_pods_that_its_anti_affinity_does_not_match(run_scenario: RunScenario) -> None:
     async def arriving(world: Any, node: str) -> None:
         await _arrive(world, "other", "calm", node)
 
-    story = _story(arriving, True, affinity=away_from("noisy", HOSTNAME))
-    tell(story, market=Market(ready=(10, 10)), only=("m.large",))
+    scenario = _scenario(arriving, True, affinity=away_from("noisy", HOSTNAME))
+    run_scenario(scenario, market=Market(ready=(10, 10)), only=("m.large",))
 
 
-def test_a_pod_is_not_bound_where_its_spread_no_longer_holds(tell: Tell) -> None:
+def test_a_pod_is_not_bound_where_its_spread_no_longer_holds(run_scenario: RunScenario) -> None:
     spread = {
         "topologyKey": HOSTNAME,
         "maxSkew": 1,
@@ -86,12 +86,12 @@ def test_a_pod_is_not_bound_where_its_spread_no_longer_holds(tell: Tell) -> None
         await world.kube.create(kinds.NODES, {"metadata": {"name": "empty", "labels": {HOSTNAME: "empty"}}})
         await _arrive(world, "twin", "p", node)
 
-    story = _story(arriving, False, topologySpreadConstraints=[spread])
-    tell(story, market=Market(ready=(10, 10)), only=("m.large",))
+    scenario = _scenario(arriving, False, topologySpreadConstraints=[spread])
+    run_scenario(scenario, market=Market(ready=(10, 10)), only=("m.large",))
 
 
-def test_a_binding_that_did_not_hold_is_made_when_it_holds_again(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_binding_that_did_not_hold_is_made_when_it_holds_again(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         world.start()
         await world.pods(1, prefix="p", affinity=away_from("noisy", HOSTNAME))
@@ -100,17 +100,19 @@ def test_a_binding_that_did_not_hold_is_made_when_it_holds_again(tell: Tell) -> 
         await _arrive(world, "other", "noisy", node["metadata"]["name"])
 
         async def refused() -> bool:
-            return bool(world.said("planned binding does not hold"))
+            return bool(world.logged("planned binding does not hold"))
 
         await world.until(refused, within=60)
         await world.kube.delete(kinds.PODS, "other", "default", grace=0)
         await world.until(world.all_bound, within=10)
 
-    tell(story, market=Market(ready=(10, 10)), only=("m.large",))
+    run_scenario(scenario, market=Market(ready=(10, 10)), only=("m.large",))
 
 
-def test_the_view_is_made_only_for_pods_with_inter_pod_constraints_and_dropped_after_a_while(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_view_is_made_only_for_pods_with_inter_pod_constraints_and_dropped_after_a_while(
+    run_scenario: RunScenario,
+) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         await world.served(2)
         check = _checks(world)
@@ -123,7 +125,7 @@ def test_the_view_is_made_only_for_pods_with_inter_pod_constraints_and_dropped_a
         await asyncio.sleep(1)
         assert check._cluster is None
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def _checks(world: Any) -> Any:

@@ -15,7 +15,7 @@ from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cluster.nominations import Target
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.candidate_cache import CandidateCache, Field
+from dovetail.controllers.disruption.candidate_cache import CandidateCache, Evaluations
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response
@@ -28,7 +28,7 @@ from dovetail.model.workloads import PodDisruptionBudget
 from dovetail.planner.snapshot import Pool
 
 STAMP = "%Y-%m-%dT%H:%M:%SZ"
-MACHINES, PODS = range(4), range(8)
+NODES_, PODS = range(4), range(8)
 
 
 class _Silent:
@@ -76,7 +76,7 @@ class World:
         self.chance.choice(kinds)()
 
     def node(self) -> None:
-        name = f"n{self.chance.choice(MACHINES)}"
+        name = f"n{self.chance.choice(NODES_)}"
         if self.chance.random() < 0.2:
             self.cluster_state.nodes._remove(name)
             return
@@ -89,7 +89,7 @@ class World:
         self.cluster_state.nodes._put(name, msgspec.convert(body, Node))
 
     def claim(self) -> None:
-        number = self.chance.choice(MACHINES)
+        number = self.chance.choice(NODES_)
         if self.chance.random() < 0.2:
             self.cluster_state.claims._remove(f"c{number}")
             return
@@ -126,10 +126,12 @@ class World:
         self.cluster_state.budgets._put(f"default/{app}", msgspec.convert(body, PodDisruptionBudget))
 
     def mark(self) -> None:
-        self.cluster_state.mark([f"cloud:///n{self.chance.choice(MACHINES)}"], going=self.chance.random() < 0.5)
+        self.cluster_state.mark_for_deletion(
+            [f"cloud:///n{self.chance.choice(NODES_)}"], deleting=self.chance.random() < 0.5
+        )
 
     def nominate(self) -> None:
-        pods, number = list(self.cluster_state.unbound()), self.chance.choice(MACHINES)
+        pods, number = list(self.cluster_state.unbound()), self.chance.choice(NODES_)
         target = Target("node", f"n{number}") if self.chance.random() < 0.5 else Target("claim", f"c{number}")
         for pod in pods[:1]:
             self.cluster_state.nominate(pod, target, self.clock.monotonic() + 30.0)
@@ -139,40 +141,53 @@ class World:
             self.pools = _pools(self.chance.random())
 
 
-def _plain(field: Field) -> tuple[object, ...]:
-    return (sorted(field.candidates, key=lambda each: each.node), field.quiet, field.blocked, field.until)
+def _plain(evaluations: Evaluations) -> tuple[object, ...]:
+    return (
+        sorted(evaluations.candidates, key=lambda each: each.node),
+        evaluations.consolidatable_since,
+        evaluations.blocked,
+        evaluations.until,
+    )
 
 
 def test_the_cache_equals_a_fresh_evaluation_of_all_nodes() -> None:
-    async def story(seed: int) -> set[str]:
+    async def scenario(seed: int) -> set[str]:
         world = World(Chance(seed))
         seen: set[str] = set()
         for _ in range(250):
             world.happens()
             if world.chance.random() < 0.5:
                 await asyncio.sleep(world.chance.choice((1.0, 10.0, 60.0)))
-                field = world.candidate_cache.field(world.pools)
-                assert _plain(field) == _plain(CandidateCache(world.context).field(world.pools))
-                seen |= {each.code for why in field.blocked.values() for each in why}
-                seen |= {"candidate"} if field.candidates else set()
-                seen |= {"until"} if field.until else set()
+                evaluations = world.candidate_cache.evaluations(world.pools)
+                assert _plain(evaluations) == _plain(CandidateCache(world.context).evaluations(world.pools))
+                seen |= {each.code for why in evaluations.blocked.values() for each in why}
+                seen |= {"candidate"} if evaluations.candidates else set()
+                seen |= {"until"} if evaluations.until else set()
         return seen
 
     seen: set[str] = set()
     for seed in range(6):
-        seen |= run_virtual(story(seed))
-    told = {"PDB", "DO_NOT_DISRUPT_POD", "DO_NOT_DISRUPT_NODE", "DELETING", "NOMINATED", "REBOOTING", "NOT_INITIALIZED"}
-    assert seen >= {*told, "candidate", "until"}  # the stories are worth their name
+        seen |= run_virtual(scenario(seed))
+    published = {
+        "PDB",
+        "DO_NOT_DISRUPT_POD",
+        "DO_NOT_DISRUPT_NODE",
+        "DELETING",
+        "NOMINATED",
+        "REBOOTING",
+        "NOT_INITIALIZED",
+    }
+    assert seen >= {*published, "candidate", "until"}  # the stories are worth their name
 
 
 def test_a_node_without_changes_is_the_same_candidate_object_again() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         world = World(Chance(3))
         for _ in range(200):
             world.happens()
-        before = {each.node: each for each in world.candidate_cache.field(world.pools).candidates}
+        before = {each.node: each for each in world.candidate_cache.evaluations(world.pools).candidates}
         await asyncio.sleep(timedelta(hours=1).total_seconds())
-        for each in world.candidate_cache.field(world.pools).candidates:
+        for each in world.candidate_cache.evaluations(world.pools).candidates:
             assert before.get(each.node, each) is each
 
-    run_virtual(story())
+    run_virtual(scenario())

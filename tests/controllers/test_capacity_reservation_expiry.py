@@ -11,7 +11,7 @@ import structlog
 from dovetail.clock import run_virtual
 from dovetail.cluster.indexes import STAGE, of_claim
 from dovetail.controllers.context import Context
-from dovetail.controllers.nodeclaim.capacity_reservation import Reserved
+from dovetail.controllers.nodeclaim.capacity_reservation import CapacityReservations
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS, NODES, Resource
 from dovetail.kube.store import Store
@@ -34,7 +34,7 @@ class _Kube:
 
 
 class _Cloud:
-    async def machines(self) -> tuple[Any, ...]:
+    async def instances(self) -> tuple[Any, ...]:
         return (SimpleNamespace(provider_id="cloud:///i-1", capacity_type="on-demand"),)
 
 
@@ -46,7 +46,7 @@ def test_a_nodeclaim_becomes_on_demand_even_while_its_node_is_missing() -> None:
         store.put("c", msgspec.convert({"metadata": metadata, "status": status}, NodeClaim))
         kube, cluster_state = _Kube(), SimpleNamespace(claims=SimpleNamespace(store=store))
         context = SimpleNamespace(kube=kube, cluster_state=cluster_state, cloud=_Cloud(), log=structlog.get_logger())
-        await Reserved(cast(Context, context)).look()
+        await CapacityReservations(cast(Context, context)).check()
         assert kube.labels["c"][KIND] == "on-demand"
 
     run_virtual(main())

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from dovetail.controllers.disruption import balanced, consolidation
-from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, eviction
-from dovetail.controllers.disruption.types import Candidate, Command, Reason, old_words
+from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, eviction_cost
+from dovetail.controllers.disruption.types import Candidate, Command, Reason, legacy_log_text
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.pods import Pod
 from dovetail.planner.plan import Choice, Cost, Machine, Plan
@@ -31,15 +31,15 @@ def candidate(name: str, price: float | None, pods: int = 1, kind: str = "on-dem
     )
 
 
-def machine(*prices: float, kind: str = "on-demand") -> Machine:
+def planned_node(*prices: float, kind: str = "on-demand") -> Machine:
     offerings = tuple(
         Choice(instance_type=f"t{i}", zone="a", capacity_type=kind, price=price) for i, price in enumerate(prices)
     )
     return Machine(name="m", pool="default", offerings=offerings, requirements=(), requests={}, pods=())
 
 
-def plan(*machines: Machine) -> Plan:
-    return Plan(placements={}, machines=machines, cost=Cost(per_hour=sum(each.price for each in machines)))
+def plan(*planned_nodes: Machine) -> Plan:
+    return Plan(placements={}, machines=planned_nodes, cost=Cost(per_hour=sum(each.price for each in planned_nodes)))
 
 
 def test_a_node_whose_pods_fit_elsewhere_is_removed() -> None:
@@ -48,30 +48,38 @@ def test_a_node_whose_pods_fit_elsewhere_is_removed() -> None:
 
 
 def test_equal_cost_moves_nothing() -> None:
-    found = consolidation.evaluate([candidate("a", 0.1)], lambda _: plan(machine(0.1)), spot_to_spot=False)
+    found = consolidation.evaluate([candidate("a", 0.1)], lambda _: plan(planned_node(0.1)), spot_to_spot=False)
     assert isinstance(found, Rejection) and found.code == "NOT_CHEAPER"
 
 
 def test_a_replacement_keeps_only_offerings_that_keep_the_saving() -> None:
-    found = consolidation.evaluate([candidate("a", 0.2)], lambda _: plan(machine(0.1, 0.15, 0.3)), spot_to_spot=False)
+    found = consolidation.evaluate(
+        [candidate("a", 0.2)], lambda _: plan(planned_node(0.1, 0.15, 0.3)), spot_to_spot=False
+    )
     assert isinstance(found, Proposal)
-    (bought,) = found.plan.machines
-    assert [each.price for each in bought.offerings] == [0.1, 0.15]
-    assert {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["t0", "t1"]} in bought.requirements
+    (launched,) = found.plan.machines
+    assert [each.price for each in launched.offerings] == [0.1, 0.15]
+    assert {
+        "key": "node.kubernetes.io/instance-type",
+        "operator": "In",
+        "values": ["t0", "t1"],
+    } in launched.requirements
 
 
 def test_several_nodes_may_be_replaced_by_several_others() -> None:
     found = consolidation.evaluate(
-        [candidate("a", 0.4), candidate("b", 0.4)], lambda _: plan(machine(0.2), machine(0.3)), spot_to_spot=False
+        [candidate("a", 0.4), candidate("b", 0.4)],
+        lambda _: plan(planned_node(0.2), planned_node(0.3)),
+        spot_to_spot=False,
     )
     assert isinstance(found, Proposal) and found.saving == pytest.approx(0.3)
 
 
 def test_spot_replaces_spot_only_with_the_gate_and_with_enough_types() -> None:
-    many = machine(*(0.01 * i for i in range(1, 20)), kind="spot")
+    many = planned_node(*(0.01 * i for i in range(1, 20)), kind="spot")
     spot = [candidate("a", 0.5, kind="spot")]
     off = consolidation.evaluate(spot, lambda _: plan(many), spot_to_spot=False)
-    few = consolidation.evaluate(spot, lambda _: plan(machine(0.1, kind="spot")), spot_to_spot=True)
+    few = consolidation.evaluate(spot, lambda _: plan(planned_node(0.1, kind="spot")), spot_to_spot=True)
     on = consolidation.evaluate(spot, lambda _: plan(many), spot_to_spot=True)
     assert isinstance(off, Rejection) and off.code == "SPOT_TO_SPOT_OFF"
     assert isinstance(few, Rejection) and few.code == "SPOT_INFLEXIBLE"
@@ -80,7 +88,7 @@ def test_spot_replaces_spot_only_with_the_gate_and_with_enough_types() -> None:
 
 def test_a_spot_node_that_replaces_one_is_among_the_cheapest_fifteen_so_that_it_may_stay() -> None:
     """With a wider choice the cloud could launch an expensive one, for which fifteen cheaper ones would exist again."""
-    many = machine(*(0.01 * i for i in range(1, 31)), kind="spot")
+    many = planned_node(*(0.01 * i for i in range(1, 31)), kind="spot")
     alone = consolidation.evaluate([candidate("a", 0.5, kind="spot")], lambda _: plan(many), spot_to_spot=True)
     both = [candidate("a", 0.5, kind="spot"), candidate("b", 0.5, kind="spot")]
     together = consolidation.evaluate(both, lambda _: plan(many), spot_to_spot=True)
@@ -91,7 +99,7 @@ def test_a_spot_node_that_replaces_one_is_among_the_cheapest_fifteen_so_that_it_
 
 def test_a_replacement_keeps_the_min_values_of_its_nodepool_or_is_rejected() -> None:
     insists = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [], "minValues": 2}
-    wanted = msgspec.structs.replace(machine(0.1, 0.15, 0.3), requirements=(insists,))
+    wanted = msgspec.structs.replace(planned_node(0.1, 0.15, 0.3), requirements=(insists,))
     found = consolidation.evaluate([candidate("a", 0.2)], lambda _: plan(wanted), spot_to_spot=False)
     assert isinstance(found, Proposal)
     assert {**insists, "values": ["t0", "t1"]} in found.plan.machines[0].requirements
@@ -101,7 +109,7 @@ def test_a_replacement_keeps_the_min_values_of_its_nodepool_or_is_rejected() -> 
 
 def test_a_replacement_keeps_the_min_values_of_any_label() -> None:
     insists = {"key": "example.com/family", "operator": "Exists", "minValues": 2}
-    wanted = msgspec.structs.replace(machine(0.1, 0.15, 0.3), requirements=(insists,))
+    wanted = msgspec.structs.replace(planned_node(0.1, 0.15, 0.3), requirements=(insists,))
     families = {"t0": "c", "t1": "c", "t2": "m"}
     sold = {
         name: InstanceType(name=name, capacity={}, overhead={}, labels={"example.com/family": (family,)}, offerings=())
@@ -121,7 +129,7 @@ def test_the_balanced_policy_weighs_saving_against_disruption() -> None:
     assert balanced.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).approved
     assert not balanced.weigh(0.1, 3.0, cost=1.0, disturbance=10.0).approved
     assert not balanced.weigh(0.1, 1.0, cost=0.0, disturbance=10.0).approved
-    assert balanced.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).words() == (
+    assert balanced.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).log_text() == (
         "score 0.50 >= threshold 0.50 (k: 2, savings 10.0%, disruption 20.0%)"
     )
 
@@ -130,8 +138,8 @@ def test_the_log_has_karpenters_messages() -> None:
     command = Command(
         id="d-1", reason=Reason.UNDERUTILIZED, kind="single", candidates=(candidate("n", 0.1),), saving=0.1
     )
-    assert command.words() == ("Underutilized/d-1: delete: nodepools=[default]: [n] (savings: $0.10)")
-    assert old_words(command) == "consolidation delete, terminating 1 nodes n/m.large/on-demand"
+    assert command.log_text() == ("Underutilized/d-1: delete: nodepools=[default]: [n] (savings: $0.10)")
+    assert legacy_log_text(command) == "consolidation delete, terminating 1 nodes n/m.large/on-demand"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +150,7 @@ def test_an_empty_node_is_a_consolidation_where_its_nodepool_consolidates(policy
     command = Command(
         id="d-1", reason=Reason.EMPTY, kind="empty", candidates=(candidate("n", 0.1),), saving=0.1, policy=policy
     )
-    assert old_words(command) == f"{method} delete, terminating 1 nodes n/m.large/on-demand"
+    assert legacy_log_text(command) == f"{method} delete, terminating 1 nodes n/m.large/on-demand"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +170,7 @@ def test_the_eviction_cost_of_a_pod_follows_its_priority_and_annotations(
     import msgspec
 
     pod = msgspec.convert({"metadata": {"name": "p", "annotations": annotations}, "spec": {"priority": priority}}, Pod)
-    assert eviction(pod) == pytest.approx(cost, abs=1e-6)
+    assert eviction_cost(pod) == pytest.approx(cost, abs=1e-6)
 
 
 def question(simulate: consolidation.Simulate, **more: Any) -> Question:
@@ -182,9 +190,9 @@ def test_the_most_expensive_nodes_are_removed_first_until_pods_would_not_fit() -
 def test_near_a_fresh_fleet_no_pod_is_moved_for_less_than_a_pod_costs() -> None:
     """Ten pods each on two nodes of a dollar; a fresh fleet costs 1.8, so a pod 0.09."""
     pool = [candidate("a", 1.0, pods=10), candidate("b", 1.0, pods=10)]
-    kept, stays = consolidation.choose(pool, question(lambda _: plan(machine(0.8)), fresh=1.8))
+    kept, stays = consolidation.choose(pool, question(lambda _: plan(planned_node(0.8)), fresh=1.8))
     assert kept is None and {each.code for each in stays.values()} == {"NOT_CHEAPER"}
-    moved, _ = consolidation.choose(pool, question(lambda _: plan(machine(0.05)), fresh=1.8))
+    moved, _ = consolidation.choose(pool, question(lambda _: plan(planned_node(0.05)), fresh=1.8))
     assert moved is not None
 
 
@@ -200,25 +208,25 @@ def test_a_set_that_could_not_be_the_best_even_without_replacements_is_not_plann
     few, more = candidate("few", 1.0, pods=1), tuple(candidate(f"more{i}", 0.2, pods=4) for i in range(5))
     planned: list[Sequence[Candidate]] = []
 
-    def simulate(going: Sequence[Candidate]) -> Plan:
-        planned.append(going)
+    def simulate(tainted: Sequence[Candidate]) -> Plan:
+        planned.append(tainted)
         return plan()
 
     asked = question(simulate, removals=(more,), thinned=(few,), fresh=1.95)
     best, _ = consolidation.choose([few, *more], asked)
     assert best is not None and best.candidates == (few,)
-    assert not any(going == more for going in planned)
+    assert not any(tainted == more for tainted in planned)
 
 
 def test_effort_is_spent_on_the_chosen_set_and_only_if_it_needs_a_replacement() -> None:
     one, other = candidate("one", 1.0, pods=1), candidate("other", 0.5, pods=1)
     searched: list[Sequence[Candidate]] = []
 
-    def search(going: Sequence[Candidate]) -> Plan:
-        searched.append(going)
-        return plan(machine(0.1))
+    def search(tainted: Sequence[Candidate]) -> Plan:
+        searched.append(tainted)
+        return plan(planned_node(0.1))
 
-    asked = question(lambda _: plan(machine(0.2)), search=search, removals=((one,), (other,)), fresh=1.4)
+    asked = question(lambda _: plan(planned_node(0.2)), search=search, removals=((one,), (other,)), fresh=1.4)
     best, _ = consolidation.choose([one, other], asked)
     assert best is not None and best.candidates == (one,) and searched == [(one,)]
     assert best.saving == pytest.approx(0.9)

@@ -16,12 +16,12 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.consolidation import Proposal
 from dovetail.controllers.disruption.consolidation_state import (
     DEARER,
-    SEARCHED_FOR,
-    SETTLED_FOR,
+    SEARCH_TTL_S,
+    SETTLED_S,
     ConsolidationState,
-    Refusals,
+    RejectionCache,
 )
-from dovetail.controllers.disruption.controller import Wish
+from dovetail.controllers.disruption.controller import PendingConsolidation
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, PDBS, PODS, Resource
 from dovetail.kube.store import Store
@@ -40,14 +40,14 @@ class Watched:
     def __init__(self) -> None:
         self.claims = SimpleNamespace(store=Store[NodeClaim]())
         self.pools = SimpleNamespace(store=Store[NodePool]())
-        self.told: dict[str, Callable[[Change[Any]], None]] = {}
+        self.listeners: dict[str, Callable[[Change[Any]], None]] = {}
 
     def listen(self, resource: Resource, listener: Callable[[Change[Any]], None]) -> None:
-        self.told[resource.name] = listener
+        self.listeners[resource.name] = listener
 
     def change(self, resource: Resource, old: Any, new: Any) -> None:
         kind = "added" if old is None else "deleted" if new is None else "modified"
-        self.told[resource.name](Change(cast(Any, kind), "x", old, new))
+        self.listeners[resource.name](Change(cast(Any, kind), "x", old, new))
 
 
 def consolidation_state() -> tuple[ConsolidationState, Watched]:
@@ -60,8 +60,8 @@ def pod(node: str = "n", **metadata: Any) -> Pod:
     return msgspec.convert({"metadata": {"name": "p", **metadata}, "spec": {"nodeName": node}}, Pod)
 
 
-def claim(quiet: bool = False, expires: str = "Never") -> NodeClaim:
-    conditions = [{"type": "Consolidatable", "status": "True"}] if quiet else []
+def claim(consolidatable: bool = False, expires: str = "Never") -> NodeClaim:
+    conditions = [{"type": "Consolidatable", "status": "True"}] if consolidatable else []
     created = EPOCH.strftime("%Y-%m-%dT%H:%M:%SZ")
     body = {"metadata": {"name": "c", "creationTimestamp": created}, "spec": {"expireAfter": expires}}
     return msgspec.convert({**body, "status": {"conditions": conditions}}, NodeClaim)
@@ -79,13 +79,13 @@ def test_new_pods_trigger_no_pass_and_deleted_pods_do() -> None:
         cluster_state.change(PDBS, budget(3), budget(2))
         cluster_state.change(PDBS, budget(2), budget(0))
         cluster_state.change(NODECLAIMS, None, claim())
-        cluster_state.change(NODECLAIMS, claim(quiet=True), claim())
+        cluster_state.change(NODECLAIMS, claim(consolidatable=True), claim())
         assert found.count == 0 and not found.woken.is_set()
         cluster_state.change(PODS, pod("n"), pod("n", deletionTimestamp="2026-01-01T00:00:00Z"))
         cluster_state.change(PDBS, budget(0), budget(1))
         cluster_state.change(PODS, pod(annotations={DO_NOT_DISRUPT: "true"}), pod())
         assert found.count == 3 and not found.woken.is_set()
-        cluster_state.change(NODECLAIMS, claim(), claim(quiet=True))
+        cluster_state.change(NODECLAIMS, claim(), claim(consolidatable=True))
         assert found.count == 4 and found.woken.is_set()
 
     run_virtual(main())
@@ -94,10 +94,10 @@ def test_new_pods_trigger_no_pass_and_deleted_pods_do() -> None:
 def test_a_pending_consolidation_holds_while_all_that_it_was_made_from_is_unchanged() -> None:
     one, other = object(), object()
     proposal = Proposal(candidates=(), plan=Plan(placements={}, machines=(), cost=Cost(per_hour=0.0)), saving=1.0)
-    wish = Wish(proposal, 0.0, ((one,), (other,)))
-    assert wish.still(((one,), (other,)))
-    assert not wish.still(((one, other), ()))
-    assert not wish.still(((one,), (object(),)))
+    pending = PendingConsolidation(proposal, 0.0, ((one,), (other,)))
+    assert pending.still(((one,), (other,)))
+    assert not pending.still(((one, other), ()))
+    assert not pending.still(((one,), (object(),)))
 
 
 def test_a_settled_fleet_is_evaluated_again_in_time() -> None:
@@ -105,7 +105,7 @@ def test_a_settled_fleet_is_evaluated_again_in_time() -> None:
         found, cluster_state = consolidation_state()
         assert not found.none
         found.passed(found.count, settled=True, again=math.inf)
-        assert found.none and found.left() == SETTLED_FOR
+        assert found.none and found.left() == SETTLED_S
         cluster_state.change(NODECLAIMS, None, claim(expires="5m"))
         assert 299.0 < found.left() < 301.0
         await asyncio.sleep(found.left() + 0.01)
@@ -122,11 +122,11 @@ def test_other_offers_trigger_a_pass_and_the_same_do_not() -> None:
     async def main() -> None:
         found, _ = consolidation_state()
         pools = [Pool(name="a", types=()), Pool(name="b", types=())]
-        found.sold(pools)
+        found.offered(pools)
         before = found.count
-        found.sold(list(pools))
+        found.offered(list(pools))
         assert found.count == before
-        found.sold(pools[:1])
+        found.offered(pools[:1])
         assert found.count == before + 1
 
     run_virtual(main())
@@ -134,10 +134,13 @@ def test_other_offers_trigger_a_pass_and_the_same_do_not() -> None:
 
 def test_removal_sets_that_were_searched_for_in_vain_are_left_until_the_fleet_is_dearer() -> None:
     """What was not found while pods came and went may be found afterwards, and not the other way round."""
-    refusals = Refusals()
-    assert refusals.vain(0.0, restless=True) == -math.inf
-    refusals.searched(0.04, 0.0, restless=True)
-    assert refusals.vain(1.0, restless=True) == 0.04 + DEARER and refusals.vain(1.0, restless=False) == -math.inf
-    refusals.searched(0.03, 10.0, restless=False)
-    assert refusals.vain(11.0, restless=False) == 0.03 + DEARER
-    assert refusals.vain(10.0 + SEARCHED_FOR, restless=True) == -math.inf
+    rejections = RejectionCache()
+    assert rejections.vain(0.0, recent_pod_events=True) == -math.inf
+    rejections.searched(0.04, 0.0, recent_pod_events=True)
+    assert (
+        rejections.vain(1.0, recent_pod_events=True) == 0.04 + DEARER
+        and rejections.vain(1.0, recent_pod_events=False) == -math.inf
+    )
+    rejections.searched(0.03, 10.0, recent_pod_events=False)
+    assert rejections.vain(11.0, recent_pod_events=False) == 0.03 + DEARER
+    assert rejections.vain(10.0 + SEARCH_TTL_S, recent_pod_events=True) == -math.inf

@@ -28,4 +28,4 @@ from dovetail.model.pods import Pod
 )
 def test_a_disruption_cost_that_is_no_32_bit_integer_counts_as_none(text: str, cost: float) -> None:
     pod = msgspec.convert({"metadata": {"annotations": {consolidation.DISRUPTION_COST: text}}}, Pod)
-    assert consolidation.eviction(pod) == pytest.approx(cost)
+    assert consolidation.eviction_cost(pod) == pytest.approx(cost)

@@ -12,25 +12,25 @@ import pytest
 from dovetail.cloud.simulated.config import Market
 from dovetail.cloud.simulated.kubelets import Fleet
 from dovetail.cloud.simulated.provider import SimulatedCloud
-from dovetail.controllers.nodeclaim.garbage_collection import LONG, PERIOD
+from dovetail.controllers.nodeclaim.garbage_collection import MANY_ORPHANS_AGE_S, PERIOD_S
 from dovetail.kube import resources as kinds
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 STILL = {"consolidateAfter": "Never"}
 
 
 async def _settled(world: Any) -> tuple[int, int, int, set[str]]:
     """Counts of instances, NodeClaims and Nodes, and their Ready conditions, once settled."""
     await world.until(world.all_bound, within=600, step=2)
-    await asyncio.sleep(PERIOD + 70)
+    await asyncio.sleep(PERIOD_S + 70)
     claims = await world.list(kinds.NODECLAIMS)
-    machines = world.cloud.standing()
-    assert {m.provider_id for m in machines} == {c["status"]["providerID"] for c in claims}
+    instances = world.cloud.standing()
+    assert {m.provider_id for m in instances} == {c["status"]["providerID"] for c in claims}
     nodes = await world.list(kinds.NODES)
-    assert {n["spec"]["providerID"] for n in nodes} == {m.provider_id for m in machines}
+    assert {n["spec"]["providerID"] for n in nodes} == {m.provider_id for m in instances}
     assert not any(n["spec"].get("taints") for n in nodes)
     ready = {(await world.conditions(claim))["Ready"] for claim in claims}
-    return len(machines), len(claims), len(nodes), ready
+    return len(instances), len(claims), len(nodes), ready
 
 
 async def _undisturbed(world: Any) -> tuple[tuple[int, int, int, set[str]], int]:
@@ -42,13 +42,13 @@ async def _undisturbed(world: Any) -> tuple[tuple[int, int, int, set[str]], int]
 
 
 @pytest.mark.parametrize("moment", ["die_after", "die_before"])
-def test_killed_at_any_write_the_process_ends_in_the_same_state(tell: Tell, moment: str) -> None:
+def test_killed_at_any_write_the_process_ends_in_the_same_state(run_scenario: RunScenario, moment: str) -> None:
     ends: list[tuple[tuple[int, int, int, set[str]], int]] = []
 
     async def undisturbed(world: Any) -> None:
         ends.append(await _undisturbed(world))
 
-    tell(undisturbed)
+    run_scenario(undisturbed)
     end, writes = ends[0]
     assert end[3] == {"True/Ready"}
     assert writes > 10
@@ -64,10 +64,10 @@ def test_killed_at_any_write_the_process_ends_in_the_same_state(tell: Tell, mome
             assert await _settled(world) == end, f"killed at write {number}"
             assert world.cloud.sold == end[0], f"killed at write {number}: {world.cloud.sold} instances launched"
 
-        tell(killed)
+        run_scenario(killed)
 
 
-async def _one_claim(world: Any) -> Any:
+async def _one_nodeclaim(world: Any) -> Any:
     """A NodeClaim with its instance and its pod, and a stopped process."""
     await world.pool(disruption=STILL)
     await world.served(1)
@@ -83,29 +83,29 @@ async def _take_away(world: Any, claim: Any) -> None:
     await world.kube.delete(kinds.NODECLAIMS, name)
 
 
-def test_an_instance_whose_nodeclaim_is_gone_is_terminated(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_an_instance_whose_nodeclaim_is_gone_is_terminated(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         await world.served(1)
         await world.stop()
         (claim,) = await world.list(kinds.NODECLAIMS)
         await _take_away(world, claim)
         world.start()
-        await asyncio.sleep(2 * PERIOD + 90)
+        await asyncio.sleep(2 * PERIOD_S + 90)
         assert not [m for m in world.cloud.standing() if m.provider_id == claim["status"]["providerID"]]
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_an_instance_of_one_nodeclaim_is_never_used_by_another(tell: Tell) -> None:
-    async def story(world: Any) -> None:
-        claim = await _one_claim(world)
-        (machine,) = world.cloud.standing()
+def test_an_instance_of_one_nodeclaim_is_never_used_by_another(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
+        claim = await _one_nodeclaim(world)
+        (instance,) = world.cloud.standing()
         metadata = {key: claim["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
         body = {**claim, "metadata": {"name": "default-other", **metadata}, "status": {}}
         other = await world.kube.create(kinds.NODECLAIMS, body)
         # The cloud's state is wrong: it says that the instance was launched for the new NodeClaim.
-        world.cloud.adopt([msgspec.structs.replace(machine, claim_uid=other["metadata"]["uid"])])
+        world.cloud.adopt([msgspec.structs.replace(instance, claim_uid=other["metadata"]["uid"])])
         world.start()
 
         async def gone() -> bool:
@@ -115,12 +115,12 @@ def test_an_instance_of_one_nodeclaim_is_never_used_by_another(tell: Tell) -> No
         assert [each.provider_id for each in world.cloud.standing()] == [claim["status"]["providerID"]]
         assert world.cloud.sold == 1
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_second_instance_of_a_nodeclaim_is_terminated(tell: Tell) -> None:
-    async def story(world: Any) -> None:
-        claim = await _one_claim(world)
+def test_a_second_instance_of_a_nodeclaim_is_terminated(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
+        claim = await _one_nodeclaim(world)
         (first,) = world.cloud.standing()
         second = msgspec.structs.replace(first, provider_id=f"{first.provider_id}2")
         world.cloud.adopt([second])
@@ -129,37 +129,37 @@ def test_a_second_instance_of_a_nodeclaim_is_terminated(tell: Tell) -> None:
         async def alone() -> bool:
             return [each.provider_id for each in world.cloud.standing()] == [claim["status"]["providerID"]]
 
-        await world.until(alone, within=PERIOD)
+        await world.until(alone, within=PERIOD_S)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_fleet_that_lost_all_its_nodeclaims_is_kept_for_an_hour(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_fleet_that_lost_all_its_nodeclaims_is_kept_for_an_hour(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         await world.served(3, cpu="1500m")
         await world.stop()
         for claim in await world.list(kinds.NODECLAIMS):
             await _take_away(world, claim)
-        before = {machine.provider_id for machine in world.cloud.standing()}
+        before = {instance.provider_id for instance in world.cloud.standing()}
         assert len(before) == 3
         world.start()
-        await asyncio.sleep(LONG - 60)
-        assert before <= {machine.provider_id for machine in world.cloud.standing()}
-        assert {each["code"] for each in world.said("keeping instances without a NodeClaim")} == {"MANY_ORPHANS"}
-        await asyncio.sleep(2 * PERIOD + 60)
-        assert not before & {machine.provider_id for machine in world.cloud.standing()}
+        await asyncio.sleep(MANY_ORPHANS_AGE_S - 60)
+        assert before <= {instance.provider_id for instance in world.cloud.standing()}
+        assert {each["code"] for each in world.logged("keeping instances without a NodeClaim")} == {"MANY_ORPHANS"}
+        await asyncio.sleep(2 * PERIOD_S + 60)
+        assert not before & {instance.provider_id for instance in world.cloud.standing()}
         ends = [each for each in world.autoscaler.decision_history.about("default") if each.kind == "end"]
         assert {each.subject for each in ends if each.reason == "garbage_collected"} == before
         # The lab's own invariant gives an orphan ten minutes: here another actor removed the NodeClaims.
-        assert all(each.startswith("I4") for each in world.promises.violations)
-        world.promises.violations.clear()
+        assert all(each.startswith("I4") for each in world.invariants.violations)
+        world.invariants.violations.clear()
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_nodeclaim_whose_instance_vanished_is_deleted(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_nodeclaim_whose_instance_vanished_is_deleted(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         await world.served(1)
         await asyncio.sleep(5)
@@ -172,15 +172,17 @@ def test_a_nodeclaim_whose_instance_vanished_is_deleted(tell: Tell) -> None:
             names = {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
             return claim["metadata"]["name"] not in names
 
-        await world.until(gone, within=3 * PERIOD)
+        await world.until(gone, within=3 * PERIOD_S)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_nodeclaim_whose_instance_vanished_before_it_joined_is_deleted_despite_restarts(tell: Tell) -> None:
+def test_a_nodeclaim_whose_instance_vanished_before_it_joined_is_deleted_despite_restarts(
+    run_scenario: RunScenario,
+) -> None:
     """The doubt is about instances launched lately; it does not begin again with every process."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         world.start()
         await world.pods(1)
@@ -194,28 +196,30 @@ def test_a_nodeclaim_whose_instance_vanished_before_it_joined_is_deleted_despite
         names = {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
         assert claim["metadata"]["name"] not in names
 
-    tell(story, market=Market(never_joins=1.0))
+    run_scenario(scenario, market=Market(never_joins=1.0))
 
 
 @pytest.mark.parametrize("sold", [True, False])
-def test_a_simulated_cloud_that_lost_its_state_recovers_its_instances_from_the_cluster(tell: Tell, sold: bool) -> None:
+def test_a_simulated_cloud_that_lost_its_state_recovers_its_instances_from_the_cluster(
+    run_scenario: RunScenario, sold: bool
+) -> None:
     """Also those whose type it no longer offers."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         world.start()
         await world.pods(3, cpu="1500m")
         before = await _settled(world)
-        machines = {machine.provider_id for machine in world.cloud.standing()}
+        instances = {instance.provider_id for instance in world.cloud.standing()}
         await world.stop()
-        gone = {machine.instance_type for machine in world.cloud.standing()}
+        gone = {instance.instance_type for instance in world.cloud.standing()}
         types = [each for each in await world.cloud.instance_types({}, {}) if sold or each.name not in gone]
         world.cloud = SimulatedCloud(world.clock, world.chance.child("again"), types)
         fleet = Fleet(world.kube, world.cloud, world.clock, world.chance.child("fleet again"))
         await fleet.recover()
-        assert {machine.provider_id for machine in world.cloud.standing()} == machines
+        assert {instance.provider_id for instance in world.cloud.standing()} == instances
         world.start()
         assert await _settled(world) == before
         assert world.cloud.sold == 0
 
-    tell(story)
+    run_scenario(scenario)

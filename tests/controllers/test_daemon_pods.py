@@ -16,7 +16,7 @@ from dovetail.model import wellknown
 from dovetail.model.nodes import Node
 from dovetail.model.workloads import DaemonSet
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 STILL = {"consolidateAfter": "Never"}
 ALLOWED = {"node.kubernetes.io/unschedulable"}
 
@@ -71,30 +71,30 @@ async def _open(world: Any) -> bool:
     return bool(nodes) and not any(each["spec"].get("taints") or each["spec"].get("unschedulable") for each in nodes)
 
 
-def test_daemonset_pods_of_a_new_node_are_bound_before_the_planned_pods(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_daemonset_pods_of_a_new_node_are_bound_before_the_planned_pods(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         bindings = _follow_bindings(world)
         controller = asyncio.ensure_future(_control(world, await _daemonset(world)))
         await world.served(3)
         assert bindings[0].startswith("agent-") and sorted(bindings[1:]) == ["p0", "p1", "p2"]
         await world.until(lambda: _open(world), within=30)
-        assert not world.said("placing pods before daemonset pods")
+        assert not world.logged("placing pods before daemonset pods")
         controller.cancel()
 
-    tell(story, only=("m.xlarge",))
+    run_scenario(scenario, only=("m.xlarge",))
 
 
-def test_planned_pods_wait_for_daemonset_pods_that_do_not_come_only_for_a_while(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_planned_pods_wait_for_daemonset_pods_that_do_not_come_only_for_a_while(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         await _daemonset(world)
         await world.served(1)
-        (line,) = world.said("placing pods before daemonset pods")
+        (line,) = world.logged("placing pods before daemonset pods")
         assert line["DaemonSets"] == "kube-system/agent" and line["waited"] >= MAX_WAIT_FOR_DAEMON_PODS_S
         await world.until(lambda: _open(world), within=30)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def _node(*taints: dict[str, str], **labels: str) -> Node:
@@ -120,8 +120,8 @@ def test_which_daemonsets_a_node_expects(spec: dict[str, Any], node: Node, comes
 
 
 @pytest.mark.parametrize(("listed", "bound"), [("default-scheduler", False), ("default-scheduler, volcano", True)])
-def test_only_pods_of_the_listed_schedulers_are_bound(tell: Tell, listed: str, bound: bool) -> None:
-    async def story(world: Any) -> None:
+def test_only_pods_of_the_listed_schedulers_are_bound(run_scenario: RunScenario, listed: str, bound: bool) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         world.start()
         await world.pods(1, schedulerName="volcano", prefix="v")
@@ -131,7 +131,7 @@ def test_only_pods_of_the_listed_schedulers_are_bound(tell: Tell, listed: str, b
         assert found["p0"] and bool(found["v0"]) is bound
         assert await _open(world), "the node is left to the other scheduler"
 
-    tell(story, place_schedulers=listed)
+    run_scenario(scenario, place_schedulers=listed)
 
 
 async def _placing(world: Any) -> set[str]:
@@ -143,10 +143,10 @@ async def _placing(world: Any) -> set[str]:
     }
 
 
-def test_a_taint_that_outlived_its_writer_is_removed_when_it_expires(tell: Tell) -> None:
+def test_a_taint_that_outlived_its_writer_is_removed_when_it_expires(run_scenario: RunScenario) -> None:
     """Also from a node without a NodeClaim, and one that was cordoned with it."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         now = world.clock.now()
         for name, effect in (("plain", "NoSchedule"), ("cordoned", "PreferNoSchedule")):
             taint = msgspec.to_builtins(wellknown.placing_taint(now, effect))
@@ -160,6 +160,6 @@ def test_a_taint_that_outlived_its_writer_is_removed_when_it_expires(tell: Tell)
         await asyncio.sleep(wellknown.PLACING_LIFETIME_S)
         assert await _placing(world) == set()
         assert not any(each["spec"].get("unschedulable") for each in await world.list(kinds.NODES))
-        assert len(world.said("removing expired taint")) == 3
+        assert len(world.logged("removing expired taint")) == 3
 
-    tell(story)
+    run_scenario(scenario)

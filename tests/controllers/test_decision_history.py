@@ -9,11 +9,11 @@ from typing import Any
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.controllers.history.decisions import Bought, Decision, DecisionHistory, Refusal, Store
+from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision, DecisionHistory, Refusal, Store
 from dovetail.controllers.history.store import ConfigMaps, File
 from dovetail.kube import resources as kinds
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
 def _decision(decision_history: DecisionHistory, **fields: Any) -> Decision:
@@ -50,18 +50,18 @@ def test_a_file_outlives_the_process(tmp_path: Path) -> None:
     run_virtual(_outlives(lambda: File(tmp_path / "deep" / "history.jsonl")))
 
 
-def test_config_maps_outlive_the_process(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_config_maps_outlive_the_process(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.close()  # nothing but the server lives through these days
         await _outlives(lambda: ConfigMaps(world.kube, "kube-system"))
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_day_of_decisions_and_a_giant_one_fit_into_config_maps(tell: Tell) -> None:
+def test_a_day_of_decisions_and_a_giant_one_fit_into_config_maps(run_scenario: RunScenario) -> None:
     """A ConfigMap holds 1 MiB: what piled up while the server refused us must not be refused for ever."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.close()
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         decision_history = DecisionHistory(clock, Chance(1), ConfigMaps(world.kube, "kube-system"))
@@ -83,7 +83,7 @@ def test_a_day_of_decisions_and_a_giant_one_fit_into_config_maps(tell: Tell) -> 
         assert [each.id for each in again.decisions()] == [each.id for each in decision_history.decisions()]
         assert again.about("default/p599")[0].refusals[599].message == "m599"
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_line_cut_short_by_a_crash_loses_only_itself(tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ def test_a_line_cut_short_by_a_crash_loses_only_itself(tmp_path: Path) -> None:
 def test_a_decision_is_found_by_pod_nodeclaim_nodepool_and_refusal() -> None:
     async def main() -> None:
         decision_history = DecisionHistory(Clock(asyncio.get_running_loop(), EPOCH), Chance(1))
-        machine = Bought(
+        created = CreatedNodeClaim(
             claim="c-1", pool="default", instance_type="m", zone="a", capacity_type="spot", price=0.1, pods=1
         )
-        decision_history.record(_decision(decision_history, machines=(machine,), pods=("default/a",)))
+        decision_history.record(_decision(decision_history, node_claims=(created,), pods=("default/a",)))
         refusal = Refusal(pods=("default/b",), count=1, code="NO_TYPE_FITS", message="too big")
         decision_history.record(_decision(decision_history, refusals=(refusal,)))
         for subject in ("c-1", "default", "default/a"):
@@ -118,8 +118,8 @@ def test_a_decision_is_found_by_pod_nodeclaim_nodepool_and_refusal() -> None:
     run_virtual(main())
 
 
-def test_a_decision_is_in_the_cluster_after_a_while(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_decision_is_in_the_cluster_after_a_while(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         await world.served(1)
         await asyncio.sleep(10)
@@ -127,7 +127,7 @@ def test_a_decision_is_in_the_cluster_after_a_while(tell: Tell) -> None:
         (claim,) = await world.list(kinds.NODECLAIMS)
         assert claim["metadata"]["annotations"]["dovetail.sh/decision"] in maps.items[0]["data"]["decisions"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_node_that_stays_for_the_same_reason_is_recorded_once_in_a_while() -> None:
@@ -159,21 +159,21 @@ def test_a_node_that_stays_for_the_same_reason_is_recorded_once_in_a_while() -> 
     run_virtual(main())
 
 
-def test_a_decision_can_be_read_a_moment_after_it_was_made(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_decision_can_be_read_a_moment_after_it_was_made(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await world.pods(1)
 
-        async def bought() -> bool:
+        async def launched() -> bool:
             return bool(await world.list(kinds.NODECLAIMS))
 
-        await world.until(bought, step=0.05)
+        await world.until(launched, step=0.05)
         await asyncio.sleep(0.1)
         kept = await ConfigMaps(world.kube, "kube-system").load()
         assert [each.kind for each in kept] == ["provision"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_two_concurrent_saves_write_everything_once(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from dovetail.controllers.discovered_capacity import Learned, unannounced
-from dovetail.controllers.provisioning.runaway import FREE, WINDOW, Attempts
+from dovetail.controllers.discovered_capacity import DiscoveredCapacity, unannounced
+from dovetail.controllers.provisioning.runaway import FREE_LAUNCHES, WINDOW_S, RunawayGuard
 from dovetail.kube import resources as kinds
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -17,7 +17,7 @@ from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import DaemonSet
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 STILL = {"consolidateAfter": "Never"}
 
 
@@ -31,47 +31,47 @@ def _seen(memory: str, image: str = "ami-1") -> tuple[Node, NodeClaim]:
 
 
 def test_the_largest_shortfall_of_a_type_is_subtracted_from_it() -> None:
-    learned = Learned()
-    learned.observe(*_seen("8Gi"))
-    assert learned.generation == 0
-    learned.observe(*_seen("7900Mi"))
-    learned.observe(*_seen("8000Mi"))
-    assert learned.shortfall("m") == {"memory": 304 << 20}
+    discovered = DiscoveredCapacity()
+    discovered.observe(*_seen("8Gi"))
+    assert discovered.generation == 0
+    discovered.observe(*_seen("7900Mi"))
+    discovered.observe(*_seen("8000Mi"))
+    assert discovered.shortfall("m") == {"memory": 304 << 20}
     t = InstanceType(name="m", capacity={"memory": 9 << 30}, overhead={"memory": 1 << 30}, labels={}, offerings=())
-    (corrected,) = learned.apply([t])
+    (corrected,) = discovered.apply([t])
     assert corrected.allocatable["memory"] == (8 << 30) - (304 << 20)
 
 
 def test_another_image_starts_anew() -> None:
-    learned = Learned()
-    learned.observe(*_seen("7900Mi"))
-    learned.observe(*_seen("8160Mi", image="ami-2"))
-    assert learned.shortfall("m") == {"memory": 32 << 20}
+    discovered = DiscoveredCapacity()
+    discovered.observe(*_seen("7900Mi"))
+    discovered.observe(*_seen("8160Mi", image="ami-2"))
+    assert discovered.shortfall("m") == {"memory": 32 << 20}
 
 
 def test_an_owner_gets_twice_its_pods_and_a_few_launches_and_then_waits() -> None:
-    attempts = Attempts()
+    guard = RunawayGuard()
     owner = {"kind": "ReplicaSet", "uid": "rs", "controller": True}
     pod = msgspec.convert({"metadata": {"name": "p", "uid": "u", "ownerReferences": [owner]}}, Pod)
-    for _ in range(2 * 2 + FREE):
-        assert not attempts.exhausted(pod, 0.0, lambda _: 2)
-        attempts.bought([pod], 0.0)
-    assert attempts.exhausted(pod, 1.0, lambda _: 2) == 7
-    assert not attempts.exhausted(pod, 601.0, lambda _: 2)
+    for _ in range(2 * 2 + FREE_LAUNCHES):
+        assert not guard.exhausted(pod, 0.0, lambda _: 2)
+        guard.launched([pod], 0.0)
+    assert guard.exhausted(pod, 1.0, lambda _: 2) == 7
+    assert not guard.exhausted(pod, 601.0, lambda _: 2)
 
 
 def test_owners_with_one_launch_are_forgotten() -> None:
     """Every run of a CronJob is an owner of its own: months of them must not pile up."""
-    attempts = Attempts()
+    guard = RunawayGuard()
     for n in range(1000):
         owner = {"kind": "Job", "uid": f"job-{n}", "controller": True}
         pod = msgspec.convert({"metadata": {"name": "p", "uid": f"u{n}", "ownerReferences": [owner]}}, Pod)
-        attempts.bought([pod], 60.0 * n)
-    assert len(attempts) <= WINDOW / 60
+        guard.launched([pod], 60.0 * n)
+    assert len(guard) <= WINDOW_S / 60
 
 
-def test_a_fleet_with_less_memory_than_its_types_predict_still_holds_every_pod(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_fleet_with_less_memory_than_its_types_predict_still_holds_every_pod(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         create = world.kube.create
 
         async def smaller(resource: Any, body: Any, *rest: Any, **more: Any) -> Any:
@@ -89,11 +89,11 @@ def test_a_fleet_with_less_memory_than_its_types_predict_still_holds_every_pod(t
         await world.until(world.all_bound, within=300)
         assert world.cloud.sold <= 2
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_pods_driven_off_every_node_stop_launches(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_pods_driven_off_every_node_stop_launches(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         world.start()
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs-1", "controller": True}
@@ -110,10 +110,10 @@ def test_pods_driven_off_every_node_stop_launches(tell: Tell) -> None:
                 taints = [*others, {"key": "chaos", "effect": "NoExecute"}]
                 await world.kube.patch(kinds.NODES, node["metadata"]["name"], {"spec": {"taints": taints}})
             await world.kube.delete(kinds.PODS, f"web-{number}", "default", grace=0)
-        assert world.cloud.sold <= 2 + FREE
+        assert world.cloud.sold <= 2 + FREE_LAUNCHES
         assert any("RUNAWAY" in each["message"] for each in await world.list(kinds.CORE_EVENTS))
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_static_pods_and_injected_containers_are_discovered_and_announced_daemons_are_not() -> None:

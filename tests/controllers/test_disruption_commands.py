@@ -11,7 +11,7 @@ from dovetail.controllers.disruption.queue import COMMAND
 from dovetail.controllers.disruption.types import Candidate, Command, Note, Reason
 from dovetail.kube import resources as kinds
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 #: What Kubernetes lets all annotations of an object take, in bytes.
 LONGEST = 256 * 1024
 
@@ -40,10 +40,10 @@ def test_a_command_over_hundreds_of_full_nodes_fits_on_its_replacements() -> Non
     assert [each.claim for each in note.candidates] == [each.claim for each in command.candidates]
 
 
-def test_an_unreadable_command_does_not_stop_the_start(tell: Tell) -> None:
+def test_an_unreadable_command_does_not_stop_the_start(run_scenario: RunScenario) -> None:
     """Any user may edit the annotation; a process that could not start for it would never start again."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         await world.served(1)
         await world.stop()
@@ -51,7 +51,7 @@ def test_an_unreadable_command_does_not_stop_the_start(tell: Tell) -> None:
         note = {"metadata": {"annotations": {COMMAND: '{"id": 3}'}}}
         await world.kube.patch(kinds.NODECLAIMS, claim["metadata"]["name"], note)
         await world.served(1, prefix="q", cpu="1500m")
-        (told,) = world.said("unreadable command")
-        assert COMMAND in told["error"]
+        (published,) = world.logged("unreadable command")
+        assert COMMAND in published["error"]
 
-    tell(story)
+    run_scenario(scenario)

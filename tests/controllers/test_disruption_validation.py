@@ -14,7 +14,7 @@ from dovetail.controllers.disruption import controller, validation
 from dovetail.controllers.disruption.candidates import candidate
 from dovetail.controllers.disruption.types import Command, Reason
 from dovetail.kube import resources as kinds
-from tests.controllers.test_termination_and_disruption import ALL, NODE_CLASS, Tell, nodes, running
+from tests.controllers.test_termination_and_disruption import ALL, NODE_CLASS, RunScenario, nodes, running
 
 STILL = {"consolidateAfter": "Never", "budgets": ALL}
 SLOW = Market(boot=(60.0, 60.0))
@@ -46,41 +46,41 @@ async def _drifting(world: Any, **pool: Any) -> str:
     return name
 
 
-def _told(world: Any) -> list[str]:
+def _published(world: Any) -> list[str]:
     return [each.summary for each in world.autoscaler.decision_history.decisions() if each.kind == "undo"]
 
 
-def test_a_node_stays_whose_nodepool_is_reverted(tell: Tell) -> None:
+def test_a_node_stays_whose_nodepool_is_reverted(run_scenario: RunScenario) -> None:
     """Otherwise the good node would be removed, and its replacement would have to be replaced again."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         name = await _drifting(world)
         await world.kube.patch(kinds.NODEPOOLS, "default", _team("all"))
         await world.until(lambda: _as_before(world), within=30)
         await asyncio.sleep(300)
         assert await nodes(world) == [name] and len(world.cloud.standing()) == 1
-        (undone,) = _told(world)
+        (undone,) = _published(world)
         assert undone.startswith(f"rolled back, {name}: it is no longer drifted: drift replace")
         assert undone.endswith("and replacing with 1 nodes (NodePoolDrifted)")
-        assert not world.said("failed terminating nodes while executing a disruption command")
+        assert not world.logged("failed terminating nodes while executing a disruption command")
 
-    tell(story, market=SLOW)
+    run_scenario(scenario, market=SLOW)
 
 
-def test_a_do_not_disrupt_annotation_meanwhile_rolls_the_command_back(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_do_not_disrupt_annotation_meanwhile_rolls_the_command_back(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         name = await _drifting(world)
         await world.kube.patch(kinds.PODS, "p0", DO_NOT, "default")
         await world.until(lambda: _as_before(world), within=30)
         await asyncio.sleep(60)
         assert await nodes(world) == [name]
-        assert 'pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/p0)' in _told(world)[0]
+        assert 'pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/p0)' in _published(world)[0]
 
-    tell(story, market=SLOW)
+    run_scenario(scenario, market=SLOW)
 
 
-def test_with_a_grace_period_no_annotation_rolls_back_a_drifted_node(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_with_a_grace_period_no_annotation_rolls_back_a_drifted_node(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         name = await _drifting(world, template={"terminationGracePeriod": "60s"})
         await world.kube.patch(kinds.PODS, "p0", DO_NOT, "default")
 
@@ -88,22 +88,22 @@ def test_with_a_grace_period_no_annotation_rolls_back_a_drifted_node(tell: Tell)
             return name not in await nodes(world)
 
         await world.until(left, within=300)
-        assert not _told(world)
+        assert not _published(world)
 
-    tell(story, market=SLOW)
+    run_scenario(scenario, market=SLOW)
 
 
-def test_a_new_process_continues_with_drift_that_the_cloud_still_reports(tell: Tell) -> None:
+def test_a_new_process_continues_with_drift_that_the_cloud_still_reports(run_scenario: RunScenario) -> None:
     """The Drifted condition is the first report; it does not have to be confirmed twice again."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.kube.create(kinds.EC2NODECLASSES, NODE_CLASS)
         await running(world, 1, disruption=STILL)
         (name,) = await nodes(world)
         old = world.cloud.standing()[0].provider_id
 
-        async def drift(claim: Any, machine: Any, node_class: Any) -> str | None:
-            return "SecurityGroupDrift" if machine.provider_id == old else None
+        async def drift(claim: Any, instance: Any, node_class: Any) -> str | None:
+            return "SecurityGroupDrift" if instance.provider_id == old else None
 
         world.cloud.drift = drift
         await world.until(lambda: _replacing(world), within=900)
@@ -114,9 +114,9 @@ def test_a_new_process_continues_with_drift_that_the_cloud_still_reports(tell: T
             return name not in await nodes(world)
 
         await world.until(left, within=120)
-        assert not _told(world) and len(world.cloud.standing()) == 1
+        assert not _published(world) and len(world.cloud.standing()) == 1
 
-    tell(story, market=SLOW)
+    run_scenario(scenario, market=SLOW)
 
 
 def _command(world: Any, reason: Reason) -> Command:
@@ -127,8 +127,8 @@ def _command(world: Any, reason: Reason) -> Command:
     return Command(id="d-1", reason=reason, candidates=chosen)
 
 
-def test_validation_finds_what_changed_since_the_candidates_were_chosen(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_validation_finds_what_changed_since_the_candidates_were_chosen(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 2, cpu="1500m")
         context, underused = world.autoscaler.context, _command(world, Reason.UNDERUTILIZED)
         first, second = sorted(each.node for each in underused.candidates)
@@ -158,11 +158,11 @@ def test_validation_finds_what_changed_since_the_candidates_were_chosen(tell: Te
         await asyncio.sleep(1)
         assert "its NodePool no longer allows consolidation" in validation.under_way(context, underused).why
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
-def test_a_budget_that_closed_meanwhile_invalidates_what_it_no_longer_allows(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_budget_that_closed_meanwhile_invalidates_what_it_no_longer_allows(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 2, cpu="1500m")
         context, underused = world.autoscaler.context, _command(world, Reason.UNDERUTILIZED)
         budgets = {"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}}
@@ -172,13 +172,13 @@ def test_a_budget_that_closed_meanwhile_invalidates_what_it_no_longer_allows(tel
         assert not found.candidates and found.why.endswith("the NodePool's disruption budget allows no more")
         assert validation.closed(context, underused).candidates, "by then the command itself uses up the budget"
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
 def test_a_consolidation_that_is_forbidden_while_the_planner_runs_is_rejected(
-    tell: Tell, monkeypatch: pytest.MonkeyPatch
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         thoughts = 0
 
         async def slowly(think: Callable[[], Any]) -> Any:
@@ -198,9 +198,9 @@ def test_a_consolidation_that_is_forbidden_while_the_planner_runs_is_rejected(
             await world.kube.delete(kinds.PODS, name, "default", grace=0)
         await asyncio.sleep(120)
         assert thoughts == 2 and await nodes(world) == before
-        (line,) = world.said("disruption no longer holds")
-        assert "disruption is blocked through" in line["error"] and not world.said("tainted node")
-        said = [each["message"] for each in await world.list(kinds.CORE_EVENTS)]
-        assert any(each.startswith("Consolidation rejected") for each in said)
+        (line,) = world.logged("disruption no longer holds")
+        assert "disruption is blocked through" in line["error"] and not world.logged("tainted node")
+        logged = [each["message"] for each in await world.list(kinds.CORE_EVENTS)]
+        assert any(each.startswith("Consolidation rejected") for each in logged)
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))

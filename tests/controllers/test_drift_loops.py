@@ -19,7 +19,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.meta import stamp
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 ALL = {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}
 
 
@@ -41,9 +41,9 @@ TERMS = [
 
 @pytest.mark.parametrize(("terms", "value"), TERMS)
 def test_a_custom_label_that_a_nodepool_requires_is_on_the_claim_and_the_node_and_nothing_drifts(
-    tell: Tell, terms: list[dict[str, Any]], value: str
+    run_scenario: RunScenario, terms: list[dict[str, Any]], value: str
 ) -> None:
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(requirements=terms, disruption=ALL)
         await asyncio.sleep(90)
         await world.served(2, cpu="1500m")
@@ -53,9 +53,9 @@ def test_a_custom_label_that_a_nodepool_requires_is_on_the_claim_and_the_node_an
         assert {each["metadata"]["labels"]["tier"] for each in claims} == {value}
         assert {each["metadata"]["labels"]["tier"] for each in nodes} == {value}
         assert {each["metadata"]["name"] for each in claims} == names
-        assert not world.said("marking drifted") and not world.said("drift stopped for nodepool")
+        assert not world.logged("marking drifted") and not world.logged("drift stopped for nodepool")
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
 def _claim(*terms: dict[str, Any], **labels: str) -> NodeClaim:
@@ -81,10 +81,10 @@ def test_custom_labels_are_only_those_that_nothing_else_decides_and_that_have_a_
     assert custom_labels(claim, ()) == labels
 
 
-def test_drift_stops_for_a_nodepool_whose_new_nodes_drift_from_it_until_it_changes(tell: Tell) -> None:
+def test_drift_stops_for_a_nodepool_whose_new_nodes_drift_from_it_until_it_changes(run_scenario: RunScenario) -> None:
     """The cloud does not say which region it is: no node can meet this NodePool."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(requirements=[term("topology.kubernetes.io/region", "In", "r1", "r2")], disruption=ALL)
         await world.served(2, cpu="1500m")
         names = {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
@@ -92,7 +92,7 @@ def test_drift_stops_for_a_nodepool_whose_new_nodes_drift_from_it_until_it_chang
         assert {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)} == names
         scaler = world.autoscaler
         assert b'dovetail_drift_stopped{nodepool="default"} 1.0' in scaler.metrics.text()
-        (line,) = world.said("drift stopped for nodepool")
+        (line,) = world.logged("drift stopped for nodepool")
         assert line["code"] == "DRIFT_REPEATS"
         events = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "DriftStopped"]
         assert {each["involvedObject"]["name"] for each in events} == {"default"}
@@ -105,7 +105,7 @@ def test_drift_stops_for_a_nodepool_whose_new_nodes_drift_from_it_until_it_chang
         assert {each["metadata"]["labels"]["tier"] for each in replaced} == {"gold"}
         assert b'dovetail_drift_stopped{nodepool="default"} 0.0' in scaler.metrics.text()
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
 def _made(reason_pool: int, minutes: float, annotated: bool = True) -> NodeClaim:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from dovetail.clock import run_virtual
-from dovetail.controllers.events import DEDUPE, EventPublisher
+from dovetail.controllers.events import DEDUPE_S, EventPublisher
 from dovetail.kube.events import EventRecorder
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.nodes import Node
@@ -17,13 +17,13 @@ def test_an_event_is_published_again_after_a_while_and_forgotten_by_then() -> No
         kube = Script().kube()
         event_publisher = EventPublisher(EventRecorder(kube, "dovetail"), kube.clock)
 
-        def say(name: str) -> bool:
+        def publish(name: str) -> bool:
             return event_publisher.publish(Node(metadata=ObjectMeta(name=name)), "Normal", "Disrupted", "it goes")
 
-        assert [say("first"), say("first"), say("second")] == [True, False, True]
-        await asyncio.sleep(DEDUPE + 1.0)
-        assert say("third")
-        assert [about.name for about, _, _ in event_publisher._said] == ["third"]
-        assert say("first")
+        assert [publish("first"), publish("first"), publish("second")] == [True, False, True]
+        await asyncio.sleep(DEDUPE_S + 1.0)
+        assert publish("third")
+        assert [about.name for about, _, _ in event_publisher._published] == ["third"]
+        assert publish("first")
 
     run_virtual(main())

@@ -17,7 +17,7 @@ from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.model.meta import stamp
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 QUICK = {"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": [{"nodes": "1"}]}
 SPREAD = [
     {
@@ -58,9 +58,9 @@ async def _guarded(world: Any) -> str:
 
 
 def test_a_node_explains_every_blocker_every_constraint_its_price_its_budget_and_the_next_evaluation(
-    tell: Tell,
+    run_scenario: RunScenario,
 ) -> None:
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         answer = ask(world, "node", await _guarded(world))
         assert answer.line.startswith("stays: pod default/")
         assert answer.line.endswith("and 1 more reason(s)")
@@ -73,21 +73,21 @@ def test_a_node_explains_every_blocker_every_constraint_its_price_its_budget_and
         assert "evaluated again" in text
         assert {each["code"] for each in answer.facts["blockers"]} == {"PDB", "DO_NOT_DISRUPT_POD"}
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_running_pod_explains_how_it_blocks_its_node(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_running_pod_explains_how_it_blocks_its_node(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         node = await _guarded(world)
         answer = ask(world, "pod", "default/p0")
         assert answer.line == f"runs on {node} ($0.1000/h at launch)"
         assert answer.details[0].startswith("blocks its node: pod default/p0: pdb prevents pod evictions")
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_node_that_stays_for_cost_explains_what_a_move_must_save(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_node_that_stays_for_cost_explains_what_a_move_must_save(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(1, cpu="900m")
         await asyncio.sleep(120)
@@ -98,11 +98,11 @@ def test_a_node_that_stays_for_cost_explains_what_a_move_must_save(tell: Tell) -
         assert "saving $0.0000/h; a move must save at least $0.0050/h" in text
         assert "at the latest, or as soon as its pods, budgets or prices change" in text
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_an_unhealthy_node_explains_its_condition_and_its_repair(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_an_unhealthy_node_explains_its_condition_and_its_repair(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never", "budgets": [{"nodes": "1"}]})
         await world.served(1)
         await asyncio.sleep(30)
@@ -117,8 +117,8 @@ def test_an_unhealthy_node_explains_its_condition_and_its_repair(tell: Tell) -> 
         (claim,) = await world.list(kinds.NODECLAIMS)
         boot = {"karpenter.sh/reboot-pre-boot-id": written["status"]["nodeInfo"]["bootID"]}
         await world.kube.patch(kinds.NODECLAIMS, claim["metadata"]["name"], {"metadata": {"annotations": boot}})
-        words = {"reason": "RebootIssued", "message": "rebooting for StorageReady/IOHang"}
-        asked = {"type": "Rebooting", "status": "True", **words, **since}
+        message = {"reason": "RebootIssued", "message": "rebooting for StorageReady/IOHang"}
+        asked = {"type": "Rebooting", "status": "True", **message, **since}
         status = {"status": {"conditions": [*claim["status"]["conditions"], asked]}}
         await world.kube.patch(kinds.NODECLAIMS, claim["metadata"]["name"], status, subresource="status")
         await asyncio.sleep(0.5)
@@ -126,11 +126,11 @@ def test_an_unhealthy_node_explains_its_condition_and_its_repair(tell: Tell) -> 
         assert answer.line == "is rebooting for StorageReady/IOHang"
         assert "unhealthy: StorageReady=False (IOHang) since 2026-01-01T00:00:30Z" in answer.details
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_safe_mode_explains_every_node_while_it_stands(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_safe_mode_explains_every_node_while_it_stands(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         await world.served(1)
         await asyncio.sleep(10)
@@ -144,11 +144,11 @@ def test_safe_mode_explains_every_node_while_it_stands(tell: Tell) -> None:
             assert ("safe mode" in node.line) == bool(reason)
             assert (text in pool.details) == bool(reason)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_nodepool_explains_its_cost_its_limits_its_budgets_and_its_nodes(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_nodepool_explains_its_cost_its_limits_its_budgets_and_its_nodes(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=QUICK, limits={"cpu": "100"})
         await world.served(1, cpu="900m")
         await asyncio.sleep(20)
@@ -161,11 +161,11 @@ def test_a_nodepool_explains_its_cost_its_limits_its_budgets_and_its_nodes(tell:
         with pytest.raises(explain.Unknown, match="there are: default"):
             ask(world, "nodepool", "other")
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_an_unschedulable_pod_explains_the_remedy(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_an_unschedulable_pod_explains_the_remedy(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await world.pods(1, cpu="64")
@@ -174,16 +174,16 @@ def test_an_unschedulable_pod_explains_the_remedy(tell: Tell) -> None:
         assert answer.line.startswith("pending: ")
         assert any(line.startswith("nodepool default: ") for line in answer.details)
         assert any(line.startswith("remedy: ") for line in answer.details)
-        told = "0 left after cpu 64 (at most 7900m); rejected: "
-        assert any(told in line and "m.large" in line for line in answer.deep)
+        published = "0 left after cpu 64 (at most 7900m); rejected: "
+        assert any(published in line and "m.large" in line for line in answer.deep)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_every_one_of_many_unschedulable_pods_is_explained(tell: Tell) -> None:
+def test_every_one_of_many_unschedulable_pods_is_explained(run_scenario: RunScenario) -> None:
     """A decision shows fifty names; the other pods wait for the same reason."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
@@ -193,11 +193,11 @@ def test_every_one_of_many_unschedulable_pods_is_explained(tell: Tell) -> None:
         assert len(lines) == 1
         assert "cpu 64 (at most 7900m) left none" in lines.pop()
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_node_of_a_when_empty_nodepool_explains_that(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_node_of_a_when_empty_nodepool_explains_that(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         shut = [{"nodes": "0", "reasons": ["Empty"]}]
         await world.pool(disruption={"consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty", "budgets": shut})
         await world.served(1)
@@ -216,11 +216,11 @@ def test_a_node_of_a_when_empty_nodepool_explains_that(tell: Tell) -> None:
         await asyncio.sleep(10)
         assert re.fullmatch(r"is empty and will be removed at 00:1\d:\d\dZ", ask(world, "node", node).line)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_an_unhealthy_node_explains_when_it_will_be_repaired_and_what_that_waits_for(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_an_unhealthy_node_explains_when_it_will_be_repaired_and_what_that_waits_for(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         policy = RepairPolicy(condition_type="Sick", condition_status="True", toleration_seconds=600.0)
         world.cloud.repair_policies = lambda: (policy,)
         shut = [{"nodes": "0", "reasons": ["Unhealthy"]}]
@@ -246,4 +246,4 @@ def test_an_unhealthy_node_explains_when_it_will_be_repaired_and_what_that_waits
         await asyncio.sleep(15)
         assert ask(world, "node", node).line.startswith("stays: consolidation is off")
 
-    tell(story, feature_gates={**Settings().feature_gates, "NodeRepair": True})
+    run_scenario(scenario, feature_gates={**Settings().feature_gates, "NodeRepair": True})

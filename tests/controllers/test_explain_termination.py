@@ -15,11 +15,11 @@ from dovetail.controllers import explain
 from dovetail.controllers.history.decisions import Decision, Refusal
 from dovetail.kube import resources as kinds
 from dovetail.model.nodes import Lease
-from tests.controllers.test_explain import QUICK, Tell, _guarded, ask
+from tests.controllers.test_explain import QUICK, RunScenario, _guarded, ask
 
 
-def test_a_draining_node_explains_what_blocks_it_and_for_how_long(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_draining_node_explains_what_blocks_it_and_for_how_long(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         node = await _guarded(world)
         await world.kube.delete(kinds.NODES, node)
         await asyncio.sleep(10)
@@ -35,25 +35,25 @@ def test_a_draining_node_explains_what_blocks_it_and_for_how_long(tell: Tell) ->
         assert end == "all its pods will be deleted by 2026-01-01T03:00:00Z"
         assert room == "capacity for the pods that block it is launched 5 minutes before"
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_blocked_node_has_all_its_blockers_in_its_event_and_its_next_evaluation(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_blocked_node_has_all_its_blockers_in_its_event_and_its_next_evaluation(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         node = await _guarded(world)
-        told = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "DisruptionBlocked"]
-        both = [each["message"] for each in told if each["involvedObject"]["name"] == node]
+        published = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "DisruptionBlocked"]
+        both = [each["message"] for each in published if each["involvedObject"]["name"] == node]
         assert any("(Pod=default/p0" in text and "(Pod=default/q0" in text for text in both)
         looks = [line for line in ask(world, "node", node).details if line.startswith("evaluated again")]
         assert looks[0].startswith(
             "evaluated again as soon as its blockers are gone, the first of them at 2026-01-01T01:"
         )
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_drifted_node_explains_that_its_budget_is_closed(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_drifted_node_explains_that_its_budget_is_closed(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={**QUICK, "budgets": [{"nodes": "0", "reasons": ["Drifted"]}]})
         await world.served(1)
         await asyncio.sleep(10)
@@ -64,11 +64,11 @@ def test_a_drifted_node_explains_that_its_budget_is_closed(tell: Tell) -> None:
             "has drifted (NodePoolDrifted) and waits: budget Drifted: 0 of 1 may be disrupted now (nodes: 0)"
         )
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_do_not_disrupt_pod_with_a_pdb_explains_both_and_that_its_node_drifted(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_do_not_disrupt_pod_with_a_pdb_explains_both_and_that_its_node_drifted(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         node = await _guarded(world)
         note = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
         await world.kube.patch(kinds.PODS, "p0", note, "default")
@@ -80,11 +80,11 @@ def test_a_do_not_disrupt_pod_with_a_pdb_explains_both_and_that_its_node_drifted
         assert codes == ["DO_NOT_DISRUPT_POD", "PDB"]
         assert any(each.startswith("drifted: NodePoolDrifted since 2026-01-01T00:") for each in answer.details)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_missing_budget_is_explained_only_while_none_is_left(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_missing_budget_is_explained_only_while_none_is_left(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(1)
         await asyncio.sleep(90)
@@ -96,11 +96,11 @@ def test_a_missing_budget_is_explained_only_while_none_is_left(tell: Tell) -> No
         )
         assert "BUDGET" not in ask(world, "node", node).line
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_running_pod_explains_why_its_node_was_launched_and_what_was_cheaper(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_running_pod_explains_why_its_node_was_launched_and_what_was_cheaper(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(1, cpu="2500m")
         (decision,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "provision"]
@@ -108,13 +108,13 @@ def test_a_running_pod_explains_why_its_node_was_launched_and_what_was_cheaper(t
         assert any(decision.id in line for line in answer.details) and answer.facts["decisions"] == [decision.id]
         assert answer.deep and all(line.startswith("cheaper, but ") for line in answer.deep)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_pod_is_not_explained_by_a_refusal_of_an_earlier_pod_of_its_name(tell: Tell) -> None:
+def test_a_pod_is_not_explained_by_a_refusal_of_an_earlier_pod_of_its_name(run_scenario: RunScenario) -> None:
     """A StatefulSet reuses the names of its pods."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         old = Refusal(pods=("default/p0",), count=1, code="NO_NODEPOOL", message="there was none")
@@ -127,11 +127,11 @@ def test_a_pod_is_not_explained_by_a_refusal_of_an_earlier_pod_of_its_name(tell:
         await asyncio.sleep(0.2)
         assert "there was none" not in ask(world, "pod", "default/p0").line
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_nodeclaim_explains_its_node_or_why_there_is_none(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_nodeclaim_explains_its_node_or_why_there_is_none(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=QUICK)
         world.start()
         await world.pods(1)
@@ -147,11 +147,11 @@ def test_a_nodeclaim_explains_its_node_or_why_there_is_none(tell: Tell) -> None:
         await world.until(world.all_bound)
         assert ask(world, "claim", name).subject == f"node/{(await world.bound())['p0']}"
 
-    tell(story, market=Market(boot=(30.0, 40.0)))
+    run_scenario(scenario, market=Market(boot=(30.0, 40.0)))
 
 
-def test_a_deleted_node_explains_the_last_decision(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_deleted_node_explains_the_last_decision(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(1)
         await asyncio.sleep(30)
@@ -164,20 +164,20 @@ def test_a_deleted_node_explains_the_last_decision(tell: Tell) -> None:
         with pytest.raises(explain.Unknown, match="node/other is not in the cluster"):
             ask(world, "node", "other")
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_budget_closed_by_a_schedule_explains_when_it_opens(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_budget_closed_by_a_schedule_explains_when_it_opens(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         shut = [{"nodes": "0", "schedule": "TZ=Asia/Seoul 0 9 * * *", "duration": "2h"}]
         await world.pool(disruption={"consolidateAfter": "30s", "budgets": shut})
         await world.served(1)
         await asyncio.sleep(10)
         window = "schedule TZ=Asia/Seoul 0 9 * * * for 2h, opens 2026-01-01T02:00:00Z"
-        told = f"budget Drifted: 0 of 1 may be disrupted now (nodes: 0, {window})"
-        assert told in ask(world, "nodepool", "default").details
+        published = f"budget Drifted: 0 of 1 may be disrupted now (nodes: 0, {window})"
+        assert published in ask(world, "nodepool", "default").details
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_lease_that_was_not_renewed_explains_that_no_autoscaler_runs() -> None:
@@ -187,6 +187,8 @@ def test_a_lease_that_was_not_renewed_explains_that_no_autoscaler_runs() -> None
 
     now = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
     old, older = lease("ours", "11:30:00"), lease("theirs", "09:00:00")
-    assert explain.silence([], now) == explain.silence([older, lease("alive", "11:59:30")], now) == ""
-    told = "no autoscaler is running: its lease kube-system/ours was last renewed at 2026-01-01T11:30:00Z, see its log"
-    assert explain.silence([older, old], now) == told
+    assert explain.no_autoscaler([], now) == explain.no_autoscaler([older, lease("alive", "11:59:30")], now) == ""
+    published = (
+        "no autoscaler is running: its lease kube-system/ours was last renewed at 2026-01-01T11:30:00Z, see its log"
+    )
+    assert explain.no_autoscaler([older, old], now) == published

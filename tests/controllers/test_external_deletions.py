@@ -8,15 +8,15 @@ from typing import Any
 
 from dovetail.controllers import explain
 from dovetail.kube import resources as kinds
-from tests.controllers.test_termination_and_disruption import Tell, gone, nodes, running
+from tests.controllers.test_termination_and_disruption import RunScenario, gone, nodes, running
 
 
 def _ends(world: Any) -> list[Any]:
     return [each for each in world.autoscaler.decision_history.decisions() if each.kind == "end"]
 
 
-def test_a_nodeclaim_deleted_by_hand_is_recorded_with_its_price_and_its_node(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_nodeclaim_deleted_by_hand_is_recorded_with_its_price_and_its_node(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1)
         (name,), (claim,) = await nodes(world), await world.list(kinds.NODECLAIMS)
         await world.kube.delete(kinds.NODECLAIMS, claim["metadata"]["name"])
@@ -30,13 +30,13 @@ def test_a_nodeclaim_deleted_by_hand_is_recorded_with_its_price_and_its_node(tel
         await world.until(lambda: gone(world), within=200)
         line = explain.node(autoscaler.cluster_state, autoscaler.decision_history.decisions(), name, now).line
         assert line.endswith(end.summary)
-        assert [each["decision"] for each in world.said("nodeclaim deleted by another actor")] == [end.id]
+        assert [each["decision"] for each in world.logged("nodeclaim deleted by another actor")] == [end.id]
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_node_deleted_by_hand_is_recorded_once(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_node_deleted_by_hand_is_recorded_once(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1)
         (name,) = await nodes(world)
         await world.kube.delete(kinds.NODES, name)
@@ -45,11 +45,11 @@ def test_a_node_deleted_by_hand_is_recorded_once(tell: Tell) -> None:
         assert end.reason == "node_deleted"
         assert end.summary.endswith(f"is deleted: its Node {name} was deleted by another actor")
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_nodeclaims_of_a_deleted_nodepool_are_recorded_with_that_reason(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_nodeclaims_of_a_deleted_nodepool_are_recorded_with_that_reason(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1)
         (claim,) = await world.list(kinds.NODECLAIMS)
         await world.kube.delete(kinds.NODEPOOLS, "default")
@@ -58,23 +58,23 @@ def test_nodeclaims_of_a_deleted_nodepool_are_recorded_with_that_reason(tell: Te
         (end,) = _ends(world)
         assert end.reason == "nodepool_deleted" and end.summary.endswith("its NodePool default was deleted")
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_our_own_deletions_are_not_recorded_as_external(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_our_own_deletions_are_not_recorded_as_external(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1)
         await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
         await world.until(lambda: gone(world), within=120)
-        assert not _ends(world) and not world.said("nodeclaim deleted by another actor")
+        assert not _ends(world) and not world.logged("nodeclaim deleted by another actor")
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_deletion_while_no_controller_ran_is_recorded_by_the_next_process_and_only_once(
-    tell: Tell, tmp_path: Path
+    run_scenario: RunScenario, tmp_path: Path
 ) -> None:
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1)
         (name,) = await nodes(world)
         guard = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
@@ -90,4 +90,4 @@ def test_a_deletion_while_no_controller_ran_is_recorded_by_the_next_process_and_
             )
             await world.stop()
 
-    tell(story, history=str(tmp_path / "history"))
+    run_scenario(scenario, history=str(tmp_path / "history"))

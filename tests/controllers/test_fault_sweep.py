@@ -24,7 +24,7 @@ from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from tests.controllers.test_rights import _asked as asked
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 FAULT_S, RECOVERY_S = 600.0, 1200.0
 #: How a call may fail: an error, no answer though the work is done, an answer without content, an answer that is none.
 WAYS = ("error", "timeout", "empty", "garbage")
@@ -187,7 +187,7 @@ async def _nothing() -> None:
     return None
 
 
-class Goings:
+class ReadyDeletions:
     """Deletions of Ready Nodes, and of their NodeClaims."""
 
     def __init__(self, world: Any) -> None:
@@ -239,11 +239,11 @@ async def _settled(world: Any) -> bool:
 
 @pytest.mark.parametrize(("verb", "subject", "way"), tuple(_sweep()))
 def test_a_call_that_fails_for_ten_minutes_under_load_costs_no_ready_node_and_no_second_launch(
-    tell: Tell, verb: str, subject: str, way: str
+    run_scenario: RunScenario, verb: str, subject: str, way: str
 ) -> None:
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
-        goings, cloud = Goings(world), FaultyCloud(world.cloud)
+        ready_deletions, cloud = ReadyDeletions(world), FaultyCloud(world.cloud)
         world._spawn(_schedule(world))
         world.start()
         api = world.transport._inner = FaultyApi(InProcess(world.server))
@@ -256,20 +256,20 @@ def test_a_call_that_fails_for_ten_minutes_under_load_costs_no_ready_node_and_no
             api.fault = (verb, subject, way)
         await _load(world, int(FAULT_S / 60))
         assert not world._process.done(), "the process lives"
-        assert goings.deleted == []
+        assert ready_deletions.deleted == []
         assert {each.provider_id for each in world.cloud.standing()} >= before
         api.fault = cloud.fault = None
         await world.until(lambda: _settled(world), within=RECOVERY_S, step=5)
         await asyncio.sleep(600)
-        assert goings.deleted == [] and await _settled(world)
+        assert ready_deletions.deleted == [] and await _settled(world)
         assert len(world.cloud.standing()) == 13, "one instance a pod"
         assert world.autoscaler.supervisor.unrecovered() == []
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
-def test_the_sweep_leaves_no_call_out(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_sweep_leaves_no_call_out(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         world.start()
         api = world.transport._inner = FaultyApi(InProcess(world.server))
@@ -283,4 +283,4 @@ def test_the_sweep_leaves_no_call_out(tell: Tell) -> None:
         assert api.seen - absent - ends <= set(CALLS) | {("list", each) for _, each in CALLS}
         assert len(api.seen & set(CALLS)) > 20
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))

@@ -19,25 +19,25 @@ from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from tests.controllers.conftest import Refusing
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 ANY = [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]
 
 
-def test_with_capacity_in_one_offering_alone_the_pod_gets_that_one(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_with_capacity_in_one_offering_alone_the_pod_gets_that_one(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(requirements=ANY)
         world.start()
         await world.pods(2)
         await world.until(world.all_bound, within=300)
-        (machine,) = world.cloud.standing()
-        assert (machine.instance_type, machine.zone, machine.capacity_type) == ("m.2xlarge", "b", "on-demand")
+        (instance,) = world.cloud.standing()
+        assert (instance.instance_type, instance.zone, instance.capacity_type) == ("m.2xlarge", "b", "on-demand")
 
     only = Stock(instance_type="m.2xlarge", zone="b", capacity_type="on-demand", machines=5)
-    tell(story, market=Market(stock=(only, Stock(machines=0))))
+    run_scenario(scenario, market=Market(stock=(only, Stock(machines=0))))
 
 
-def test_capacity_nowhere_is_published_on_the_pod_and_tried_again(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_capacity_nowhere_is_published_on_the_pod_and_tried_again(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await world.pods(1)
@@ -48,11 +48,11 @@ def test_capacity_nowhere_is_published_on_the_pod_and_tried_again(tell: Tell) ->
         world.cloud.market = Market()
         await world.until(world.all_bound, within=600)
 
-    tell(story, market=Market(stock=(Stock(machines=0),)))
+    run_scenario(scenario, market=Market(stock=(Stock(machines=0),)))
 
 
-def test_throttled_launches_are_repeated_and_nothing_is_launched_twice(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_throttled_launches_are_repeated_and_nothing_is_launched_twice(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await world.pods(12, cpu="1800m")
@@ -60,22 +60,24 @@ def test_throttled_launches_are_repeated_and_nothing_is_launched_twice(tell: Tel
         claims = await world.list(kinds.NODECLAIMS)
         assert len(world.cloud.standing()) == len(claims) == world.cloud.sold
 
-    tell(story, market=Market(launches_per_second=0.5, launch_burst=2, latency=(0.1, 0.5)), only=("m.large",))
+    run_scenario(
+        scenario, market=Market(launches_per_second=0.5, launch_burst=2, latency=(0.1, 0.5)), only=("m.large",)
+    )
 
 
-def test_a_cloud_that_fails_every_other_call_still_launches(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_cloud_that_fails_every_other_call_still_launches(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await world.pods(6, cpu="1800m")
         await world.until(world.all_bound, within=300)
         assert len(world.cloud.standing()) == len(await world.list(kinds.NODECLAIMS))
 
-    tell(story, market=Market(error_rate=0.5))
+    run_scenario(scenario, market=Market(error_rate=0.5))
 
 
-def test_a_node_that_never_joins_is_replaced_after_fifteen_minutes(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_node_that_never_joins_is_replaced_after_fifteen_minutes(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await world.pods(1)
@@ -87,22 +89,22 @@ def test_a_node_that_never_joins_is_replaced_after_fifteen_minutes(tell: Tell) -
         assert 900 <= took < 960
         assert len(world.cloud.standing()) == 1
 
-    tell(story, market=Market(never_joins=1.0))
+    run_scenario(scenario, market=Market(never_joins=1.0))
 
 
-def test_slow_instances_are_waited_for(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_slow_instances_are_waited_for(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await world.pods(4, cpu="1500m")
         await world.until(world.all_bound, within=400, step=1)
         assert world.cloud.sold == len(world.cloud.standing()) == len(await world.list(kinds.NODECLAIMS))
 
-    tell(story, market=Market(boot=(60, 120), ready=(10, 30)))
+    run_scenario(scenario, market=Market(boot=(60, 120), ready=(10, 30)))
 
 
-def test_a_pod_that_fits_nowhere_gets_a_reason_and_does_not_hold_up_the_others(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_pod_that_fits_nowhere_gets_a_reason_and_does_not_hold_up_the_others(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await world.pods(1, cpu="64", prefix="huge")
@@ -115,15 +117,15 @@ def test_a_pod_that_fits_nowhere_gets_a_reason_and_does_not_hold_up_the_others(t
         assert not (await world.bound())["huge0"]
         failed = [e for e in await world.list(kinds.CORE_EVENTS) if e["reason"] == "FailedScheduling"]
         assert {e["involvedObject"]["name"] for e in failed} == {"huge0"}
-        assert world.said("could not schedule pod")[0]["code"]
+        assert world.logged("could not schedule pod")[0]["code"]
         refused = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "refuse"]
         assert refused[0].refusals[0].pods == ("default/huge0",)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_failing_launches_enter_safe_mode_and_success_ends_it(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_failing_launches_enter_safe_mode_and_success_ends_it(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await world.pods(1)
@@ -135,14 +137,14 @@ def test_failing_launches_enter_safe_mode_and_success_ends_it(tell: Tell) -> Non
         assert not world.autoscaler.safety.safe_mode
         assert not world.autoscaler.problems()
 
-    tell(story, market=Market(error_rate=1.0))
+    run_scenario(scenario, market=Market(error_rate=1.0))
 
 
 @pytest.mark.parametrize(("call", "deed"), [("machines", "list instances"), ("terminate", "terminate instances")])
-def test_a_cloud_that_denies_terminations_stops_disruption(tell: Tell, call: str, deed: str) -> None:
+def test_a_cloud_that_denies_terminations_stops_disruption(run_scenario: RunScenario, call: str, deed: str) -> None:
     """Otherwise replacements would be launched for nodes that cannot be terminated."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         await world.served(1)
         await asyncio.sleep(30)
@@ -160,11 +162,11 @@ def test_a_cloud_that_denies_terminations_stops_disruption(tell: Tell, call: str
         await asyncio.sleep(90)
         assert not world.autoscaler.safety.safe_mode
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_pod_that_breaks_the_planner_does_not_cost_other_pods_their_node(
-    tell: Tell, monkeypatch: pytest.MonkeyPatch
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fragile(snapshot: Snapshot, **how: Any) -> Plan:
         if any(pod.metadata.name == "poison0" for pod in snapshot.pending):
@@ -173,7 +175,7 @@ def test_a_pod_that_breaks_the_planner_does_not_cost_other_pods_their_node(
 
     monkeypatch.setattr(planning, "provision", fragile)
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         world.start()
         await world.pods(1, prefix="poison")
@@ -189,7 +191,7 @@ def test_a_pod_that_breaks_the_planner_does_not_cost_other_pods_their_node(
         assert line.startswith("pending: the plan did not pass its own check: planning failed: ")
         assert line.endswith("(PLAN_REFUSED)")
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def _why(world: Any, pod: str) -> str:
@@ -197,8 +199,10 @@ def _why(world: Any, pod: str) -> str:
     return explain.pod(autoscaler.cluster_state, autoscaler.decision_history.decisions(), pod, world.clock.now()).line
 
 
-def test_pods_that_are_not_planned_for_have_their_reason_in_the_history_and_only_once(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_pods_that_are_not_planned_for_have_their_reason_in_the_history_and_only_once(
+    run_scenario: RunScenario,
+) -> None:
+    async def scenario(world: Any) -> None:
         world.start()
         await world.pods(2)
         data = {"name": "data", "persistentVolumeClaim": {"claimName": "lost"}}
@@ -207,28 +211,28 @@ def test_pods_that_are_not_planned_for_have_their_reason_in_the_history_and_only
         assert _why(world, "default/p1") == "pending: no nodepools found (NO_NODEPOOL)"
         missing = "volume 'data': persistentvolumeclaim \"lost\" not found"
         assert _why(world, "default/heavy0") == f"pending: {missing} (VOLUME_MISSING)"
-        told = [each.summary for each in world.autoscaler.decision_history.decisions() if each.kind == "refuse"]
-        assert sorted(told) == [
+        published = [each.summary for each in world.autoscaler.decision_history.decisions() if each.kind == "refuse"]
+        assert sorted(published) == [
             f"1 pod(s) are unschedulable: {missing}",
             "2 pod(s) are unschedulable: no nodepools found",
         ]
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_pods_without_a_nodepool_get_nodes_as_soon_as_there_is_one(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_pods_without_a_nodepool_get_nodes_as_soon_as_there_is_one(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         world.start()
         await world.pods(2)
         await asyncio.sleep(300)
         await world.pool()
         assert await world.until(world.all_bound) < 3
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_pods_whose_nodepool_had_no_nodeclass_get_nodes_as_soon_as_it_is_ready(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_pods_whose_nodepool_had_no_nodeclass_get_nodes_as_soon_as_it_is_ready(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         world.cloud.node_class_required = True
         await world.pool()
         world.start()
@@ -240,13 +244,13 @@ def test_pods_whose_nodepool_had_no_nodeclass_get_nodes_as_soon_as_it_is_ready(t
         await world.kube.patch(kinds.EC2NODECLASSES, "default", body, subresource="status")
         assert await world.until(world.all_bound) < 3
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_nodeclaims_that_the_server_refuses_are_not_recorded_as_launched(tell: Tell) -> None:
+def test_nodeclaims_that_the_server_refuses_are_not_recorded_as_launched(run_scenario: RunScenario) -> None:
     """Revoked rights: event and explanation of the pods say so, and launches resume with the rights."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         rights = world.transport._inner = Refusing(world.transport._inner, "/nodeclaims")
@@ -257,17 +261,19 @@ def test_nodeclaims_that_the_server_refuses_are_not_recorded_as_launched(tell: T
         assert line.startswith("pending: its NodeClaim could not be written: ")
         assert "/nodeclaims is forbidden" in line and line.endswith("(NOT_WRITTEN)")
         assert {each.kind for each in world.autoscaler.decision_history.decisions()} == {"refuse"}
-        assert len(world.said("creating nodeclaim")) < 6, "it is tried ever less often"
+        assert len(world.logged("creating nodeclaim")) < 6, "it is tried ever less often"
         rights.refused = False
         await world.until(world.all_bound, within=90)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_launch_refusal_that_names_no_offering_is_remembered_for_all_that_were_tried(tell: Tell) -> None:
+def test_a_launch_refusal_that_names_no_offering_is_remembered_for_all_that_were_tried(
+    run_scenario: RunScenario,
+) -> None:
     """Otherwise the next plan tries the same at once, and NodeClaims are created and deleted several times a second."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         asked = 0
 
@@ -285,4 +291,4 @@ def test_a_launch_refusal_that_names_no_offering_is_remembered_for_all_that_were
         world.cloud.launch = launch
         await world.until(world.all_bound, within=300)
 
-    tell(story)
+    run_scenario(scenario)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from dovetail.cloud.provider import Instance, InstanceNotFound
-from dovetail.controllers.nodeclaim.garbage_collection import LISTED_AFTER_S, PERIOD
+from dovetail.controllers.nodeclaim.garbage_collection import LISTED_AFTER_S, PERIOD_S
 from dovetail.controllers.safemode import Cause
 from dovetail.kube import resources as kinds
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 STILL = {"consolidateAfter": "Never"}
 HOUR_S = 3600.0
 
@@ -28,10 +28,10 @@ async def _initialized(world: Any) -> bool:
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 12])
-def test_ready_nodes_outlive_a_cloud_that_lists_no_instances(tell: Tell, nodes: int) -> None:
+def test_ready_nodes_outlive_a_cloud_that_lists_no_instances(run_scenario: RunScenario, nodes: int) -> None:
     """Credentials of another account or region see no instance: an hour of that deletes no NodeClaim and no Node."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         await world.served(nodes, cpu="1500m")
         await world.until(lambda: _initialized(world))
@@ -40,44 +40,46 @@ def test_ready_nodes_outlive_a_cloud_that_lists_no_instances(tell: Tell, nodes: 
         world.cloud.err("empty-machines", HOUR_S)
         looks = world.cloud.calls["machines"]
         await asyncio.sleep(HOUR_S)
-        assert world.cloud.calls["machines"] - looks >= HOUR_S / PERIOD / 2
+        assert world.cloud.calls["machines"] - looks >= HOUR_S / PERIOD_S / 2
         assert await _names(world, kinds.NODECLAIMS) == claims
         assert await world.bound() == bound
         assert len(world.cloud.standing()) == nodes
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
-def test_safe_mode_stands_while_the_cloud_leaves_out_many_nodeclaims_and_ends_when_it_lists_them(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_safe_mode_stands_while_the_cloud_leaves_out_many_nodeclaims_and_ends_when_it_lists_them(
+    run_scenario: RunScenario,
+) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         await world.served(3, cpu="1500m")
         await world.until(lambda: _initialized(world))
-        await asyncio.sleep(2 * PERIOD)
+        await asyncio.sleep(2 * PERIOD_S)
         scaler = world.autoscaler
         assert not scaler.safety.safe_mode
-        world.cloud.err("empty-machines", 2 * PERIOD)
-        await asyncio.sleep(PERIOD + 10)
+        world.cloud.err("empty-machines", 2 * PERIOD_S)
+        await asyncio.sleep(PERIOD_S + 10)
         why = scaler.safety.causes()[Cause.CLOUD_EMPTY]
         assert "3 of 3 NodeClaims" in why and "region, account and role" in why
         assert scaler.remarks() == [f"safe mode, cloud-empty: {why}"]
         assert b'dovetail_safe_mode{cause="cloud-empty"} 1.0' in scaler.metrics.text()
-        assert [line["cause"] for line in world.said("entering safe mode, voluntary disruption stops")] == [
+        assert [line["cause"] for line in world.logged("entering safe mode, voluntary disruption stops")] == [
             "cloud-empty"
         ]
         events = [each["message"] for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "SafeMode"]
         assert any("cloud-empty" in message for message in events)
-        await asyncio.sleep(2 * PERIOD)
+        await asyncio.sleep(2 * PERIOD_S)
         assert not scaler.safety.safe_mode
         assert b'dovetail_safe_mode{cause="cloud-empty"} 0.0' in scaler.metrics.text()
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
-def test_many_nodeclaims_left_out_are_not_collected_though_their_nodes_are_not_ready(tell: Tell) -> None:
+def test_many_nodeclaims_left_out_are_not_collected_though_their_nodes_are_not_ready(run_scenario: RunScenario) -> None:
     """A network partition and a wrong role at once: what is not described as terminated may be running."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         await world.served(4, cpu="1500m")
         await world.until(lambda: _initialized(world))
@@ -87,48 +89,48 @@ def test_many_nodeclaims_left_out_are_not_collected_though_their_nodes_are_not_r
         for name in await _names(world, kinds.NODES):
             body = {"status": {"conditions": [lost]}}
             await world.kube.patch(kinds.NODES, name, body, subresource="status", kind="strategic")
-        await asyncio.sleep(LISTED_AFTER_S + 2 * PERIOD)
+        await asyncio.sleep(LISTED_AFTER_S + 2 * PERIOD_S)
         assert Cause.CLOUD_EMPTY in world.autoscaler.safety.causes()
         assert await _names(world, kinds.NODECLAIMS) == claims
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
-def test_nodeclaims_of_instances_described_as_terminated_are_collected_however_many(tell: Tell) -> None:
+def test_nodeclaims_of_instances_described_as_terminated_are_collected_however_many(run_scenario: RunScenario) -> None:
     """A zone that fails ends many instances at once, and the cloud says so: that is evidence."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         await world.served(4, cpu="1500m")
         await world.until(lambda: _initialized(world))
-        for machine in world.cloud.standing():
-            world.cloud.vanish(machine.provider_id)
+        for instance in world.cloud.standing():
+            world.cloud.vanish(instance.provider_id)
         claims = await _names(world, kinds.NODECLAIMS)
-        await asyncio.sleep(5 * PERIOD)
+        await asyncio.sleep(5 * PERIOD_S)
         assert not claims & await _names(world, kinds.NODECLAIMS)
-        assert not world.said("entering safe mode, voluntary disruption stops")
+        assert not world.logged("entering safe mode, voluntary disruption stops")
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
-def test_one_nodeclaim_that_is_left_out_and_not_ready_is_collected(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_one_nodeclaim_that_is_left_out_and_not_ready_is_collected(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         await world.served(3, cpu="1500m")
         await world.until(lambda: _initialized(world))
         gone = world.cloud.standing()[0]
         world.cloud.vanish(gone.provider_id)
         world.cloud._terminated.clear()
-        await asyncio.sleep(5 * PERIOD)
+        await asyncio.sleep(5 * PERIOD_S)
         left = {claim["status"]["providerID"] for claim in await world.list(kinds.NODECLAIMS)}
         assert len(left) >= 2 and gone.provider_id not in left
         assert not world.autoscaler.safety.safe_mode
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
-def test_a_nodeclaim_that_only_the_list_left_out_is_not_missing(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_nodeclaim_that_only_the_list_left_out_is_not_missing(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=STILL)
         await world.served(6, cpu="1500m")
         await world.until(lambda: _initialized(world))
@@ -137,9 +139,9 @@ def test_a_nodeclaim_that_only_the_list_left_out_is_not_missing(tell: Tell) -> N
         await asyncio.sleep(HOUR_S)
         assert not world.autoscaler.safety.safe_mode
         assert await _names(world, kinds.NODECLAIMS) == claims
-        machine: Instance = world.cloud.standing()[0]
+        instance: Instance = world.cloud.standing()[0]
         with pytest.raises(InstanceNotFound) as nothing:
             await world.cloud.get("simulated:///a/i-never")
-        assert nothing.value.why == "" and (await world.cloud.get(machine.provider_id)) == machine
+        assert nothing.value.why == "" and (await world.cloud.get(instance.provider_id)) == instance
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))

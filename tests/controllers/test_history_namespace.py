@@ -12,7 +12,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
 class Confined:
@@ -40,8 +40,8 @@ async def _decisions(world: Any, transport: Any, namespace: str | None = None) -
     return [each.id for each in found]
 
 
-def test_decisions_are_read_from_the_leases_namespace_or_a_given_one(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_decisions_are_read_from_the_leases_namespace_or_a_given_one(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         for namespace in ("karpenter", "other"):
             await world.kube.create(kinds.NAMESPACES, {"metadata": {"name": namespace}})
         for namespace in ("karpenter", "other", "kube-system"):
@@ -56,4 +56,4 @@ def test_decisions_are_read_from_the_leases_namespace_or_a_given_one(tell: Tell)
         assert await _decisions(world, Confined(server, "karpenter")) == ["d-karpenter"]
         assert await _decisions(world, Confined(server, "kube-system", leases=False)) == ["d-kube-system"]
 
-    tell(story)
+    run_scenario(scenario)

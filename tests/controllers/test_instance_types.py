@@ -8,11 +8,11 @@ from typing import Any
 
 from dovetail.kube import resources as kinds
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
-def test_deleted_nodepools_are_forgotten(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_deleted_nodepools_are_forgotten(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool("stays")
         await world.pool("goes")
         world.start()
@@ -22,6 +22,6 @@ def test_deleted_nodepools_are_forgotten(tell: Tell) -> None:
         await world.kube.delete(kinds.NODEPOOLS, "goes")
         await asyncio.sleep(60.0)
         assert [each.name for each in await offers.all()] == ["stays"]
-        assert offers._made.keys() == offers._told.keys() == {"stays"}
+        assert offers._made.keys() == offers._published.keys() == {"stays"}
 
-    tell(story)
+    run_scenario(scenario)

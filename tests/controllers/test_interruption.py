@@ -8,37 +8,37 @@ from typing import Any
 from dovetail.kube import resources as kinds
 from dovetail.model.labels import RESERVATION
 from tests.controllers.conftest import types
-from tests.controllers.test_termination_and_disruption import Tell, gone, running
+from tests.controllers.test_termination_and_disruption import RunScenario, gone, running
 
 
-def test_the_node_of_an_interrupted_instance_is_drained_within_seconds(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_node_of_an_interrupted_instance_is_drained_within_seconds(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 2)
-        (machine,) = world.cloud.standing()
-        world.cloud.interrupt([machine.provider_id.rsplit("/", 1)[-1], "i-unknown"])
-        world.cloud.interrupt([machine.provider_id.rsplit("/", 1)[-1]])
+        (instance,) = world.cloud.standing()
+        world.cloud.interrupt([instance.provider_id.rsplit("/", 1)[-1], "i-unknown"])
+        world.cloud.interrupt([instance.provider_id.rsplit("/", 1)[-1]])
 
         async def draining() -> bool:
             return any(each["metadata"].get("deletionTimestamp") for each in await world.list(kinds.NODES))
 
         assert await world.until(draining, within=30) <= 5
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_an_interrupted_offering_is_unavailable_for_a_while(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_an_interrupted_offering_is_unavailable_for_a_while(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 2)
-        (machine,) = world.cloud.standing()
-        world.cloud.interrupt([machine.provider_id], "reservation-interruption")
+        (instance,) = world.cloud.standing()
+        world.cloud.interrupt([instance.provider_id], "reservation-interruption")
         await asyncio.sleep(5)
-        assert world.cloud.unavailable.has(machine.instance_type, machine.zone, "reserved")
-        assert not world.cloud.unavailable.has(machine.instance_type, machine.zone, "spot")
+        assert world.cloud.unavailable.has(instance.instance_type, instance.zone, "reserved")
+        assert not world.cloud.unavailable.has(instance.instance_type, instance.zone, "spot")
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_of_reserved_offerings_only_the_interrupted_reservation_is_unavailable(tell: Tell) -> None:
+def test_of_reserved_offerings_only_the_interrupted_reservation_is_unavailable(run_scenario: RunScenario) -> None:
     """The next launch may use another reservation of the same type in the same zone, at once."""
     sold = types("m.large")
     sold[0]["offerings"] = [
@@ -53,15 +53,15 @@ def test_of_reserved_offerings_only_the_interrupted_reservation_is_unavailable(t
         for name, price in (("cr-1", 0.001), ("cr-2", 0.002))
     ]
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         kind = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["reserved"]}
         await running(world, 1, requirements=[kind])
-        (machine,) = world.cloud.standing()
-        assert machine.labels[RESERVATION] == "cr-1"
-        world.cloud.interrupt([machine.provider_id], "reservation-interruption")
+        (instance,) = world.cloud.standing()
+        assert instance.labels[RESERVATION] == "cr-1"
+        world.cloud.interrupt([instance.provider_id], "reservation-interruption")
         await world.until(lambda: gone(world), within=60)
         await world.pods(1, prefix="q")
         await world.until(world.all_bound)
         assert [each.labels[RESERVATION] for each in world.cloud.standing()] == ["cr-2"]
 
-    tell(story, sold=sold)
+    run_scenario(scenario, sold=sold)

@@ -75,7 +75,7 @@ async def _served(kube: Kube) -> bool:
     return True
 
 
-async def _story(kube: Kube, cloud: SimulatedCloud, lines: list[dict[str, Any]]) -> None:
+async def _scenario(kube: Kube, cloud: SimulatedCloud, lines: list[dict[str, Any]]) -> None:
     await kube.create(kinds.NODEPOOLS, POOL)
     await kube.create(kinds.DEPLOYMENTS, _deployment(20))
 
@@ -124,7 +124,7 @@ def test_a_deployment_gets_the_planned_nodes_and_runs_on_them() -> None:
             autoscaler.cluster_state.listen(kinds.PODS, lambda change: fleet.pod_changed(change.old, change.new))
             running = [asyncio.ensure_future(autoscaler.run()), asyncio.ensure_future(fleet.run())]
             try:
-                await _story(kube, cloud, lines)
+                await _scenario(kube, cloud, lines)
             finally:
                 for task in running:
                     task.cancel()

@@ -16,13 +16,13 @@ from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 from tests.controllers.conftest import Refusing
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
-def test_a_replica_that_may_not_read_the_lease_is_not_ready(tell: Tell) -> None:
+def test_a_replica_that_may_not_read_the_lease_is_not_ready(run_scenario: RunScenario) -> None:
     """It is no standby: as far as it can see there is no leader."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         settings = Settings(metrics_port=0, health_probe_port=0, plan_deadline=0.0)
         rights = Refusing(InProcess(world.server), "/leases")
         kube = Kube(rights, world.clock, chance=world.chance.child("kube"))
@@ -41,14 +41,14 @@ def test_a_replica_that_may_not_read_the_lease_is_not_ready(tell: Tell) -> None:
         with suppress(asyncio.CancelledError):
             await running
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_one_of_two_replicas_leads_and_the_other_takes_over(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_one_of_two_replicas_leads_and_the_other_takes_over(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         settings = Settings(metrics_port=0, health_probe_port=0, plan_deadline=0.0)
         await world.pool(disruption={"consolidateAfter": "Never"})
-        replicas, said = [], []
+        replicas, logged = [], []
         for number in range(2):
             lines: list[dict[str, Any]] = []
             log = logs.logger(world.clock, write=lambda line, to=lines: to.append(json.loads(line)))
@@ -56,20 +56,20 @@ def test_one_of_two_replicas_leads_and_the_other_takes_over(tell: Tell) -> None:
             chance = world.chance.child("replica", str(number))
             replica = Autoscaler(kube, world.cloud, world.clock, chance, settings, log=log, identity=f"r{number}")
             replicas.append(asyncio.ensure_future(replica.run()))
-            said.append(lines)
+            logged.append(lines)
             await asyncio.sleep(1)
         await world.pods(2, prefix="a")
         await world.until(world.all_bound)
-        assert [any(line["message"] == "launched nodeclaim" for line in lines) for lines in said] == [True, False]
+        assert [any(line["message"] == "launched nodeclaim" for line in lines) for lines in logged] == [True, False]
         replicas[0].cancel()
         with suppress(asyncio.CancelledError):
             await replicas[0]
         await world.pods(2, prefix="b", cpu="1500m")
         await world.until(world.all_bound, within=60)
-        assert any(line["message"] == "launched nodeclaim" for line in said[1])
+        assert any(line["message"] == "launched nodeclaim" for line in logged[1])
         assert len(await world.list(kinds.NODECLAIMS)) == len(world.cloud.standing()) == world.cloud.sold
         replicas[1].cancel()
         with suppress(asyncio.CancelledError):
             await replicas[1]
 
-    tell(story)
+    run_scenario(scenario)

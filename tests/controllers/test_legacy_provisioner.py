@@ -34,8 +34,8 @@ async def template(world: Any, **spec: Any) -> None:
     await world.kube.create(TEMPLATES, {"metadata": {"name": "default"}, "spec": body})
 
 
-def test_a_provisioner_launches_a_node_with_its_label(tell: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_provisioner_launches_a_node_with_its_label(run_scenario: Any) -> None:
+    async def scenario(world: Any) -> None:
         await install(world)
         await template(world)
         await provisioner(world)
@@ -48,9 +48,9 @@ def test_a_provisioner_launches_a_node_with_its_label(tell: Any) -> None:
         [node_class] = await world.list(kinds.EC2NODECLASSES)
         assert node_class["spec"]["instanceProfile"] == "KarpenterNodeInstanceProfile-mine"
 
-        [machine] = await world.list(kinds.MACHINES)
-        assert machine["metadata"]["labels"]["karpenter.sh/provisioner-name"] == "default"
-        assert machine["metadata"]["ownerReferences"][0]["kind"] == "NodeClaim"
+        [instance] = await world.list(kinds.NODES_)
+        assert instance["metadata"]["labels"]["karpenter.sh/provisioner-name"] == "default"
+        assert instance["metadata"]["ownerReferences"][0]["kind"] == "NodeClaim"
 
         async def shown() -> bool:
             status = (await world.kube.get(PROVISIONERS, "default")).get("status") or {}
@@ -60,11 +60,11 @@ def test_a_provisioner_launches_a_node_with_its_label(tell: Any) -> None:
         status = (await world.kube.get(PROVISIONERS, "default"))["status"]
         assert [(each["type"], each["status"]) for each in status["conditions"]] == [("Active", "True")]
 
-    tell(story, cluster_name="mine")
+    run_scenario(scenario, cluster_name="mine")
 
 
-def test_a_change_of_the_provisioner_reaches_its_nodepool(tell: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_change_of_the_provisioner_reaches_its_nodepool(run_scenario: Any) -> None:
+    async def scenario(world: Any) -> None:
         await install(world)
         await provisioner(world, weight=10)
         world.start()
@@ -81,31 +81,31 @@ def test_a_change_of_the_provisioner_reaches_its_nodepool(tell: Any) -> None:
 
         await world.until(followed)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_name_collision_is_reported_on_the_provisioner(tell: Any) -> None:
-    async def story(world: Any) -> None:
+def test_a_name_collision_is_reported_on_the_provisioner(run_scenario: Any) -> None:
+    async def scenario(world: Any) -> None:
         await install(world)
         await world.pool()
         await provisioner(world)
         world.start()
 
-        async def told() -> bool:
+        async def published() -> bool:
             return bool((await world.kube.get(PROVISIONERS, "default")).get("status"))
 
-        await world.until(told)
+        await world.until(published)
         [condition] = (await world.kube.get(PROVISIONERS, "default"))["status"]["conditions"]
         assert condition["status"] == "False"
         assert 'NodePool "default" and Provisioner "default" are both NodePool "default" in v1' in condition["message"]
         [pool] = await world.list(kinds.NODEPOOLS)
         assert "ownerReferences" not in pool["metadata"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_objects_written_as_v1beta1_without_conversion_are_mended(tell: Any) -> None:
-    async def story(world: Any) -> None:
+def test_objects_written_as_v1beta1_without_conversion_are_mended(run_scenario: Any) -> None:
+    async def scenario(world: Any) -> None:
         await install(world)
         spec = {
             "template": {"spec": {"requirements": [ON_DEMAND], "nodeClassRef": {"name": "default"}}},
@@ -121,4 +121,4 @@ def test_objects_written_as_v1beta1_without_conversion_are_mended(tell: Any) -> 
         [node_class] = await world.list(kinds.EC2NODECLASSES)
         assert node_class["spec"]["amiSelectorTerms"] == [{"alias": "al2023@latest"}]
 
-    tell(story)
+    run_scenario(scenario)

@@ -33,9 +33,9 @@ def test_a_cluster_without_our_crds_logs_how_to_install_them() -> None:
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-        (told,) = [line for line in lines if line["message"] == "waiting for the cluster"]
-        assert "nodepools.karpenter.sh: GET /apis/karpenter.sh/v1/nodepools: 404" in told["error"]
-        assert told["error"].endswith("install the definitions: dovetail crds | kubectl apply -f -")
-        assert [told["error"]] == scaler.problems()
+        (published,) = [line for line in lines if line["message"] == "waiting for the cluster"]
+        assert "nodepools.karpenter.sh: GET /apis/karpenter.sh/v1/nodepools: 404" in published["error"]
+        assert published["error"].endswith("install the definitions: dovetail crds | kubectl apply -f -")
+        assert [published["error"]] == scaler.problems()
 
     run_virtual(main())

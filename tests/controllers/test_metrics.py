@@ -9,11 +9,11 @@ from typing import Any
 
 from dovetail.kube import resources as kinds
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
-def test_a_launched_node_shows_in_the_metrics(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_launched_node_shows_in_the_metrics(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"}, limits={"cpu": "100"})
         await world.served(2)
         await asyncio.sleep(10)
@@ -35,11 +35,11 @@ def test_a_launched_node_shows_in_the_metrics(tell: Tell) -> None:
         ):
             assert line in text, line
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_nodes_pods_and_conditions_are_exported_with_karpenters_labels(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_nodes_pods_and_conditions_are_exported_with_karpenters_labels(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         await world.served(2)
         await asyncio.sleep(10)
@@ -61,11 +61,11 @@ def test_nodes_pods_and_conditions_are_exported_with_karpenters_labels(tell: Tel
             turned = _labels(text, f"{name}_status_condition_transitions_total", type="Launched")
             assert turned.items() >= ({"status": "True", "reason": "Launched"} | more).items()
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_the_waiting_time_of_a_pending_pod_is_exported(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_waiting_time_of_a_pending_pod_is_exported(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(limits={"cpu": "1"})
         world.start()
         await world.pods(1)
@@ -77,7 +77,7 @@ def test_the_waiting_time_of_a_pending_pod_is_exported(tell: Tell) -> None:
         assert "karpenter_pods_provisioning_unbound_time_seconds" not in waits
         assert "karpenter_pods_provisioning_scheduling_undecided_time_seconds" not in waits
 
-    tell(story)
+    run_scenario(scenario)
 
 
 #: The metrics of dashboards and alerts for Karpenter 1.15, by type.
@@ -146,22 +146,22 @@ NAMES = {
 }
 
 
-def test_every_metric_that_dashboards_use_is_exported_once(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_every_metric_that_dashboards_use_is_exported_once(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         world.start()
         await asyncio.sleep(1)
         text = world.autoscaler.metrics.text().decode()
-        told = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE)
-        assert len({name for name, _ in told}) == len(told)
+        published = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE)
+        assert len({name for name, _ in published}) == len(published)
         for kind, names in NAMES.items():
-            assert set(names.split()) <= {name for name, each in told if each == kind}, kind
-        assert not [name for name, _ in told if name.endswith("_created")]
+            assert set(names.split()) <= {name for name, each in published if each == kind}, kind
+        assert not [name for name, _ in published if name.endswith("_created")]
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_deleted_nodepool_leaves_no_metrics_behind(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_deleted_nodepool_leaves_no_metrics_behind(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(limits={"cpu": "100"})
         await world.pool("other", limits={"cpu": "7"})
         await world.served(1)
@@ -174,7 +174,7 @@ def test_a_deleted_nodepool_leaves_no_metrics_behind(tell: Tell) -> None:
         await asyncio.sleep(5)
         assert _of(world, used) and not _of(world, empty)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def _labels(text: str, family: str, /, **some: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ WORDS = frozenset(
     | {"or", "and", "unless", "on", "ignoring"}
 )
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
 def metrics_of(query: str) -> set[str]:
@@ -50,8 +50,8 @@ def test_metrics_of_a_query() -> None:
     assert metrics_of(query) == {"a_total", "c_bucket"}
 
 
-def test_every_query_names_a_metric_that_exists(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_every_query_names_a_metric_that_exists(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await asyncio.sleep(1)
@@ -65,7 +65,7 @@ def test_every_query_names_a_metric_that_exists(tell: Tell) -> None:
         assert missing == {}
         assert [place for place, query in asked if not metrics_of(query)] == []
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: str(rule["alert"]))

@@ -51,8 +51,8 @@ def _names(claim: NodeClaim) -> list[tuple[str, str, str]]:
 def test_reserved_first_then_the_cheapest_and_never_what_is_unavailable() -> None:
     found = _names(_claim())
     assert found[0][2] == "reserved"
-    bought = [each for each in found if each[2] != "reserved"]
-    assert bought[:2] == [("small", "b", "spot"), ("small", "a", "on-demand")]
+    launched = [each for each in found if each[2] != "reserved"]
+    assert launched[:2] == [("small", "b", "spot"), ("small", "a", "on-demand")]
     assert ("small", "b", "on-demand") not in found
 
 

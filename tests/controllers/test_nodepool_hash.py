@@ -10,10 +10,10 @@ from dovetail.model.kinds import nodepool_hash
 HASH, VERSION = nodepool_hash.HASH_ANNOTATION, nodepool_hash.VERSION_ANNOTATION
 
 
-def test_nodeclaims_hashed_by_another_version_are_rehashed_and_do_not_drift(tell: Any) -> None:
+def test_nodeclaims_hashed_by_another_version_are_rehashed_and_do_not_drift(run_scenario: Any) -> None:
     """Otherwise they would never be compared again, and would not drift with a change of the NodePool."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         await world.served(1)
         [claim] = await world.list(kinds.NODECLAIMS)
@@ -35,4 +35,4 @@ def test_nodeclaims_hashed_by_another_version_are_rehashed_and_do_not_drift(tell
         assert again["metadata"]["annotations"][VERSION] == nodepool_hash.VERSION
         assert "Drifted" not in await world.conditions(again)
 
-    tell(story)
+    run_scenario(scenario)

@@ -8,11 +8,11 @@ from typing import Any
 
 from dovetail.kube import resources as kinds
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
-def test_a_pending_pod_gets_a_node_and_is_bound(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_pending_pod_gets_a_node_and_is_bound(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         await world.served(3)
         assert len(set((await world.bound()).values())) == 1
@@ -33,24 +33,24 @@ def test_a_pending_pod_gets_a_node_and_is_bound(tell: Tell) -> None:
         phases = {pod["status"]["phase"] for pod in await world.list(kinds.PODS)}
         assert phases == {"Running"}
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_burst_is_one_wave_and_the_price_is_the_plans(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_burst_is_one_wave_and_the_price_is_the_plans(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         await world.served(60, cpu="900m")
-        (planned,) = world.said("computed new nodeclaim(s) to fit pod(s)")
+        (planned,) = world.logged("computed new nodeclaim(s) to fit pod(s)")
         claims = await world.list(kinds.NODECLAIMS)
         assert len(claims) == planned["nodeclaims"]
         paid = sum(world.cloud.price(m.instance_type, m.zone, m.capacity_type) for m in world.cloud.standing())
         assert abs(paid - planned["cost"]) < 0.01 * planned["cost"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_the_log_has_karpenters_lines(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_log_has_karpenters_lines(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         await world.served(1)
         await asyncio.sleep(5)
@@ -62,8 +62,8 @@ def test_the_log_has_karpenters_lines(tell: Tell) -> None:
             "registered nodeclaim",
             "initialized nodeclaim",
         ):
-            assert len(world.said(message)) == 1, message
-        (launched,) = world.said("launched nodeclaim")
+            assert len(world.logged(message)) == 1, message
+        (launched,) = world.logged("launched nodeclaim")
         assert launched["instance-type"] == "m.large"
         assert launched["level"] == "INFO"
         decision = launched["decision"]
@@ -73,44 +73,44 @@ def test_the_log_has_karpenters_lines(tell: Tell) -> None:
         assert f'decision="{decision}"' in world.autoscaler.metrics.text().decode()
         assert any(each.id == decision for each in world.autoscaler.decision_history.decisions())
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_nodepool_without_compatible_types_gets_an_event(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_nodepool_without_compatible_types_gets_an_event(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         nothing = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["none.such"]}]
         await world.pool(requirements=nothing)
         world.start()
         await world.pods(1)
         await asyncio.sleep(30)
         events = await world.list(kinds.CORE_EVENTS)
-        (told,) = [each for each in events if each["reason"] == "NoCompatibleInstanceTypes"]
-        assert told["involvedObject"]["kind"] == "NodePool"
-        assert told["message"] == "NodePool requirements filtered out all compatible available instance types"
-        assert world.said("skipping, nodepool requirements filtered out all instance types")
+        (published,) = [each for each in events if each["reason"] == "NoCompatibleInstanceTypes"]
+        assert published["involvedObject"]["kind"] == "NodePool"
+        assert published["message"] == "NodePool requirements filtered out all compatible available instance types"
+        assert world.logged("skipping, nodepool requirements filtered out all instance types")
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_the_batch_closes_when_no_new_pods_arrive(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_batch_closes_when_no_new_pods_arrive(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await asyncio.sleep(2)
         await world.pods(5)
         began = world.clock.monotonic()
 
-        async def bought() -> bool:
+        async def launched() -> bool:
             return bool(await world.list(kinds.NODECLAIMS))
 
-        await world.until(bought, step=0.05)
+        await world.until(launched, step=0.05)
         assert world.clock.monotonic() - began < 1.5
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_the_nodepool_status_counts_its_nodes(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_nodepool_status_counts_its_nodes(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         await world.served(3)
         await asyncio.sleep(3)
@@ -121,4 +121,4 @@ def test_the_nodepool_status_counts_its_nodes(tell: Tell) -> None:
         assert ready["status"] == "True"
         assert pool["metadata"]["annotations"]["karpenter.sh/nodepool-hash-version"] == "v3"
 
-    tell(story)
+    run_scenario(scenario)

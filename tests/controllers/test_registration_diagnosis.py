@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.clock import run_virtual
 from dovetail.cloud.provider import CloudError, Remedy
-from dovetail.controllers.nodeclaim.registration_diagnosis import Joining
+from dovetail.controllers.nodeclaim.registration_diagnosis import RegistrationDiagnosis
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -39,6 +39,6 @@ def test_one_nodeclaim_that_cannot_be_checked_keeps_no_other_from_its_check() ->
         log=SimpleNamespace(error=lambda message, **fields: lines.append(fields)),
         cluster_state=SimpleNamespace(claims=SimpleNamespace(store=SimpleNamespace(by=lambda *_: claims))),
     )
-    run_virtual(Joining(context).look())
+    run_virtual(RegistrationDiagnosis(context).check())
     assert cloud.asked == ["aws:///a/i-1", "aws:///a/i-2"]
     assert [line["error"] for line in lines] == ["denied"]

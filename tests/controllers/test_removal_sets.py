@@ -11,9 +11,9 @@ from typing import Any
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.simulated.config import Market
 from dovetail.cluster.nominations import Target
-from dovetail.cluster.replacement_nominations import Place, ReplacementNominations
+from dovetail.cluster.replacement_nominations import ReplacementNominations, Slot
 from dovetail.controllers.disruption import removal_sets
-from dovetail.controllers.disruption.removal_sets import Room
+from dovetail.controllers.disruption.removal_sets import FreeCapacity
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.kube import resources as kinds
 from dovetail.lab.cluster import Lab, Parts
@@ -44,15 +44,17 @@ POOL = {
 
 def test_a_replacement_pod_takes_one_slot_of_its_own_owner_in_time() -> None:
     replacement_nominations, (first, second) = ReplacementNominations(), (Target("node", "n1"), Target("claim", "n2"))
-    replacement_nominations.expect("web", Place(first, "old-1", until=10.0))
-    replacement_nominations.expect("web", Place(second, "old-2", until=30.0))
-    replacement_nominations.expect("web", Place(second, "old-2", until=40.0))
+    replacement_nominations.expect("web", Slot(first, "old-1", until=10.0))
+    replacement_nominations.expect("web", Slot(second, "old-2", until=30.0))
+    replacement_nominations.expect("web", Slot(second, "old-2", until=40.0))
     assert replacement_nominations.take("other", 0.0) is None and replacement_nominations.awaited([first], 0.0)
-    assert replacement_nominations.take("web", 20.0) == Place(second, "old-2", 30.0)
+    assert replacement_nominations.take("web", 20.0) == Slot(second, "old-2", 30.0)
     assert replacement_nominations.take("web", 20.0) is None and not replacement_nominations.awaited([second], 20.0)
 
 
-def machine(name: str, cpu: int, memory: int, price: float, *pods: tuple[str, str]) -> tuple[Candidate, NodeState]:
+def node_with_pods(
+    name: str, cpu: int, memory: int, price: float, *pods: tuple[str, str]
+) -> tuple[Candidate, NodeState]:
     there = tuple(
         Pod(
             metadata=ObjectMeta(name=f"{name}-{n}", namespace="default", uid=f"{name}-{n}"),
@@ -82,30 +84,32 @@ def machine(name: str, cpu: int, memory: int, price: float, *pods: tuple[str, st
     return candidate, node
 
 
-def going(*machines: tuple[Candidate, NodeState], allowed: int = 9, charge: float = 0.1) -> list[set[str]]:
-    nodes = [node for _, node in machines]
+def removal_sets_of(
+    *nodes_with_pods: tuple[Candidate, NodeState], allowed: int = 9, charge: float = 0.1
+) -> list[set[str]]:
+    nodes = [node for _, node in nodes_with_pods]
     pods = {node.name: list(node.pods) for node in nodes}
-    there, candidates = Room(nodes, Memory()), [each for each, _ in machines]
+    there, candidates = FreeCapacity(nodes, Memory()), [each for each, _ in nodes_with_pods]
     sets = removal_sets.removals(candidates, pods, there, {"default": allowed}, charge)
     return [{each.node for each in one} for one in sets]
 
 
 def test_what_stays_is_short_of_nothing_though_another_choice_would_move_fewer_pods() -> None:
     """`cores` has CPU to spare and `gib` memory; the pods that are left need memory."""
-    cores = machine("cores", 8000, 8 * GIB, 1.0, ("100m", "3Gi"), ("100m", "3Gi"))
-    gib = machine("gib", 2000, 32 * GIB, 1.0, ("100m", "3Gi"))
-    assert going(cores, gib) == [{"cores"}]
+    cores = node_with_pods("cores", 8000, 8 * GIB, 1.0, ("100m", "3Gi"), ("100m", "3Gi"))
+    gib = node_with_pods("gib", 2000, 32 * GIB, 1.0, ("100m", "3Gi"))
+    assert removal_sets_of(cores, gib) == [{"cores"}]
 
 
 def test_no_set_is_larger_than_the_budget() -> None:
-    fleet = [machine(f"n{i}", 4000, 8 * GIB, 1.0, ("100m", "128Mi")) for i in range(6)]
-    assert all(len(each) == 2 for each in going(*fleet, allowed=2))
+    fleet = [node_with_pods(f"n{i}", 4000, 8 * GIB, 1.0, ("100m", "128Mi")) for i in range(6)]
+    assert all(len(each) == 2 for each in removal_sets_of(*fleet, allowed=2))
 
 
 def test_a_node_that_costs_less_than_its_moves_stays() -> None:
-    fleet = [machine(f"n{i}", 4000, 8 * GIB, 1.0, *[("100m", "128Mi")] * 8) for i in range(2)]
-    assert going(*fleet, charge=0.1) == [{"n0"}] or going(*fleet, charge=0.1) == [{"n1"}]
-    assert going(*fleet, charge=0.2) == []
+    fleet = [node_with_pods(f"n{i}", 4000, 8 * GIB, 1.0, *[("100m", "128Mi")] * 8) for i in range(2)]
+    assert removal_sets_of(*fleet, charge=0.1) == [{"n0"}] or removal_sets_of(*fleet, charge=0.1) == [{"n1"}]
+    assert removal_sets_of(*fleet, charge=0.2) == []
 
 
 def kind(cpu: int) -> InstanceType:
@@ -159,14 +163,14 @@ async def settled(lab: Lab, pods: int) -> None:
 async def scaled_down() -> tuple[list[int], int, int]:
     """(instances launched before and by the scale-down, evictions, instances left)."""
     async with fleet(replicas=40) as (lab, scaler, evicted):
-        bought = [scaler.totals["instances launched"]]
+        launched = [scaler.totals["instances launched"]]
         for name, _, _ in SIZES:
             await lab.kube.patch(kinds.DEPLOYMENTS, name, {"spec": {"replicas": 14}}, "default")
         await asyncio.sleep(300.0)
-        bought.append(scaler.totals["instances launched"] - bought[0])
+        launched.append(scaler.totals["instances launched"] - launched[0])
         await settled(lab, 42)
         assert scaler.cloud is not None
-        return bought, len(evicted), len(scaler.cloud.standing())
+        return launched, len(evicted), len(scaler.cloud.standing())
 
 
 async def replaced() -> tuple[int, int]:

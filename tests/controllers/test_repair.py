@@ -20,7 +20,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import stamp
 from dovetail.model.wellknown import REBOOTS
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 GATES = {**Settings().feature_gates, "NodeRepair": True}
 STILL = {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}
 SMALL = ("m.large",)
@@ -56,7 +56,7 @@ async def gone(world: Any, node: str, within: float = 300.0) -> float:
     return took
 
 
-async def told(world: Any, reason: str) -> dict[str, set[str]]:
+async def published(world: Any, reason: str) -> dict[str, set[str]]:
     """The messages of the events of a reason, with the kinds of their objects."""
     found: dict[str, set[str]] = {}
     for each in await world.list(kinds.CORE_EVENTS):
@@ -78,9 +78,9 @@ async def states_of(world: Any, node: str) -> dict[str, str]:
 
 
 def test_an_unhealthy_node_is_replaced_before_it_is_deleted_and_drained_within_the_policys_grace_period(
-    tell: Tell,
+    run_scenario: RunScenario,
 ) -> None:
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         old = (await fleet(world, 6))[0]
         await sicken(world, old)
         await asyncio.sleep(25)
@@ -98,31 +98,31 @@ def test_an_unhealthy_node_is_replaced_before_it_is_deleted_and_drained_within_t
         bound = (world.clock.now() + timedelta(seconds=46)).strftime("%Y-%m-%dT%H:%M:%SZ")
         assert end <= bound
         await gone(world, old)
-        assert world.said("selected repair policy")
+        assert world.logged("selected repair policy")
         counted = [line for line in world.autoscaler.metrics.text().decode().splitlines() if "kwok_unhealthy" in line]
         assert any(line.startswith("karpenter_nodeclaims_unhealthy_disrupted_total{") for line in counted)
 
-    tell(story, only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, only=SMALL, feature_gates=GATES)
 
 
-def test_without_the_gate_no_node_is_repaired(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_without_the_gate_no_node_is_repaired(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         nodes = await fleet(world, 3)
         await sicken(world, nodes[0])
         await asyncio.sleep(900)
         assert await names(world) == set(nodes)
 
-    tell(story, only=SMALL)
+    run_scenario(scenario, only=SMALL)
 
 
-def test_budgets_pace_repair_and_a_budget_of_zero_stops_it(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_budgets_pace_repair_and_a_budget_of_zero_stops_it(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         nodes = await fleet(world, 6, disruption={**STILL, "budgets": [{"nodes": "0", "reasons": ["Unhealthy"]}]})
         for node in nodes[:2]:
             await sicken(world, node)
         await asyncio.sleep(120)
         assert await names(world) == set(nodes)
-        assert "No allowed disruptions for disruption reason Unhealthy due to blocking budget" in await told(
+        assert "No allowed disruptions for disruption reason Unhealthy due to blocking budget" in await published(
             world, "DisruptionBlocked"
         )
         one = {"spec": {"disruption": {"budgets": [{"nodes": "1", "reasons": ["Unhealthy"]}]}}}
@@ -130,27 +130,31 @@ def test_budgets_pace_repair_and_a_budget_of_zero_stops_it(tell: Tell) -> None:
         for node in nodes[:2]:
             await gone(world, node)
 
-    tell(story, only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, only=SMALL, feature_gates=GATES)
 
 
-def test_when_more_than_a_fifth_of_a_nodepool_is_unhealthy_none_of_it_is_repaired_and_events_say_so(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_when_more_than_a_fifth_of_a_nodepool_is_unhealthy_none_of_it_is_repaired_and_events_say_so(
+    run_scenario: RunScenario,
+) -> None:
+    async def scenario(world: Any) -> None:
         nodes = await fleet(world, 6)
         for node in nodes[:3]:
             await sicken(world, node)
         await asyncio.sleep(200)
         assert await names(world) == set(nodes)
-        said = await told(world, "NodeRepairBlocked")
-        assert said == {'more than 20% of nodes in nodepool "default" are unhealthy': {"Node", "NodeClaim", "NodePool"}}
+        logged = await published(world, "NodeRepairBlocked")
+        assert logged == {
+            'more than 20% of nodes in nodepool "default" are unhealthy': {"Node", "NodeClaim", "NodePool"}
+        }
         await sicken(world, nodes[2], status="False")
         for node in nodes[:2]:
             await gone(world, node)
 
-    tell(story, only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, only=SMALL, feature_gates=GATES)
 
 
-def test_do_not_repair_vetoes_and_do_not_disrupt_does_not(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_do_not_repair_vetoes_and_do_not_disrupt_does_not(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         nodes = await fleet(world, 6)
         for node, key in ((nodes[0], "karpenter.sh/do-not-repair"), (nodes[1], "karpenter.sh/do-not-disrupt")):
             await world.kube.patch(kinds.NODES, node, {"metadata": {"annotations": {key: "true"}}})
@@ -159,13 +163,13 @@ def test_do_not_repair_vetoes_and_do_not_disrupt_does_not(tell: Tell) -> None:
         await asyncio.sleep(120)
         assert nodes[0] in await names(world)
         text = 'Repair is blocked through the "karpenter.sh/do-not-repair" annotation'
-        assert (await told(world, "DisruptionBlocked"))[text] == {"Node", "NodeClaim"}
+        assert (await published(world, "DisruptionBlocked"))[text] == {"Node", "NodeClaim"}
 
-    tell(story, only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, only=SMALL, feature_gates=GATES)
 
 
-def test_a_protected_pod_gets_capacity_elsewhere_and_is_forced_out_in_time(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_protected_pod_gets_capacity_elsewhere_and_is_forced_out_in_time(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         nodes = await fleet(world, 5)
         victim = next(name for name, node in (await world.bound()).items() if node == nodes[0])
         note = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
@@ -175,12 +179,14 @@ def test_a_protected_pod_gets_capacity_elsewhere_and_is_forced_out_in_time(tell:
         assert victim not in await world.bound()
         assert len(await names(world)) == 5, "a node was launched for it all the same"
 
-    tell(story, only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, only=SMALL, feature_gates=GATES)
 
 
 @pytest.mark.parametrize("grace", [None, "2m"])
-def test_pods_that_block_eviction_hold_a_repair_without_a_grace_period(tell: Tell, grace: str | None) -> None:
-    async def story(world: Any) -> None:
+def test_pods_that_block_eviction_hold_a_repair_without_a_grace_period(
+    run_scenario: RunScenario, grace: str | None
+) -> None:
+    async def scenario(world: Any) -> None:
         policies = world.cloud.repair_policies()
         unbound = tuple(msgspec.structs.replace(each, grace_seconds=None) for each in policies)
         world.cloud.repair_policies = lambda: unbound
@@ -191,29 +197,29 @@ def test_pods_that_block_eviction_hold_a_repair_without_a_grace_period(tell: Tel
         await sicken(world, nodes[0])
         await asyncio.sleep(400)
         assert (nodes[0] in await names(world)) is (grace is None)
-        said = "Repair requires a termination grace period to bypass blocking pods"
-        assert (said in await told(world, "DisruptionBlocked")) is (grace is None)
+        logged = "Repair requires a termination grace period to bypass blocking pods"
+        assert (logged in await published(world, "DisruptionBlocked")) is (grace is None)
 
-    tell(story, only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, only=SMALL, feature_gates=GATES)
 
 
-def test_the_legacy_repair_deletes_at_once_beside_all_budgets(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_legacy_repair_deletes_at_once_beside_all_budgets(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         nodes = await fleet(world, 6, disruption={**STILL, "budgets": [{"nodes": "0"}]})
         note = {"metadata": {"annotations": {"karpenter.sh/do-not-repair": "true"}}}
         await world.kube.patch(kinds.NODES, nodes[0], note)
         await sicken(world, nodes[0])
         assert await gone(world, nodes[0]) < 60
-        assert world.said("deleting unhealthy node")
+        assert world.logged("deleting unhealthy node")
 
-    tell(story, only=SMALL, feature_gates=GATES, legacy_node_repair=True)
+    run_scenario(scenario, only=SMALL, feature_gates=GATES, legacy_node_repair=True)
 
 
 # -- reboots
 
 
-def test_a_reboot_drains_restarts_in_place_and_the_node_is_initialized_again(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_reboot_drains_restarts_in_place_and_the_node_is_initialized_again(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         nodes = await fleet(world, 6)
         await sicken(world, nodes[0], REBOOT)
         seen: list[str] = []
@@ -244,22 +250,22 @@ def test_a_reboot_drains_restarts_in_place_and_the_node_is_initialized_again(tel
         await asyncio.sleep(30)
         assert "DisruptionReason" not in await states_of(world, nodes[0])
 
-    tell(story, market=Market(boot=(20.0, 20.0)), only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, market=Market(boot=(20.0, 20.0)), only=SMALL, feature_gates=GATES)
 
 
-def test_a_node_that_two_reboots_did_not_help_is_replaced(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_node_that_two_reboots_did_not_help_is_replaced(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         nodes = await fleet(world, 6)
         await sicken(world, nodes[0], REBOOT)
         await gone(world, nodes[0], within=900)
         assert world.cloud.calls["reboot"] == 2
-        assert any(line.get("reboot-escalated") for line in world.said("selected repair policy"))
+        assert any(line.get("reboot-escalated") for line in world.logged("selected repair policy"))
 
-    tell(story, only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, only=SMALL, feature_gates=GATES)
 
 
 @pytest.mark.parametrize(
-    ("problem", "words", "seconds"),
+    ("problem", "message", "seconds"),
     [
         (RebootUnsupported("x"), "reboot not implemented by the cloud provider", 150),
         (RebootRejected("no"), "reboot rejected by the cloud provider: no", 150),
@@ -267,9 +273,9 @@ def test_a_node_that_two_reboots_did_not_help_is_replaced(tell: Tell) -> None:
     ],
 )
 def test_a_reboot_that_the_cloud_rejects_ends_in_a_replacement(
-    tell: Tell, problem: CloudError, words: str, seconds: float
+    run_scenario: RunScenario, problem: CloudError, message: str, seconds: float
 ) -> None:
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         async def refuse(provider_id: str, operation: str) -> None:
             raise problem
 
@@ -277,13 +283,13 @@ def test_a_reboot_that_the_cloud_rejects_ends_in_a_replacement(
         nodes = await fleet(world, 6)
         await sicken(world, nodes[0], REBOOT)
         await gone(world, nodes[0], within=seconds)
-        assert (await told(world, "RebootFailed")) == {words: {"NodeClaim"}}
+        assert (await published(world, "RebootFailed")) == {message: {"NodeClaim"}}
 
-    tell(story, only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, only=SMALL, feature_gates=GATES)
 
 
-def test_a_node_that_does_not_return_from_its_reboot_is_replaced(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_node_that_does_not_return_from_its_reboot_is_replaced(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         async def swallow(provider_id: str, operation: str) -> None:
             return None
 
@@ -291,13 +297,13 @@ def test_a_node_that_does_not_return_from_its_reboot_is_replaced(tell: Tell) -> 
         nodes = await fleet(world, 6)
         await sicken(world, nodes[0], REBOOT)
         assert 1200 < await gone(world, nodes[0], within=1500) < 1400
-        assert "node did not recover within the observation window" in await told(world, "RebootFailed")
+        assert "node did not recover within the observation window" in await published(world, "RebootFailed")
 
-    tell(story, only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, only=SMALL, feature_gates=GATES)
 
 
-def test_an_unreadable_reboot_request_fails_and_keeps_the_node(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_an_unreadable_reboot_request_fails_and_keeps_the_node(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         nodes = await fleet(world, 6)
         await sicken(world, nodes[0], REBOOT)
 
@@ -313,11 +319,11 @@ def test_an_unreadable_reboot_request_fails_and_keeps_the_node(tell: Tell) -> No
         states = await states_of(world, nodes[0])
         assert states["Rebooting"] == "False/RebootFailed" and await names(world) == set(nodes)
 
-    tell(story, only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, only=SMALL, feature_gates=GATES)
 
 
-def test_a_reboot_continues_after_the_process_was_killed(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_reboot_continues_after_the_process_was_killed(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         nodes = await fleet(world, 6)
         await sicken(world, nodes[0], REBOOT)
 
@@ -335,13 +341,13 @@ def test_a_reboot_continues_after_the_process_was_killed(tell: Tell) -> None:
         assert states["Rebooting"] == "False/RebootSucceeded" and states["Initialized"] == "True/Initialized"
         assert world.cloud.calls["reboot"] == 1
 
-    tell(story, market=Market(boot=(20.0, 20.0)), only=SMALL, feature_gates=GATES)
+    run_scenario(scenario, market=Market(boot=(20.0, 20.0)), only=SMALL, feature_gates=GATES)
 
 
 def test_unreadable_reboots_do_not_count() -> None:
     now = EPOCH + timedelta(hours=1)
     lately = ",".join(["yesterday", stamp(EPOCH), "", "2026-13-01"])
-    told = {"metadata": {"annotations": {REBOOTS: lately}}}
-    assert not reboot.exhausted(msgspec.convert(told, NodeClaim), now)
-    told = {"metadata": {"annotations": {REBOOTS: f"{lately},{stamp(EPOCH)}"}}}
-    assert reboot.exhausted(msgspec.convert(told, NodeClaim), now)
+    published = {"metadata": {"annotations": {REBOOTS: lately}}}
+    assert not reboot.exhausted(msgspec.convert(published, NodeClaim), now)
+    published = {"metadata": {"annotations": {REBOOTS: f"{lately},{stamp(EPOCH)}"}}}
+    assert reboot.exhausted(msgspec.convert(published, NodeClaim), now)

@@ -55,8 +55,8 @@ def at(seconds: float) -> datetime:
     return EPOCH + timedelta(seconds=seconds)
 
 
-def diagnose(policies: tuple[RepairPolicy, ...], patient: Node, seconds: float) -> Diagnosis | None:
-    return Policies(policies).diagnose(patient, claim(), at(seconds))
+def diagnose(policies: tuple[RepairPolicy, ...], unhealthy: Node, seconds: float) -> Diagnosis | None:
+    return Policies(policies).diagnose(unhealthy, claim(), at(seconds))
 
 
 def test_a_condition_is_repaired_once_it_has_outlasted_its_toleration() -> None:
@@ -64,7 +64,9 @@ def test_a_condition_is_repaired_once_it_has_outlasted_its_toleration() -> None:
     policies = (FALLBACK, policy(reason_regex="."))
     assert diagnose(policies, sick, 159.0) is None
     found = diagnose(policies, sick, 160.0)
-    assert found is not None and found.words == "Sick/Broken" and found.due == at(160.0) and found.score == 0.0
+    assert (
+        found is not None and found.condition_reason == "Sick/Broken" and found.due == at(160.0) and found.score == 0.0
+    )
 
 
 def test_nothing_is_older_than_its_node_or_than_the_last_reboot() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from dovetail.cloud.simulated.config import Market
 from dovetail.cluster.nominations import Target
 from dovetail.kube import resources as kinds
-from tests.controllers.test_termination_and_disruption import ALL, QUICK, Tell, nodes, running
+from tests.controllers.test_termination_and_disruption import ALL, QUICK, RunScenario, nodes, running
 
 STILL = {"consolidateAfter": "Never", "budgets": ALL}
 SLOW = Market(boot=(60.0, 60.0))
@@ -32,16 +32,18 @@ async def _guarded(world: Any, allowed: int, healthy: int) -> None:
     await world.kube.patch(kinds.PDBS, "b", {"status": status}, "default", subresource="status")
 
 
-async def _delete_machine(world: Any) -> str:
+async def _delete_nodeclaim(world: Any) -> str:
     (name,), (claim,) = await nodes(world), await world.list(kinds.NODECLAIMS)
     await world.kube.delete(kinds.NODECLAIMS, claim["metadata"]["name"])
     return name
 
 
-def test_the_replacement_of_a_protected_pods_node_is_ready_shortly_before_the_deadline(tell: Tell) -> None:
+def test_the_replacement_of_a_protected_pods_node_is_ready_shortly_before_the_deadline(
+    run_scenario: RunScenario,
+) -> None:
     """A node with a do-not-disrupt pod expires: no second node for its half hour of grace, and no gap after."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         template = {"expireAfter": "600s", "terminationGracePeriod": "1800s"}
         await running(world, 1, disruption=QUICK, template=template)
         await world.kube.patch(kinds.PODS, "p0", DO_NOT, "default")
@@ -61,32 +63,32 @@ def test_the_replacement_of_a_protected_pods_node_is_ready_shortly_before_the_de
             pod for pod in world.autoscaler.cluster_state.pods.store.all() if pod.metadata.name == "successor0"
         ]
         (new,) = set(await nodes(world)) - {old}
-        nominated_pods = world.autoscaler.cluster_state.reservations.of(successor.metadata.uid)
+        nominated_pods = world.autoscaler.cluster_state.nominations.of(successor.metadata.uid)
         assert nominated_pods == Target("node", new) and world.cloud.sold == 2
 
-    tell(story, market=SLOW)
+    run_scenario(scenario, market=SLOW)
 
 
-def test_nothing_is_launched_for_pods_whose_pdb_will_not_open(tell: Tell) -> None:
+def test_nothing_is_launched_for_pods_whose_pdb_will_not_open(run_scenario: RunScenario) -> None:
     """All pods are healthy and none may be evicted: that lasts, and a node for their replacements would be idle."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 2)
         await _guarded(world, allowed=0, healthy=2)
-        await _delete_machine(world)
+        await _delete_nodeclaim(world)
         await asyncio.sleep(1800)
         assert world.cloud.sold == 1 and len(await world.bound()) == 2
 
-    tell(story, market=SLOW)
+    run_scenario(scenario, market=SLOW)
 
 
-def test_a_node_launched_for_a_blocked_drain_is_kept_and_not_launched_again(tell: Tell) -> None:
+def test_a_node_launched_for_a_blocked_drain_is_kept_and_not_launched_again(run_scenario: RunScenario) -> None:
     """Empty or not, it is not removed while the pods it was launched for are still to come."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 2)
         await _guarded(world, allowed=0, healthy=1)
-        old = await _delete_machine(world)
+        old = await _delete_nodeclaim(world)
         await asyncio.sleep(1800)
         assert world.cloud.sold == 2 and len(world.cloud.standing()) == 2
         await world.kube.delete(kinds.PDBS, "b", "default")
@@ -98,7 +100,7 @@ def test_a_node_launched_for_a_blocked_drain_is_kept_and_not_launched_again(tell
         await world.until(lambda: _none(world), within=120)
         assert world.cloud.sold == 2, "once no pod is awaited any more it is removed like any other"
 
-    tell(story, market=SLOW)
+    run_scenario(scenario, market=SLOW)
 
 
 async def _none(world: Any) -> bool:

@@ -18,7 +18,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response, Transport
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 READ = frozenset({"get", "list", "watch"})
 #: What Karpenter's chart grants: the core ClusterRole, that of the provider, and the Role in the release's namespace.
 CHART: dict[str, frozenset[str]] = {
@@ -92,8 +92,10 @@ def _asked(request: Request) -> tuple[str, str]:
     return ("watch" if request.parameter("watch") else "list" if len(rest) == 1 else "get"), resource
 
 
-def test_it_provisions_and_disrupts_with_exactly_karpenters_chart_rbac_and_names_what_is_off(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_it_provisions_and_disrupts_with_exactly_karpenters_chart_rbac_and_names_what_is_off(
+    run_scenario: RunScenario,
+) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         world.start()
         rights = world.transport._inner = Authorizer(InProcess(world.server), dict(CHART))
@@ -107,7 +109,7 @@ def test_it_provisions_and_disrupts_with_exactly_karpenters_chart_rbac_and_names
         await world.until(initialized, within=180)
         assert not any(node["spec"].get("taints") for node in await world.list(kinds.NODES)), "the scheduler binds"
         await asyncio.sleep(60)
-        named = [line["right"] for line in world.said("missing right")]
+        named = [line["right"] for line in world.logged("missing right")]
         assert sorted(named) == ["create configmaps", "create pods/binding", "list priorityclasses.scheduling.k8s.io"]
         ours = {"create configmaps", "create pods/binding", "watch priorityclasses", "list configmaps"}
         old = {"list provisioners", "list awsnodetemplates"}
@@ -124,15 +126,15 @@ def test_it_provisions_and_disrupts_with_exactly_karpenters_chart_rbac_and_names
         await world.until(lambda: _bound(world, "q0"))
         assert scaler.remarks() == []
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
 async def _bound(world: Any, name: str) -> bool:
     return bool((await world.bound())[name])
 
 
-def test_a_denied_binding_taints_no_further_node_for_it(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_denied_binding_taints_no_further_node_for_it(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         world.start()
         rights = world.autoscaler.rights
         rights.deny(BIND_PODS, "no")
@@ -140,7 +142,7 @@ def test_a_denied_binding_taints_no_further_node_for_it(tell: Tell) -> None:
         await asyncio.sleep(TRIED_AGAIN_AFTER_S + 1)
         assert not rights.is_denied(BIND_PODS), "it may have been granted meanwhile"
 
-    tell(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +155,11 @@ def test_a_denied_binding_taints_no_further_node_for_it(tell: Tell) -> None:
     ],
 )
 def test_the_lease_is_in_the_pods_own_namespace_unless_settings_say_otherwise(
-    tell: Tell, environment: dict[str, str], pod: str, expected: str
+    run_scenario: RunScenario, environment: dict[str, str], pod: str, expected: str
 ) -> None:
     """Karpenter's is there too: the two never lead at once."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         settings: Settings = read({}, {**environment, "METRICS_PORT": "0", "HEALTH_PROBE_PORT": "0"})
         kube = Kube(InProcess(world.server), world.clock, chance=world.chance)
         await _namespace(world, expected)
@@ -169,7 +171,7 @@ def test_the_lease_is_in_the_pods_own_namespace_unless_settings_say_otherwise(
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 async def _namespace(world: Any, name: str) -> None:

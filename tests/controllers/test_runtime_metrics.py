@@ -32,7 +32,7 @@ from dovetail.model.pods import (
     PodSpec,
 )
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 ZONE = "topology.kubernetes.io/zone"
 
 
@@ -47,8 +47,8 @@ def _value(text: str, name: str, /, **labels: str) -> float:
     return values[0]
 
 
-def test_api_calls_queues_and_reconciliations_are_counted(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_api_calls_queues_and_reconciliations_are_counted(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         await world.served(2)
         await asyncio.sleep(10)
@@ -68,7 +68,7 @@ def test_api_calls_queues_and_reconciliations_are_counted(tell: Tell) -> None:
         assert _value(text, "leader_election_master_status", name="karpenter-leader-election") == 1
         assert _value(text, "dovetail_history_write_failures_total") == 0
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_failing_reconciliation_is_counted_and_logged_with_its_id_and_object() -> None:
@@ -157,15 +157,15 @@ def test_a_request_without_an_answer_is_counted_as_an_error() -> None:
     run_virtual(main())
 
 
-def test_events_that_are_too_many_are_counted(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_events_that_are_too_many_are_counted(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         metrics = Metrics(world.clock)
         recorder = EventRecorder(world.kube, "c", burst=1, on_drop=metrics.runtime.events_dropped.inc)
         assert recorder.record(Reference("Node", "n"), "Normal", "R", "m")
         assert not recorder.record(Reference("Node", "n"), "Normal", "R", "m")
         assert _value(metrics.text().decode(), "dovetail_events_dropped_total") == 1
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_loop_that_is_held_up_shows_as_lag() -> None:
@@ -207,10 +207,12 @@ def test_the_zone_a_pod_is_confined_to(pod: Pod, zone: str) -> None:
     assert effective_zone(pod) == zone
 
 
-def test_a_nodeclaim_is_registered_and_initialized_in_one_line_each_though_a_write_conflicts(tell: Tell) -> None:
+def test_a_nodeclaim_is_registered_and_initialized_in_one_line_each_though_a_write_conflicts(
+    run_scenario: RunScenario,
+) -> None:
     """The status write of a registration is refused once: the line used to be written by every attempt."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         world.start()
         send = world.transport.send
@@ -231,13 +233,13 @@ def test_a_nodeclaim_is_registered_and_initialized_in_one_line_each_though_a_wri
         await asyncio.sleep(20)
         assert "Initialized" in touched
         for message in ("launched nodeclaim", "registered nodeclaim", "initialized nodeclaim", "placed pod(s)"):
-            assert len(world.said(message)) == 1, message
-        (placed,) = world.said("placed pod(s)")
+            assert len(world.logged(message)) == 1, message
+        (placed,) = world.logged("placed pod(s)")
         assert (placed["planned"], placed["bound"]) == (3, 3)
-        (registered,) = world.said("registered nodeclaim")
+        (registered,) = world.logged("registered nodeclaim")
         assert registered["controllerKind"] == "NodeClaim" and registered["reconcileID"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_an_html_error_page_is_logged_by_its_title() -> None:

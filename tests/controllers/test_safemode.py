@@ -13,24 +13,24 @@ import structlog
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.controllers.metrics.definitions import Metrics
 from dovetail.controllers.nodepool.registration_health import RegistrationHealth
-from dovetail.controllers.safemode import LAPSE, LAPSING, Cause, Safety
+from dovetail.controllers.safemode import LAPSE_S, LAPSING, Cause, Safety
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Forbidden
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
 
-def _run(story: Callable[[Safety, Metrics], None]) -> None:
+def _run(scenario: Callable[[Safety, Metrics], None]) -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         metrics = Metrics(clock)
         log = structlog.wrap_logger(structlog.testing.CapturingLogger())
-        story(Safety(clock, metrics, log), metrics)
+        scenario(Safety(clock, metrics, log), metrics)
 
     run_virtual(main())
 
 
 def test_launches_must_fail_in_a_row_and_one_success_clears() -> None:
-    def story(safety: Safety, metrics: Metrics) -> None:
+    def scenario(safety: Safety, metrics: Metrics) -> None:
         for _ in range(4):
             safety.launch(False, "no")
         assert not safety.safe_mode
@@ -41,11 +41,11 @@ def test_launches_must_fail_in_a_row_and_one_success_clears() -> None:
         assert not safety.safe_mode
         assert b'dovetail_safe_mode{cause="launches-fail"} 0.0' in metrics.text()
 
-    _run(story)
+    _run(scenario)
 
 
 def test_an_old_view_and_many_unhealthy_nodes_stop_disruption() -> None:
-    def story(safety: Safety, metrics: Metrics) -> None:
+    def scenario(safety: Safety, metrics: Metrics) -> None:
         safety.view(59.0)
         safety.health(unhealthy=1, total=2)
         safety.health(unhealthy=20, total=100)
@@ -58,11 +58,11 @@ def test_an_old_view_and_many_unhealthy_nodes_stop_disruption() -> None:
         safety.health(0, 100)
         assert not safety.safe_mode
 
-    _run(story)
+    _run(scenario)
 
 
 def test_nodes_that_never_join_stop_disruption_until_they_do_again() -> None:
-    def story(safety: Safety, metrics: Metrics) -> None:
+    def scenario(safety: Safety, metrics: Metrics) -> None:
         for joined in (True, False, False):
             safety.registration(joined)
         assert not safety.safe_mode
@@ -75,7 +75,7 @@ def test_nodes_that_never_join_stop_disruption_until_they_do_again() -> None:
         safety.registration(True)
         assert not safety.safe_mode
 
-    _run(story)
+    _run(scenario)
 
 
 @pytest.mark.parametrize("cause", sorted(LAPSING))
@@ -85,9 +85,9 @@ def test_a_cause_that_only_an_attempt_could_lift_lapses(cause: Cause) -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         safety = Safety(clock, Metrics(clock), log)
         safety.set(cause, "seen once")
-        await asyncio.sleep(LAPSE / 2)
+        await asyncio.sleep(LAPSE_S / 2)
         safety.set(cause, "and again")
-        await asyncio.sleep(LAPSE - 1)
+        await asyncio.sleep(LAPSE_S - 1)
         safety.review()
         assert safety.safe_mode
         await asyncio.sleep(2)
@@ -97,8 +97,8 @@ def test_a_cause_that_only_an_attempt_could_lift_lapses(cause: Cause) -> None:
     run_virtual(main())
 
 
-def test_safe_mode_is_published_on_nodepools_recorded_and_shown_by_readiness(tell: Callable[..., None]) -> None:
-    async def story(world: Any) -> None:
+def test_safe_mode_is_published_on_nodepools_recorded_and_shown_by_readiness(run_scenario: Callable[..., None]) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
         await asyncio.sleep(10)
@@ -107,7 +107,7 @@ def test_safe_mode_is_published_on_nodepools_recorded_and_shown_by_readiness(tel
         await asyncio.sleep(10)
         assert scaler.remarks() == ["safe mode, broken-invariant: a plan broke a rule"]
         assert scaler.problems() == [], "pods still get nodes"
-        await asyncio.sleep(LAPSE)
+        await asyncio.sleep(LAPSE_S)
         assert not scaler.safety.safe_mode
         events = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "SafeMode"]
         assert {each["involvedObject"]["kind"] for each in events} == {"NodePool"}
@@ -115,14 +115,16 @@ def test_safe_mode_is_published_on_nodepools_recorded_and_shown_by_readiness(tel
             "Voluntary disruption has stopped: broken-invariant: a plan broke a rule",
             "Voluntary disruption resumes",
         ]
-        told = [(each.kind, each.reason) for each in scaler.decision_history.decisions() if each.kind == "safe-mode"]
-        assert told == [("safe-mode", "broken-invariant"), ("safe-mode", "")]
+        published = [
+            (each.kind, each.reason) for each in scaler.decision_history.decisions() if each.kind == "safe-mode"
+        ]
+        assert published == [("safe-mode", "broken-invariant"), ("safe-mode", "")]
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_forbidden_watch_stops_disruption_until_it_works_again(tell: Callable[..., None]) -> None:
-    async def story(world: Any) -> None:
+def test_a_forbidden_watch_stops_disruption_until_it_works_again(run_scenario: Callable[..., None]) -> None:
+    async def scenario(world: Any) -> None:
         world.start()
         await asyncio.sleep(10)
         scaler, refusal = world.autoscaler, Forbidden(403, "Forbidden", "pods is forbidden")
@@ -135,7 +137,7 @@ def test_a_forbidden_watch_stops_disruption_until_it_works_again(tell: Callable[
         await asyncio.sleep(6)
         assert not scaler.safety.safe_mode
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def _claim(**labels: Any) -> NodeClaim:

@@ -8,14 +8,14 @@ from typing import Any
 
 from dovetail.controllers.disruption import removal_sets
 from dovetail.controllers.disruption.types import Candidate
-from dovetail.controllers.provisioning.runaway import AT_ONCE, Attempts
+from dovetail.controllers.provisioning.runaway import BURST_S, RunawayGuard
 from dovetail.kube import resources as kinds
 from dovetail.model.meta import ObjectMeta, OwnerReference
 from dovetail.model.pods import Container, Pod, PodSpec, ResourceRequirements
 from dovetail.planner.cache import Memory
 from dovetail.planner.snapshot import NodeState
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 QUICK = {"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": [{"nodes": "100%"}]}
 
 
@@ -60,17 +60,21 @@ def names(found: list[Candidate]) -> list[str]:
 
 def test_nodes_with_the_fewest_pods_are_removed_as_long_as_there_is_capacity() -> None:
     candidates, pods, nodes = fleet(a=("1",), b=("500m", "500m"), c=("1", "500m", "250m"))
-    assert names(removal_sets.removable(candidates, pods, removal_sets.Room(nodes, Memory()), {"default": 9})) == ["a"]
+    assert names(
+        removal_sets.removable(candidates, pods, removal_sets.FreeCapacity(nodes, Memory()), {"default": 9})
+    ) == ["a"]
 
 
 def test_no_more_nodes_are_removable_than_the_budget_allows() -> None:
     candidates, pods, nodes = fleet(a=("100m",), b=("100m",), c=("100m",))
-    assert len(removal_sets.removable(candidates, pods, removal_sets.Room(nodes, Memory()), {"default": 1})) == 1
+    assert (
+        len(removal_sets.removable(candidates, pods, removal_sets.FreeCapacity(nodes, Memory()), {"default": 1})) == 1
+    )
 
 
 def test_close_to_a_fresh_fleet_only_expensive_nodes_are_removed() -> None:
     candidates, pods, nodes = fleet(a=("500m", "500m"), b=("500m", "500m"))
-    there = removal_sets.Room(nodes, Memory())
+    there = removal_sets.FreeCapacity(nodes, Memory())
     assert names(removal_sets.removable(candidates, pods, there, {"default": 9}, fresh=1.0)) == ["a"]
     assert names(removal_sets.removable(candidates, pods, there, {"default": 9}, fresh=2.0)) == []
 
@@ -81,17 +85,17 @@ def test_an_owner_that_was_scaled_down_is_not_taken_for_a_runaway() -> None:
         Pod(metadata=ObjectMeta(name=f"w{n}", namespace="default", uid=f"w{n}", owner_references=(owner,)))
         for n in range(40)
     ]
-    attempts = Attempts()
+    guard = RunawayGuard()
     for n in range(0, 40, 2):
-        attempts.bought(pods[n : n + 2], AT_ONCE * n / 40)
-    assert attempts.exhausted(pods[0], 60.0, lambda uid: 4) == 0
+        guard.launched(pods[n : n + 2], BURST_S * n / 40)
+    assert guard.exhausted(pods[0], 60.0, lambda uid: 4) == 0
     for n in range(70):
-        attempts.bought(pods[:1], 60.0 + n)
-    assert attempts.exhausted(pods[0], 200.0, lambda uid: 4) > 0
+        guard.launched(pods[:1], 60.0 + n)
+    assert guard.exhausted(pods[0], 200.0, lambda uid: 4) > 0
 
 
-def test_pods_of_nodes_that_should_be_removed_first_have_the_lower_deletion_cost(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_pods_of_nodes_that_should_be_removed_first_have_the_lower_deletion_cost(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={**QUICK, "consolidateAfter": "1h"})
         world.start()
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w", "uid": "w", "controller": True}
@@ -116,14 +120,14 @@ def test_pods_of_nodes_that_should_be_removed_first_have_the_lower_deletion_cost
         assert found == {(bound["w0"], "-2"), (bound["w1"], "-1")}
 
     gates = {"PodDeletionCostManagement": True}
-    tell(story, only=("m.large",), feature_gates=gates)
+    run_scenario(scenario, only=("m.large",), feature_gates=gates)
 
 
-def test_without_the_gate_no_deletion_costs_are_written(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_without_the_gate_no_deletion_costs_are_written(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(2)
         await asyncio.sleep(130)
         assert not any("annotations" in each["metadata"] for each in await world.list(kinds.PODS))
 
-    tell(story)
+    run_scenario(scenario)

@@ -54,7 +54,7 @@ def test_an_idle_window_longer_than_the_longest_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "text", "told"),
+    ("field", "text", "message"),
     [
         ("batch_idle_duration", "-1s", "--batch-idle-duration: -1 is not at least 0"),
         ("metrics_port", "99999", "--metrics-port: 99999 is not from 0 to 65535"),
@@ -63,10 +63,10 @@ def test_an_idle_window_longer_than_the_longest_is_refused() -> None:
         ("kube_client_burst", "many", "--kube-client-burst: 'many' is not a whole number"),
     ],
 )
-def test_a_number_out_of_range_is_refused_with_its_range(field: str, text: str, told: str) -> None:
+def test_a_number_out_of_range_is_refused_with_its_range(field: str, text: str, message: str) -> None:
     with pytest.raises(SettingsError) as caught:
         read({field: text}, {})
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("text", ['{"team": "shop", "env": "prod"}', "team=shop, env=prod", ",env=prod,team=shop"])

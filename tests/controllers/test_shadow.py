@@ -30,7 +30,7 @@ from dovetail.kube.read_only import ReadOnly, WriteRefused
 from dovetail.kube.transport import Request, Response
 from dovetail.planner.plan import Choice, Machine
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
 class Recorded:
@@ -97,9 +97,9 @@ class ShadowRun:
 
 
 def test_a_dry_run_beside_another_autoscaler_plans_records_compares_and_writes_nothing(
-    tell: Tell, tmp_path: Path
+    run_scenario: RunScenario, tmp_path: Path
 ) -> None:
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         shadow = ShadowRun(world, tmp_path / "shadow.jsonl")
         world.start()
@@ -109,22 +109,22 @@ def test_a_dry_run_beside_another_autoscaler_plans_records_compares_and_writes_n
         decisions = await shadow.stop()
         shadow.assert_nothing_written()
         (planned,) = [decision for decision in decisions if decision.kind == "provision"]
-        assert planned.pod_count == 6 and planned.machines
+        assert planned.pod_count == 6 and planned.node_claims
         (compared,) = [decision for decision in decisions if decision.kind == "shadow"]
         assert compared.subject == planned.id and compared.pod_count == 6
         assert compared.reason == Outcome.SAME and compared.before == pytest.approx(compared.cost)
         metrics = shadow.autoscaler.metrics.text().decode()
-        assert f'dovetail_shadow_launches_total{{nodepool="default"}} {float(len(planned.machines))}' in metrics
+        assert f'dovetail_shadow_launches_total{{nodepool="default"}} {float(len(planned.node_claims))}' in metrics
         assert 'leader_election_master_status{name="karpenter-leader-election"} 0.0' in metrics
         assert await world.list(kinds.NODECLAIMS)  # those of the world's own autoscaler
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_without_another_autoscaler_pods_are_planned_for_once_and_new_ones_use_the_capacity(
-    tell: Tell, tmp_path: Path
+    run_scenario: RunScenario, tmp_path: Path
 ) -> None:
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         shadow = ShadowRun(world, tmp_path / "shadow.jsonl")
         await world.pods(1, cpu="1000m")
@@ -133,15 +133,17 @@ def test_without_another_autoscaler_pods_are_planned_for_once_and_new_ones_use_t
         await asyncio.sleep(120)
         decisions = [decision for decision in await shadow.stop() if decision.kind == "provision"]
         shadow.assert_nothing_written()
-        assert [len(decision.machines) for decision in decisions] == [1, 0]
+        assert [len(decision.node_claims) for decision in decisions] == [1, 0]
         assert [decision.pod_count for decision in decisions] == [1, 1]
         assert not await world.list(kinds.NODECLAIMS) and not await world.list(kinds.NODES)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_pods_that_waited_before_there_was_a_nodepool_are_planned_for(tell: Tell, tmp_path: Path) -> None:
-    async def story(world: Any) -> None:
+def test_pods_that_waited_before_there_was_a_nodepool_are_planned_for(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    async def scenario(world: Any) -> None:
         shadow = ShadowRun(world, tmp_path / "shadow.jsonl")
         await world.pods(2)
         await world.pods(1, cpu="100", prefix="large")
@@ -152,13 +154,13 @@ def test_pods_that_waited_before_there_was_a_nodepool_are_planned_for(tell: Tell
         assert [decision.pod_count for decision in decisions if decision.kind == "provision"] == [2]
         assert [decision.pod_count for decision in decisions if decision.kind == "refuse"] == [1]
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_consolidation_is_evaluated_and_not_executed(tell: Tell, tmp_path: Path) -> None:
+def test_consolidation_is_evaluated_and_not_executed(run_scenario: RunScenario, tmp_path: Path) -> None:
     """Two half-empty nodes that their own autoscaler keeps, because it is gone."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(
             disruption={
                 "consolidateAfter": "0s",
@@ -189,7 +191,7 @@ def test_consolidation_is_evaluated_and_not_executed(tell: Tell, tmp_path: Path)
         assert ended and (ended[0].cost or 0) > 0
         assert len({decision.removed for decision in commands}) == len(commands)  # each is recorded once
 
-    tell(story, only=("m.2xlarge", "m.xlarge", "m.large"))
+    run_scenario(scenario, only=("m.2xlarge", "m.xlarge", "m.large"))
 
 
 def test_no_write_of_any_verb_passes_a_read_only_transport() -> None:
@@ -232,8 +234,8 @@ def test_no_aws_call_that_changes_anything_is_sent(operation: str) -> None:
     run_virtual(main_())
 
 
-def test_a_read_only_cloud_refuses_every_change(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_read_only_cloud_refuses_every_change(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         cloud = ReadOnlyCloud(world.cloud)
         launch: Any = object()
         for change in (
@@ -249,7 +251,7 @@ def test_a_read_only_cloud_refuses_every_change(tell: Tell) -> None:
         assert [batch async for batch in cloud.interruptions()] == []
         assert await cloud.machines() == ()
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def _machine(name: str, price: float | None) -> Machine:

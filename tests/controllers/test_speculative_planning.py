@@ -14,14 +14,14 @@ from dovetail.model.volumes import PersistentVolume
 from dovetail.model.workloads import DaemonSet, DaemonSetSpec, DaemonSetStatus
 from dovetail.planner.snapshot import Snapshot
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
 async def _question(world: Any) -> Snapshot:
     """The snapshot of now, with no controller that acts on it."""
     context = world.autoscaler.context
     await asyncio.sleep(0.5)
-    snapshot: Snapshot = context.snapshot_builder.cut(await context.offers.all(), context.cluster_state.unbound())
+    snapshot: Snapshot = context.snapshot_builder.build(await context.offers.all(), context.cluster_state.unbound())
     return snapshot
 
 
@@ -31,8 +31,8 @@ async def _waiting(world: Any, pods: int) -> None:
     await world.pods(pods)
 
 
-def test_the_status_of_a_pod_does_not_change_a_snapshot_and_another_pod_does(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_status_of_a_pod_does_not_change_a_snapshot_and_another_pod_does(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await _waiting(world, 3)
         first = await _question(world)
         status = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Other"}]}}
@@ -42,11 +42,11 @@ def test_the_status_of_a_pod_does_not_change_a_snapshot_and_another_pod_does(tel
         await world.pods(1, prefix="late")
         assert not alike(first, await _question(world))
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_snapshot_is_another_when_anything_a_plan_depends_on_changed(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_snapshot_is_another_when_anything_a_plan_depends_on_changed(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await _waiting(world, 1)
         asked = await _question(world)
         daemon = DaemonSet(spec=DaemonSetSpec(min_ready_seconds=1))
@@ -58,34 +58,34 @@ def test_a_snapshot_is_another_when_anything_a_plan_depends_on_changed(tell: Tel
             {"priorities": {"high": 1}},
         ):
             assert not alike(asked, msgspec.structs.replace(asked, **changed)), changed
-        told = msgspec.structs.replace(daemon, status=DaemonSetStatus(number_ready=1))
-        ready = [msgspec.structs.replace(asked, daemons=(each,)) for each in (daemon, told)]
+        published = msgspec.structs.replace(daemon, status=DaemonSetStatus(number_ready=1))
+        ready = [msgspec.structs.replace(asked, daemons=(each,)) for each in (daemon, published)]
         assert alike(*ready)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_speculative_plan_is_used_for_the_same_pods_and_for_no_others(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_speculative_plan_is_used_for_the_same_pods_and_for_no_others(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await _waiting(world, 3)
         planning = Planning(world.autoscaler.context)
-        planning.think_ahead(await _question(world))
-        ahead = planning._ahead
-        assert ahead is not None
+        planning.plan_speculatively(await _question(world))
+        speculative = planning._speculative
+        assert speculative is not None
         plan = await planning.provision(await _question(world))
-        assert plan is ahead.answer.result()[0]
-        planning.think_ahead(await _question(world))
+        assert plan is speculative.answer.result()[0]
+        planning.plan_speculatively(await _question(world))
         await world.pods(1, prefix="late")
         plan = await planning.provision(await _question(world))
         assert plan is not None and "default/late0" in plan.placements
 
-    tell(story, plan_deadline=0.1)
+    run_scenario(scenario, plan_deadline=0.1)
 
 
-def test_with_a_plan_deadline_a_burst_is_still_one_wave_and_every_pod_runs(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_with_a_plan_deadline_a_burst_is_still_one_wave_and_every_pod_runs(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         await world.served(20, cpu="900m")
-        assert len(world.said("computed new nodeclaim(s) to fit pod(s)")) == 1
+        assert len(world.logged("computed new nodeclaim(s) to fit pod(s)")) == 1
 
-    tell(story, plan_deadline=0.1)
+    run_scenario(scenario, plan_deadline=0.1)

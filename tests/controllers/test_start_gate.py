@@ -16,7 +16,7 @@ from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
 class Cloud:
@@ -48,8 +48,8 @@ def replica(world: Any, start: Cloud) -> Autoscaler:
     return Autoscaler(kube, world.cloud, world.clock, chance, settings, identity="r", start=start)
 
 
-def test_no_lease_is_taken_before_the_cloud_answers_and_an_outage_later_is_not_ready(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_no_lease_is_taken_before_the_cloud_answers_and_an_outage_later_is_not_ready(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         start = Cloud()
         autoscaler = replica(world, start)
         running = asyncio.ensure_future(autoscaler.run())
@@ -66,11 +66,11 @@ def test_no_lease_is_taken_before_the_cloud_answers_and_an_outage_later_is_not_r
         with suppress(asyncio.CancelledError):
             await running
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_the_wrong_cloud_ends_the_process_before_the_lease(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_wrong_cloud_ends_the_process_before_the_lease(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         node = {"metadata": {"name": "n"}, "spec": {"providerID": "aws:///us-east-1a/i-1"}}
         await world.kube.create(kinds.NODES, node)
         start = Cloud("EC2 knows none of them")
@@ -80,4 +80,4 @@ def test_the_wrong_cloud_ends_the_process_before_the_lease(tell: Tell) -> None:
         assert refused is not None and await world.list(kinds.LEASES) == []
         assert start.asked == [["aws:///us-east-1a/i-1"]]
 
-    tell(story)
+    run_scenario(scenario)

@@ -10,7 +10,7 @@ from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from tests.controllers.conftest import types
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 GATES = {**Settings().feature_gates, "StaticCapacity": True}
 
 
@@ -23,8 +23,10 @@ async def _standing(world: Any, count: int) -> None:
     await world.until(there, within=200)
 
 
-def test_a_static_nodepool_has_its_replicas_within_its_limit_and_removes_the_empty_node_first(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_static_nodepool_has_its_replicas_within_its_limit_and_removes_the_empty_node_first(
+    run_scenario: RunScenario,
+) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(replicas=4, limits={"nodes": "3"}, disruption={"budgets": [{"nodes": "0"}]})
         world.start()
         await _standing(world, 3)
@@ -43,11 +45,11 @@ def test_a_static_nodepool_has_its_replicas_within_its_limit_and_removes_the_emp
             assert {each["status"]["nodeName"] for each in await world.list(kinds.NODECLAIMS)} == left
         assert quiet not in left
 
-    tell(story, feature_gates=GATES)
+    run_scenario(scenario, feature_gates=GATES)
 
 
-def test_nodes_of_a_static_nodepool_have_a_decision_and_a_price_like_all_others(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_nodes_of_a_static_nodepool_have_a_decision_and_a_price_like_all_others(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(replicas=2, disruption={"budgets": [{"nodes": "0"}]})
         world.start()
         await _standing(world, 2)
@@ -58,7 +60,7 @@ def test_nodes_of_a_static_nodepool_have_a_decision_and_a_price_like_all_others(
             assert notes["dovetail.sh/decision"] == decision.id and float(notes["dovetail.sh/price"]) > 0
             assert claim["metadata"]["name"] in decision.about
 
-    tell(story, feature_gates=GATES)
+    run_scenario(scenario, feature_gates=GATES)
 
 
 async def _drift(world: Any) -> None:
@@ -70,8 +72,8 @@ async def _names(world: Any) -> set[str]:
     return {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
 
 
-def test_drift_of_a_static_nodepool_is_one_for_one_whatever_pods_its_nodes_have(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_drift_of_a_static_nodepool_is_one_for_one_whatever_pods_its_nodes_have(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(replicas=3, disruption={"budgets": [{"nodes": "2"}]})
         world.start()
         await _standing(world, 3)
@@ -91,17 +93,17 @@ def test_drift_of_a_static_nodepool_is_one_for_one_whatever_pods_its_nodes_have(
         assert most == 5, "two at a time, each with its own"
         assert len(await _names(world)) == 3
         assert world.cloud.sold == 6, "one was launched for each, and none for nothing"
-        assert not world.said("failed terminating nodes while executing a disruption command")
-        for told in (each for each in world.autoscaler.decision_history.decisions() if each.kind == "disrupt"):
-            (bought,) = told.machines
-            assert told.before == told.cost == bought.price == 0.1
-            assert bought.instance_type == "m.large" and bought.claim in await _names(world)
+        assert not world.logged("failed terminating nodes while executing a disruption command")
+        for published in (each for each in world.autoscaler.decision_history.decisions() if each.kind == "disrupt"):
+            (launched,) = published.node_claims
+            assert published.before == published.cost == launched.price == 0.1
+            assert launched.instance_type == "m.large" and launched.claim in await _names(world)
 
-    tell(story, feature_gates=GATES)
+    run_scenario(scenario, feature_gates=GATES)
 
 
-def test_an_unknown_price_of_a_static_replacement_is_unknown_and_not_zero(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_an_unknown_price_of_a_static_replacement_is_unknown_and_not_zero(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(replicas=1, disruption={"budgets": [{"nodes": "1"}]})
         world.start()
         await _standing(world, 1)
@@ -112,17 +114,17 @@ def test_an_unknown_price_of_a_static_replacement_is_unknown_and_not_zero(tell: 
             return not await _names(world) & old
 
         await world.until(replaced, within=300)
-        (told,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "disrupt"]
-        assert told.cost is None and told.machines[0].price is None
+        (published,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "disrupt"]
+        assert published.cost is None and published.node_claims[0].price is None
 
     unpriced = types("m.large")
     for offering in unpriced[0]["offerings"]:
         offering["price"] = None
-    tell(story, feature_gates=GATES, sold=unpriced)
+    run_scenario(scenario, feature_gates=GATES, sold=unpriced)
 
 
-def test_a_static_nodepool_at_its_limit_reports_that_its_drift_cannot_be_staged(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_static_nodepool_at_its_limit_reports_that_its_drift_cannot_be_staged(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(replicas=2, limits={"nodes": "2"}, disruption={"budgets": [{"nodes": "100%"}]})
         world.start()
         await _standing(world, 2)
@@ -130,15 +132,15 @@ def test_a_static_nodepool_at_its_limit_reports_that_its_drift_cannot_be_staged(
         await _drift(world)
         await asyncio.sleep(300)
         assert await _names(world) == old
-        told = {(each["reason"], each["message"]) for each in await world.list(kinds.CORE_EVENTS)}
-        words = "Static NodePool is at its node limit and cannot stage a replacement"
-        assert ("DisruptionBlocked", words) in told
+        published = {(each["reason"], each["message"]) for each in await world.list(kinds.CORE_EVENTS)}
+        message = "Static NodePool is at its node limit and cannot stage a replacement"
+        assert ("DisruptionBlocked", message) in published
 
-    tell(story, feature_gates=GATES)
+    run_scenario(scenario, feature_gates=GATES)
 
 
-def test_with_the_gate_a_static_nodepool_at_its_limit_terminates_the_old_node_first(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_with_the_gate_a_static_nodepool_at_its_limit_terminates_the_old_node_first(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(replicas=2, limits={"nodes": "2"}, disruption={"budgets": [{"nodes": "1"}]})
         world.start()
         await _standing(world, 2)
@@ -152,13 +154,13 @@ def test_with_the_gate_a_static_nodepool_at_its_limit_terminates_the_old_node_fi
 
         await world.until(replaced, within=900)
         await _standing(world, 2)
-        assert {line["decision"] for line in world.said("disrupting node(s)")} == {"terminate-first"}
+        assert {line["decision"] for line in world.logged("disrupting node(s)")} == {"terminate-first"}
 
-    tell(story, feature_gates={**GATES, "TerminateFirstDrift": True})
+    run_scenario(scenario, feature_gates={**GATES, "TerminateFirstDrift": True})
 
 
-def test_static_drift_waits_until_the_nodepool_is_scaled_down_to_its_replicas(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_static_drift_waits_until_the_nodepool_is_scaled_down_to_its_replicas(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(replicas=3, disruption={"budgets": [{"nodes": "100%"}]})
         world.start()
         await _standing(world, 3)
@@ -168,4 +170,4 @@ def test_static_drift_waits_until_the_nodepool_is_scaled_down_to_its_replicas(te
         await _standing(world, 1)
         assert world.cloud.sold == 4, "only the remaining node was replaced"
 
-    tell(story, feature_gates=GATES)
+    run_scenario(scenario, feature_gates=GATES)

@@ -20,7 +20,7 @@ from dovetail.controllers.supervision import MAX_FAILURES_IN_A_ROW, RECOVERED_AF
 from dovetail.kube import resources as kinds
 from tests.controllers.test_health_server import _port as free_port
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
 class Failing:
@@ -41,7 +41,7 @@ class Failing:
     "place", range(len(manager.CONTROLLERS)), ids=lambda place: manager.CONTROLLERS[place].__name__
 )
 def test_a_controller_that_fails_is_restarted_and_the_others_go_on(
-    tell: Tell, monkeypatch: pytest.MonkeyPatch, place: int
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
     failed: list[int] = []
     made = list(manager.CONTROLLERS)
@@ -49,22 +49,22 @@ def test_a_controller_that_fails_is_restarted_and_the_others_go_on(
     made[place] = lambda context: Failing(inner, context, failed)
     monkeypatch.setattr(manager, "CONTROLLERS", tuple(made))
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         await world.served(2, cpu="1500m")
         await asyncio.sleep(30)
         assert len(failed) == 2
-        lines = world.said("controller failed")
+        lines = world.logged("controller failed")
         assert [bool(line.get("exception")) for line in lines] == [True, False], "the traceback once"
         assert b'dovetail_controller_failures_total{controller="Failing"} 2.0' in world.autoscaler.metrics.text()
         claims = await world.list(kinds.NODECLAIMS)
         assert {(await world.conditions(claim))["Ready"] for claim in claims} == {"True/Ready"}
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
-def test_a_cloud_that_raises_what_it_must_not_stops_no_launch(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_cloud_that_raises_what_it_must_not_stops_no_launch(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         listed = world.cloud.machines
 
@@ -74,7 +74,7 @@ def test_a_cloud_that_raises_what_it_must_not_stops_no_launch(tell: Tell) -> Non
         world.cloud.machines = broken
         await world.served(3, cpu="1500m")
         await asyncio.sleep(30)
-        assert {line["controller"] for line in world.said("controller failed")} == {"Garbage"}
+        assert {line["controller"] for line in world.logged("controller failed")} == {"Garbage"}
         assert world.autoscaler.supervisor.unrecovered() == []
         await asyncio.sleep(900)
         assert world.autoscaler.supervisor.unrecovered()[0].startswith("controller Garbage failed")
@@ -83,11 +83,11 @@ def test_a_cloud_that_raises_what_it_must_not_stops_no_launch(tell: Tell) -> Non
         assert world.autoscaler.supervisor.unrecovered() == []
         assert await world.all_bound()
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
-def test_a_listener_that_raises_keeps_no_change_from_the_others(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_listener_that_raises_keeps_no_change_from_the_others(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
 
@@ -97,23 +97,23 @@ def test_a_listener_that_raises_keeps_no_change_from_the_others(tell: Tell) -> N
         world.autoscaler.cluster_state.listen(kinds.PODS, broken)
         await world.pods(1)
         await world.until(world.all_bound)
-        assert world.said("controller failed")[0]["controller"] == "listener"
+        assert world.logged("controller failed")[0]["controller"] == "listener"
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def _supervised(story: Callable[[Supervisor, list[dict[str, Any]]], Any]) -> None:
+def _supervised(scenario: Callable[[Supervisor, list[dict[str, Any]]], Any]) -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         lines: list[dict[str, Any]] = []
         log = logs.logger(clock, write=lambda line: lines.append(json.loads(line)))
-        await story(Supervisor(clock, Chance(1), Metrics(clock), log), lines)
+        await scenario(Supervisor(clock, Chance(1), Metrics(clock), log), lines)
 
     run_virtual(main())
 
 
 def test_a_process_is_alive_until_restarting_a_controller_does_not_help_and_again_once_it_runs() -> None:
-    async def story(supervisor: Supervisor, lines: list[dict[str, Any]]) -> None:
+    async def scenario(supervisor: Supervisor, lines: list[dict[str, Any]]) -> None:
         broken = True
 
         async def work() -> None:
@@ -131,11 +131,11 @@ def test_a_process_is_alive_until_restarting_a_controller_does_not_help_and_agai
         assert supervisor.unrecovered() == []
         task.cancel()
 
-    _supervised(story)
+    _supervised(scenario)
 
 
 def test_a_controller_that_ran_for_long_begins_to_count_anew() -> None:
-    async def story(supervisor: Supervisor, lines: list[dict[str, Any]]) -> None:
+    async def scenario(supervisor: Supervisor, lines: list[dict[str, Any]]) -> None:
         async def work() -> None:
             await asyncio.sleep(RECOVERED_AFTER_S)
             raise RuntimeError("now and then")
@@ -145,7 +145,7 @@ def test_a_controller_that_ran_for_long_begins_to_count_anew() -> None:
         assert len(lines) > MAX_FAILURES_IN_A_ROW and supervisor.unrecovered() == []
         task.cancel()
 
-    _supervised(story)
+    _supervised(scenario)
 
 
 def test_liveness_fails_for_what_only_a_restart_may_help() -> None:

@@ -11,13 +11,13 @@ import pytest
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
 STILL = {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}
 RESERVED = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["reserved"]}]
 
 
-def one_place() -> list[dict[str, Any]]:
+def one_reserved_instance() -> list[dict[str, Any]]:
     """One type, and one instance of it in a reservation."""
     return [
         {
@@ -41,8 +41,8 @@ def one_place() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("open_", [True, False])
 @pytest.mark.parametrize("static", [True, False])
-def test_drift_on_a_full_reservation(tell: Tell, open_: bool, static: bool) -> None:
-    async def story(world: Any) -> None:
+def test_drift_on_a_full_reservation(run_scenario: RunScenario, open_: bool, static: bool) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(requirements=RESERVED, disruption=STILL, **({"replicas": 1} if static else {}))
         world.start()
         if not static:
@@ -60,11 +60,11 @@ def test_drift_on_a_full_reservation(tell: Tell, open_: bool, static: bool) -> N
         await world.kube.patch(kinds.NODEPOOLS, "default", label)
         await asyncio.sleep(300)
         names = [each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)]
-        decisions = [line["decision"] for line in world.said("disrupting node(s)")]
+        decisions = [line["decision"] for line in world.logged("disrupting node(s)")]
         if open_:
             assert old not in names and decisions == ["terminate-first"]
         elif not static:
             assert names == [old] and decisions == []
 
     gates = {**Settings().feature_gates, "StaticCapacity": True, "TerminateFirstDrift": open_}
-    tell(story, sold=one_place(), feature_gates=gates)
+    run_scenario(scenario, sold=one_reserved_instance(), feature_gates=gates)

@@ -10,7 +10,7 @@ from typing import Any
 from dovetail.kube import resources as kinds
 from dovetail.model.wellknown import DECISION, REBOOTS, TERMINATION_TIMESTAMP
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 ALL = [{"nodes": "100%"}]
 NODE_CLASS = {
     "metadata": {"name": "default"},
@@ -39,21 +39,23 @@ async def gone(world: Any) -> bool:
     return not await world.list(kinds.NODES) and not await world.list(kinds.NODECLAIMS)
 
 
-def test_an_empty_node_is_removed_after_consolidate_after_and_not_before(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_an_empty_node_is_removed_after_consolidate_after_and_not_before(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 3)
         for name in ("p0", "p1", "p2"):
             await world.kube.delete(kinds.PODS, name, "default", grace=0)
         took = await world.until(lambda: gone(world), within=120)
         assert 30 <= took < 60
         assert not world.cloud.standing()
-        assert world.said("disrupting node(s)")
+        assert world.logged("disrupting node(s)")
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_the_node_of_a_deleted_nodeclaim_is_drained_before_its_instance_is_terminated(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_node_of_a_deleted_nodeclaim_is_drained_before_its_instance_is_terminated(
+    run_scenario: RunScenario,
+) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 3)
         (claim,) = await world.list(kinds.NODECLAIMS)
         await world.kube.delete(kinds.NODECLAIMS, claim["metadata"]["name"])
@@ -61,32 +63,32 @@ def test_the_node_of_a_deleted_nodeclaim_is_drained_before_its_instance_is_termi
         assert not world.cloud.standing()
         assert {line["message"] for line in world.lines} >= {"tainted node", "deleted node", "deleted nodeclaim"}
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_deleting_the_node_deletes_its_nodeclaim_and_instance(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_deleting_the_node_deletes_its_nodeclaim_and_instance(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1)
         (name,) = await nodes(world)
         await world.kube.delete(kinds.NODES, name)
         await world.until(lambda: gone(world), within=200)
         assert not world.cloud.standing()
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_vanished_instance_is_cleaned_up(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_vanished_instance_is_cleaned_up(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1)
-        (machine,) = world.cloud.standing()
-        world.cloud.vanish(machine.provider_id)
+        (instance,) = world.cloud.standing()
+        world.cloud.vanish(instance.provider_id)
         await world.until(lambda: gone(world), within=600)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_pdb_of_zero_disruptions_holds_the_drain_and_is_named(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_pdb_of_zero_disruptions_holds_the_drain_and_is_named(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 2)
         budget = {"metadata": {"name": "keep"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "p"}}}}
         await world.kube.create(kinds.PDBS, budget, "default")
@@ -109,11 +111,11 @@ def test_a_pdb_of_zero_disruptions_holds_the_drain_and_is_named(tell: Tell) -> N
         await world.kube.delete(kinds.PDBS, "keep", "default")
         await world.until(lambda: gone(world), within=200)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_grace_period_ends_the_drain_whatever_protects_the_pods(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_grace_period_ends_the_drain_whatever_protects_the_pods(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(template={"terminationGracePeriod": "60s"}, disruption=QUICK)
         world.start()
         resources = {"requests": {"cpu": "500m", "memory": "256Mi"}}
@@ -134,11 +136,11 @@ def test_a_grace_period_ends_the_drain_whatever_protects_the_pods(tell: Tell) ->
         took = await world.until(lambda: gone(world), within=120)
         assert took < 60
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_drifted_node_is_replaced_before_it_is_deleted(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_drifted_node_is_replaced_before_it_is_deleted(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 3)
         (before,) = await nodes(world)
         label = {"spec": {"template": {"metadata": {"labels": {"team": "shop"}}}}}
@@ -159,11 +161,11 @@ def test_a_drifted_node_is_replaced_before_it_is_deleted(tell: Tell) -> None:
         assert (True, 2) in seen, "the replacement was ready while the old node still existed"
         assert len(world.cloud.standing()) == 1
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_pod_events_are_no_reason_to_ask_the_cloud_about_drift(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_pod_events_are_no_reason_to_ask_the_cloud_about_drift(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.kube.create(kinds.EC2NODECLASSES, NODE_CLASS)
         await running(world, 3)
         await asyncio.sleep(60)
@@ -174,11 +176,11 @@ def test_pod_events_are_no_reason_to_ask_the_cloud_about_drift(tell: Tell) -> No
         await asyncio.sleep(15)
         assert world.cloud.calls.get("get", 0) - before <= 1
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_drift_respects_its_budget(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_drift_respects_its_budget(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         spread = {
             "affinity": {
                 "podAntiAffinity": {
@@ -197,22 +199,22 @@ def test_drift_respects_its_budget(tell: Tell) -> None:
         old, worst = set(await nodes(world)), 0
         for _ in range(600):
             await asyncio.sleep(1)
-            going = [
+            tainted = [
                 n
                 for n in await world.list(kinds.NODES)
                 if any(t["key"] == "karpenter.sh/disrupted" for t in n["spec"].get("taints") or [])
             ]
-            worst = max(worst, len(going))
+            worst = max(worst, len(tainted))
             if not old & set(await nodes(world)):
                 break
         assert not old & set(await nodes(world))
         assert worst == 1
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_expiration_launches_the_replacement_first(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_expiration_launches_the_replacement_first(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 2, template={"expireAfter": "600s"}, disruption={**QUICK, "consolidateAfter": "Never"})
         (before,) = await nodes(world)
         both = False
@@ -226,11 +228,11 @@ def test_expiration_launches_the_replacement_first(tell: Tell) -> None:
         took = await world.until(replaced, within=900)
         assert both and took < 700
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_an_unreadable_deadline_holds_no_node_for_ever(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_an_unreadable_deadline_holds_no_node_for_ever(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1)
         (claim,) = await world.list(kinds.NODECLAIMS)
         name = claim["metadata"]["name"]
@@ -243,37 +245,37 @@ def test_an_unreadable_deadline_holds_no_node_for_ever(tell: Tell) -> None:
 
         await world.until(ended, within=300)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_the_event_of_a_node_that_stays_has_the_id_of_the_decision(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_event_of_a_node_that_stays_has_the_id_of_the_decision(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 2)
         await asyncio.sleep(900)
-        said = [each for each in await world.list(kinds.EVENTS) if each["reason"] == "Unconsolidatable"]
-        ids = {each["metadata"]["annotations"][DECISION] for each in said}
+        logged = [each for each in await world.list(kinds.EVENTS) if each["reason"] == "Unconsolidatable"]
+        ids = {each["metadata"]["annotations"][DECISION] for each in logged}
         kept = {each.id for each in world.autoscaler.context.decision_history.decisions() if each.kind == "keep"}
         assert ids and ids <= kept
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_do_not_disrupt_events_say_when_it_holds_ends_or_is_unreadable(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_do_not_disrupt_events_say_when_it_holds_ends_or_is_unreadable(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 2)
         for name, text in (("p0", "90s"), ("p1", "soon")):
             note = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": text}}}
             await world.kube.patch(kinds.PODS, name, note, "default")
         await asyncio.sleep(120)
-        told = {(each["involvedObject"]["name"], each["reason"]) for each in await world.list(kinds.CORE_EVENTS)}
-        assert {("p0", "DoNotDisruptUntil"), ("p0", "DoNotDisruptGracePeriodElapsed")} <= told
-        assert ("p1", "InvalidDoNotDisruptAnnotation") in told
+        published = {(each["involvedObject"]["name"], each["reason"]) for each in await world.list(kinds.CORE_EVENTS)}
+        assert {("p0", "DoNotDisruptUntil"), ("p0", "DoNotDisruptGracePeriodElapsed")} <= published
+        assert ("p1", "InvalidDoNotDisruptAnnotation") in published
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_node_whose_instance_fails_its_checks_is_terminated_without_a_drain(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_node_whose_instance_fails_its_checks_is_terminated_without_a_drain(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 2, disruption={"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]})
         budget = {"metadata": {"name": "b"}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "p"}}}}
         await world.kube.create(kinds.PDBS, budget, "default")
@@ -287,11 +289,11 @@ def test_a_node_whose_instance_fails_its_checks_is_terminated_without_a_drain(te
         events = {each["reason"] for each in await world.list(kinds.CORE_EVENTS)}
         assert {"InstanceUnhealthy", "TerminatingOnInterruption"} <= events
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_two_half_empty_nodes_become_one_and_no_pod_is_left_pending(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_two_half_empty_nodes_become_one_and_no_pod_is_left_pending(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(3, cpu="1500m", prefix="a")
         await world.pods(3, cpu="300m", prefix="b")
@@ -302,15 +304,15 @@ def test_two_half_empty_nodes_become_one_and_no_pod_is_left_pending(tell: Tell) 
         await asyncio.sleep(400)
         after = sum(world.cloud.price(m.instance_type, m.zone, m.capacity_type) for m in world.cloud.standing())
         assert after < before
-        assert world.said("disrupting node(s)")
+        assert world.logged("disrupting node(s)")
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_consolidation_searches_once_all_nodes_are_consolidatable(tell: Tell) -> None:
+def test_consolidation_searches_once_all_nodes_are_consolidatable(run_scenario: RunScenario) -> None:
     """The best of a part is not the best, and the search in a part finds nothing most of the time."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         def thoughts() -> float:
             name = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count"
             labels = {"reason": "underutilized", "consolidation_type": "multi"}
@@ -325,24 +327,24 @@ def test_consolidation_searches_once_all_nodes_are_consolidatable(tell: Tell) ->
         await asyncio.sleep(300)
         assert thoughts() > before
 
-    tell(story, only=("m.large",))
+    run_scenario(scenario, only=("m.large",))
 
 
-def test_a_node_at_its_cheapest_is_kept_for_hours(tell: Tell) -> None:
+def test_a_node_at_its_cheapest_is_kept_for_hours(run_scenario: RunScenario) -> None:
     """Equal cost moves nothing: otherwise two fleets of the same price would replace each other."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 3)
         before = await nodes(world)
         await asyncio.sleep(timedelta(hours=6).total_seconds())
         assert await nodes(world) == before
-        assert not world.said("disrupting node(s)")
+        assert not world.logged("disrupting node(s)")
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_in_safe_mode_nothing_voluntary_begins_and_it_ends_by_itself(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_in_safe_mode_nothing_voluntary_begins_and_it_ends_by_itself(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         from dovetail.controllers.safemode import Cause
 
         await running(world, 1)
@@ -353,17 +355,17 @@ def test_in_safe_mode_nothing_voluntary_begins_and_it_ends_by_itself(tell: Tell)
         world.autoscaler.safety.set(Cause.BROKEN_INVARIANT, None)
         await world.until(lambda: gone(world), within=60)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_running_instance_message_is_acknowledged_without_a_log_line(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_running_instance_message_is_acknowledged_without_a_log_line(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1)
-        (machine,) = world.cloud.standing()
-        world.cloud.interrupt([machine.provider_id], "no-op")
-        world.cloud.interrupt([machine.provider_id], "rebalance")
+        (instance,) = world.cloud.standing()
+        world.cloud.interrupt([instance.provider_id], "no-op")
+        world.cloud.interrupt([instance.provider_id], "rebalance")
         await asyncio.sleep(10)
-        told = [line["messageKind"] for line in world.lines if line["message"] == "received interruption"]
-        assert told == ["rebalance_recommendation"]
+        published = [line["messageKind"] for line in world.lines if line["message"] == "received interruption"]
+        assert published == ["rebalance_recommendation"]
 
-    tell(story)
+    run_scenario(scenario)

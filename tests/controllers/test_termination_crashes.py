@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dovetail.controllers.nodeclaim.binding import fitting
-from dovetail.controllers.nodeclaim.garbage_collection import PERIOD
+from dovetail.controllers.nodeclaim.garbage_collection import PERIOD_S
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import AlreadyExists, Conflict, NotFound
@@ -19,14 +19,14 @@ from dovetail.model.meta import stamp
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 GATES = {**Settings().feature_gates, "NodeRepair": True}
 ALL = [{"nodes": "100%"}]
 QUICK = {"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": ALL}
 STILL = {"consolidateAfter": "Never", "budgets": ALL}
 
 
-class Story(msgspec.Struct, frozen=True, kw_only=True):
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """`after` is the size of the workload at the end; `begin` is what starts the disruption."""
 
     name: str
@@ -36,7 +36,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     cpu: str
     begin: Callable[[Any], Awaitable[None]]
     done: Callable[[Any, frozenset[str]], Awaitable[bool]]
-    machines: int
+    instances: int
 
 
 class Workload:
@@ -119,11 +119,11 @@ async def sicken(world: Any, kind: str, status: str = "True") -> None:
         await world.kube.patch(kinds.NODES, name, body, subresource="status", kind="strategic")
 
 
-async def fall_ill(world: Any) -> None:
+async def become_unhealthy(world: Any) -> None:
     await sicken(world, "KWOKUnhealthy")
 
 
-async def ask_for_reboot(world: Any) -> None:
+async def require_reboot(world: Any) -> None:
     await sicken(world, "KWOKRebootRequired")
 
 
@@ -149,11 +149,11 @@ async def empty(world: Any, old: frozenset[str]) -> bool:
     return not await nodes(world)
 
 
-STORIES = (
-    Story(
-        name="drift", pool={"disruption": STILL}, before=2, after=2, cpu="500m", begin=drift, done=replaced, machines=1
+SCENARIOS = (
+    Scenario(
+        name="drift", pool={"disruption": STILL}, before=2, after=2, cpu="500m", begin=drift, done=replaced, instances=1
     ),
-    Story(
+    Scenario(
         name="consolidation",
         pool={"disruption": QUICK},
         before=3,
@@ -161,9 +161,9 @@ STORIES = (
         cpu="1500m",
         begin=nothing,
         done=fewer,
-        machines=1,
+        instances=1,
     ),
-    Story(
+    Scenario(
         name="emptiness",
         pool={"disruption": QUICK},
         before=2,
@@ -171,9 +171,9 @@ STORIES = (
         cpu="500m",
         begin=nothing,
         done=empty,
-        machines=0,
+        instances=0,
     ),
-    Story(
+    Scenario(
         name="expiry",
         pool={"disruption": STILL, "template": {"expireAfter": "120s"}},
         before=2,
@@ -181,11 +181,11 @@ STORIES = (
         cpu="500m",
         begin=nothing,
         done=replaced,
-        machines=1,
+        instances=1,
     ),
 )
 BY_OTHERS = (
-    Story(
+    Scenario(
         name="node deleted",
         pool={"disruption": STILL},
         before=2,
@@ -193,9 +193,9 @@ BY_OTHERS = (
         cpu="500m",
         begin=delete_node,
         done=replaced,
-        machines=1,
+        instances=1,
     ),
-    Story(
+    Scenario(
         name="interruption",
         pool={"disruption": STILL},
         before=2,
@@ -203,35 +203,35 @@ BY_OTHERS = (
         cpu="500m",
         begin=interrupt,
         done=replaced,
-        machines=1,
+        instances=1,
     ),
-    Story(
+    Scenario(
         name="repair",
         pool={"disruption": STILL},
         before=2,
         after=2,
         cpu="500m",
-        begin=fall_ill,
+        begin=become_unhealthy,
         done=replaced,
-        machines=1,
+        instances=1,
     ),
-    Story(
+    Scenario(
         name="reboot",
         pool={"disruption": STILL},
         before=2,
         after=2,
         cpu="500m",
-        begin=ask_for_reboot,
+        begin=require_reboot,
         done=rebooted,
-        machines=1,
+        instances=1,
     ),
 )
 
 
-async def _play(world: Any, story: Story, kill: int | None) -> int:
+async def _play(world: Any, scenario: Scenario, kill: int | None) -> int:
     """Start, then the disruption with a new process that may be killed, then settle. The writes that it took."""
-    await world.pool(**story.pool)
-    load = Workload(world, story.before, story.cpu)
+    await world.pool(**scenario.pool)
+    load = Workload(world, scenario.before, scenario.cpu)
     keeper = asyncio.ensure_future(load.run())
     try:
         world.start()
@@ -240,56 +240,56 @@ async def _play(world: Any, story: Story, kill: int | None) -> int:
         await asyncio.sleep(10)
         await world.stop()
         old = await nodes(world)
-        await load.shrink(story.after)
-        await story.begin(world)
+        await load.shrink(scenario.after)
+        await scenario.begin(world)
         world.start(die_after=kill)
         if kill is not None and await world.died(within=400):
             await asyncio.sleep(3)
             world.start()
-        await world.until(lambda: story.done(world, old), within=900, step=3)
+        await world.until(lambda: scenario.done(world, old), within=900, step=3)
         writes: int = world.transport.writes
-        if story.name == "expiry":  # once only: the replacement would expire as well
+        if scenario.name == "expiry":  # once only: the replacement would expire as well
             never = {"spec": {"template": {"spec": {"expireAfter": "Never"}}}}
             await world.kube.patch(kinds.NODEPOOLS, "default", never)
-        await _rested(world, story, kill)
+        await _rested(world, scenario, kill)
         return writes
     finally:
         keeper.cancel()
 
 
-async def _rested(world: Any, story: Story, kill: int | None) -> None:
-    await asyncio.sleep(PERIOD + 80)
-    said = f"{story.name}, killed after write {kill}"
+async def _rested(world: Any, scenario: Scenario, kill: int | None) -> None:
+    await asyncio.sleep(PERIOD_S + 80)
+    logged = f"{scenario.name}, killed after write {kill}"
     bound = await world.bound()
-    assert len(bound) == story.after and all(bound.values()), f"{said}: {bound}"
-    machines = world.cloud.standing()
+    assert len(bound) == scenario.after and all(bound.values()), f"{logged}: {bound}"
+    instances = world.cloud.standing()
     claims = await world.list(kinds.NODECLAIMS)
-    assert {m.provider_id for m in machines} == {c["status"]["providerID"] for c in claims}, said
-    assert len(machines) == story.machines, f"{said}: {len(machines)} instances"
-    if story.done is rebooted and kill is None:
+    assert {m.provider_id for m in instances} == {c["status"]["providerID"] for c in claims}, logged
+    assert len(instances) == scenario.instances, f"{logged}: {len(instances)} instances"
+    if scenario.done is rebooted and kill is None:
         assert world.cloud.sold == 1, "its pods waited for it"
     for node in await world.list(kinds.NODES):
-        assert not node["spec"].get("taints"), f"{said}: {node['spec']['taints']}"
+        assert not node["spec"].get("taints"), f"{logged}: {node['spec']['taints']}"
     for claim in claims:
-        assert "DisruptionReason" not in await world.conditions(claim), said
+        assert "DisruptionReason" not in await world.conditions(claim), logged
 
 
-def _slow(story: Story) -> Any:
-    return pytest.param(story, marks=pytest.mark.slow)
+def _slow(scenario: Scenario) -> Any:
+    return pytest.param(scenario, marks=pytest.mark.slow)
 
 
 @pytest.mark.timeout(900)  # dozens of processes: seconds of work, minutes on a shared host
-@pytest.mark.parametrize("story", [*STORIES, *map(_slow, BY_OTHERS)], ids=lambda story: story.name)
-def test_killed_after_any_write_the_disruption_ends_as_it_should(tell: Tell, story: Story) -> None:
+@pytest.mark.parametrize("story", [*SCENARIOS, *map(_slow, BY_OTHERS)], ids=lambda scenario: scenario.name)
+def test_killed_after_any_write_the_disruption_ends_as_it_should(run_scenario: RunScenario, scenario: Scenario) -> None:
     writes: list[int] = []
 
     async def undisturbed(world: Any) -> None:
-        writes.append(await _play(world, story, None))
+        writes.append(await _play(world, scenario, None))
 
-    tell(undisturbed, feature_gates=GATES)
+    run_scenario(undisturbed, feature_gates=GATES)
     for number in range(1, writes[0] + 1):
 
         async def killed(world: Any, number: int = number) -> None:
-            await _play(world, story, number)
+            await _play(world, scenario, number)
 
-        tell(killed, feature_gates=GATES)
+        run_scenario(killed, feature_gates=GATES)

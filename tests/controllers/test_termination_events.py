@@ -8,27 +8,27 @@ from typing import Any
 
 from dovetail.kube import resources as kinds
 from tests.controllers.conftest import Refusing
-from tests.controllers.test_termination_and_disruption import QUICK, Tell, gone, nodes, running
+from tests.controllers.test_termination_and_disruption import QUICK, RunScenario, gone, nodes, running
 
 DECISION = "dovetail.sh/decision"
 
 
-async def told(world: Any, reason: str) -> dict[str, dict[str, Any]]:
+async def published(world: Any, reason: str) -> dict[str, dict[str, Any]]:
     """Events of a reason by the kind of object they are about."""
     found = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == reason]
     return {each["involvedObject"]["kind"]: each for each in found}
 
 
-def test_an_interruption_is_published_on_node_and_nodeclaim_and_recorded(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_an_interruption_is_published_on_node_and_nodeclaim_and_recorded(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1)
         (name,), (claim,) = await nodes(world), await world.list(kinds.NODECLAIMS)
         world.cloud.interrupt([world.cloud.standing()[0].provider_id.rsplit("/", 1)[-1]] * 2)
         await world.until(lambda: _gone(world, name), within=60)
-        assert (await told(world, "SpotInterrupted")).keys() == {"Node", "NodeClaim"}
-        ending = await told(world, "TerminatingOnInterruption")
+        assert (await published(world, "SpotInterrupted")).keys() == {"Node", "NodeClaim"}
+        ending = await published(world, "TerminatingOnInterruption")
         assert ending["Node"]["message"] == "Interruption triggered termination for the Node"
-        (line,) = world.said("initiating delete from interruption message")
+        (line,) = world.logged("initiating delete from interruption message")
         (decision,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "end"]
         assert decision.id == line["decision"] == ending["NodeClaim"]["metadata"]["annotations"][DECISION]
         assert decision.reason == "spot_interrupted" and decision.removed == (name,)
@@ -39,29 +39,29 @@ def test_an_interruption_is_published_on_node_and_nodeclaim_and_recorded(tell: T
         for asked in (name, claim["metadata"]["name"], "default"):
             assert decision in world.autoscaler.decision_history.about(asked)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_the_end_of_an_instance_that_we_terminate_is_not_published(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_the_end_of_an_instance_that_we_terminate_is_not_published(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1)
         (name,), (claim,) = await nodes(world), await world.list(kinds.NODECLAIMS)
         await world.kube.delete(kinds.NODECLAIMS, claim["metadata"]["name"])
         world.cloud.interrupt([claim["status"]["providerID"]], "instance-terminated")
         await world.until(lambda: _gone(world, name), within=60)
-        assert not await told(world, "InstanceTerminating")
+        assert not await published(world, "InstanceTerminating")
 
-    tell(story)
+    run_scenario(scenario)
 
 
 async def _gone(world: Any, name: str) -> bool:
     return name not in await nodes(world)
 
 
-def test_a_deletion_is_recorded_for_its_nodepool_and_nodeclaim(tell: Tell) -> None:
+def test_a_deletion_is_recorded_for_its_nodepool_and_nodeclaim(run_scenario: RunScenario) -> None:
     """A deletion launches nothing, but it concerns its NodePool and its NodeClaim all the same."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1)
         (claim,) = await world.list(kinds.NODECLAIMS)
         await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
@@ -69,31 +69,31 @@ def test_a_deletion_is_recorded_for_its_nodepool_and_nodeclaim(tell: Tell) -> No
         (decision,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "disrupt"]
         assert decision in world.autoscaler.decision_history.about("default")
         assert decision in world.autoscaler.decision_history.about(claim["metadata"]["name"])
-        events = await told(world, "DisruptionTerminating")
+        events = await published(world, "DisruptionTerminating")
         assert {each["metadata"]["annotations"][DECISION] for each in events.values()} == {decision.id}
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_termination_deadline_is_published_on_the_node_and_on_forced_pods(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_termination_deadline_is_published_on_the_node_and_on_forced_pods(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 1, template={"terminationGracePeriod": "60s"}, disruption=QUICK)
         budget = {"metadata": {"name": "b"}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "p"}}}}
         await world.kube.create(kinds.PDBS, budget, "default")
         (name,) = await nodes(world)
         await world.kube.delete(kinds.NODES, name)
         await world.until(lambda: gone(world), within=200)
-        assert (await told(world, "TerminationGracePeriodExpiring")).keys() == {"Node", "NodeClaim"}
-        cut = (await told(world, "Disrupted"))["Pod"]
+        assert (await published(world, "TerminationGracePeriodExpiring")).keys() == {"Node", "NodeClaim"}
+        cut = (await published(world, "Disrupted"))["Pod"]
         assert cut["type"] == "Normal" and "terminationTime 20" in cut["message"]
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_pod_that_may_not_be_evicted_is_named_and_does_not_hold_the_others(tell: Tell) -> None:
+def test_a_pod_that_may_not_be_evicted_is_named_and_does_not_hold_the_others(run_scenario: RunScenario) -> None:
     """A webhook, or revoked rights: the drain continues with the other pods and names the one it waits for."""
 
-    async def story(world: Any) -> None:
+    async def scenario(world: Any) -> None:
         await running(world, 3)
         rights = world.transport._inner = Refusing(world.transport._inner, "/p1/eviction")
         rights.refused = True
@@ -101,9 +101,9 @@ def test_a_pod_that_may_not_be_evicted_is_named_and_does_not_hold_the_others(tel
         await world.kube.delete(kinds.NODES, name)
         await asyncio.sleep(30)
         assert set(await world.bound()) == {"p1"}
-        message = (await told(world, "FailedDraining"))["Node"]["message"]
+        message = (await published(world, "FailedDraining"))["Node"]["message"]
         assert message.startswith("Failed to drain node, evicting pod default/p1: ") and "is forbidden" in message
         rights.refused = False
         await world.until(lambda: gone(world), within=60)
 
-    tell(story)
+    run_scenario(scenario)

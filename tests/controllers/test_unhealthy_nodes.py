@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dovetail.cloud.provider import CloudError, Interruption, Remedy
-from dovetail.controllers.interruption import SELDOM
+from dovetail.controllers.interruption import DENIED_POLL_INTERVAL_S
 from dovetail.kube import resources as kinds
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
-def test_credentials_that_lapse_for_a_moment_do_not_end_the_polling_of_unhealthy_instances(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_credentials_that_lapse_for_a_moment_do_not_end_the_polling_of_unhealthy_instances(
+    run_scenario: RunScenario,
+) -> None:
+    async def scenario(world: Any) -> None:
         ask = world.cloud.unhealthy
 
         async def denied() -> Sequence[Interruption]:
@@ -23,15 +25,15 @@ def test_credentials_that_lapse_for_a_moment_do_not_end_the_polling_of_unhealthy
         world.cloud.unhealthy = denied
         await world.pool(disruption={"consolidateAfter": "Never"})
         await world.served(1)
-        await asyncio.sleep(2 * SELDOM)
-        assert len(world.said("instance status unknown")) == 1
+        await asyncio.sleep(2 * DENIED_POLL_INTERVAL_S)
+        assert len(world.logged("instance status unknown")) == 1
         world.cloud.unhealthy = ask
-        (machine,) = world.cloud.standing()
-        world.cloud.ill.add(machine.provider_id)
-        await asyncio.sleep(SELDOM + 60)
+        (instance,) = world.cloud.standing()
+        world.cloud.ill.add(instance.provider_id)
+        await asyncio.sleep(DENIED_POLL_INTERVAL_S + 60)
         claims = await world.list(kinds.NODECLAIMS)
-        assert machine.provider_id not in {each.get("status", {}).get("providerID") for each in claims}
+        assert instance.provider_id not in {each.get("status", {}).get("providerID") for each in claims}
         name, labels = "karpenter_interruption_instance_status_unhealthy_total", {"category": "InstanceStatus"}
         assert world.autoscaler.metrics.registry.get_sample_value(name, labels) >= 1
 
-    tell(story)
+    run_scenario(scenario)

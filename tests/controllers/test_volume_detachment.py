@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.kube import resources as kinds
 from dovetail.kube.transport import Request, Response
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
 class Reads:
@@ -40,8 +40,8 @@ async def _gone(world: Any) -> bool:
     return not await world.list(kinds.NODES)
 
 
-def test_a_drained_node_waits_for_its_volumes_without_listing_them_every_second(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_drained_node_waits_for_its_volumes_without_listing_them_every_second(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         world.start()
         reads = world.transport._inner = Reads(world.transport._inner)
@@ -57,11 +57,11 @@ def test_a_drained_node_waits_for_its_volumes_without_listing_them_every_second(
         await world.kube.delete(kinds.VOLUMEATTACHMENTS, "a")
         await world.until(lambda: _gone(world), within=60)
 
-    tell(story)
+    run_scenario(scenario)
 
 
-def test_a_node_does_not_end_while_it_is_not_known_what_is_attached(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_a_node_does_not_end_while_it_is_not_known_what_is_attached(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
         world.start()
         reads = world.transport._inner = Reads(world.transport._inner)
@@ -76,4 +76,4 @@ def test_a_node_does_not_end_while_it_is_not_known_what_is_attached(tell: Tell) 
         reads.broken = False
         await world.until(lambda: _gone(world), within=120)
 
-    tell(story)
+    run_scenario(scenario)

@@ -97,12 +97,12 @@ class Cluster:
         except Forbidden:
             return None
 
-    async def silence(self) -> str:
+    async def no_autoscaler(self) -> str:
         """That no autoscaler acts, if a lease says so; who may not read leases is told nothing of it."""
-        from dovetail.controllers.explain import silence
+        from dovetail.controllers.explain import no_autoscaler
 
         leases = await self._leases()
-        return silence(leases, self.now) if leases is not None else ""
+        return no_autoscaler(leases, self.now) if leases is not None else ""
 
     async def read(self) -> None:
         """Fill the mirror. A kind that the server does not know will not come while we wait."""

@@ -53,8 +53,9 @@ def explain(
 
     async def question(cluster: Cluster) -> Answer:
         await cluster.read()
-        found, silence = answer_of(cluster, await cluster.decisions(history_namespace)), await cluster.silence()
-        return msgspec.structs.replace(found, line=f"{found.line}; {silence}") if silence else found
+        found = answer_of(cluster, await cluster.decisions(history_namespace))
+        no_autoscaler = await cluster.no_autoscaler()
+        return msgspec.structs.replace(found, line=f"{found.line}; {no_autoscaler}") if no_autoscaler else found
 
     def answer_of(cluster: Cluster, decisions: list[Decision]) -> Answer:
         match KINDS[kind.lower()]:

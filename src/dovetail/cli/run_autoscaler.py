@@ -127,7 +127,7 @@ async def _run(options: Options) -> None:
             log=log,
             identity=identity,
             lease=unpaced,
-            machines=fleet,
+            instances=fleet,
             start=AwsStart(cloud, settings.cluster_name, log) if isinstance(cloud, Aws) else None,
             namespace=connection.namespace if connection.context == IN_CLUSTER else "",
         )

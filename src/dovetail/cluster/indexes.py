@@ -16,7 +16,7 @@ from dovetail.model.taints import same
 #: The name of the index.
 STAGE = "stage"
 #: Not registered yet; not Consolidatable (pods came or went lately); Drifted; marked for disruption.
-JOINING, RESTLESS, DRIFTED, DISRUPTED = "joining", "restless", "drifted", "disrupted"
+JOINING, NOT_CONSOLIDATABLE, DRIFTED, DISRUPTED = "joining", "restless", "drifted", "disrupted"
 RESERVED = "reserved"
 
 
@@ -25,7 +25,7 @@ def of_claim(claim: NodeClaim) -> Iterator[str]:
     if status.get("Registered") != "True" and claim.metadata.deletion_timestamp is None:
         yield JOINING
     if status.get("Consolidatable") != "True":
-        yield RESTLESS
+        yield NOT_CONSOLIDATABLE
     if status.get("Drifted") == "True":
         yield DRIFTED
     if "DisruptionReason" in status:

@@ -10,7 +10,7 @@ from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.reflector import Reflector
 
 #: How often, in seconds, it is checked whether the server serves a kind at all.
-LOOK = 0.1
+RECHECK_INTERVAL_S = 0.1
 
 
 async def read(required: Iterable[Reflector[Any]], optional: Iterable[Reflector[Any]]) -> None:
@@ -24,7 +24,7 @@ async def _read_or_absent(reflector: Reflector[Any]) -> None:
     """Wait until a kind has been listed, or the server has answered that it does not exist or is forbidden."""
     while not isinstance(reflector.failure, NotFound | Forbidden):
         try:
-            async with asyncio.timeout(LOOK):
+            async with asyncio.timeout(RECHECK_INTERVAL_S):
                 await reflector.synced.wait()
                 return
         except TimeoutError:

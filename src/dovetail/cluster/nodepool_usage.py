@@ -17,9 +17,9 @@ from dovetail.model.quantity import resources
 Capacity = tuple[tuple[str, Amount], ...]
 
 
-class Holdings:
+class NodePoolUsage:
     def __init__(self, cluster_state: ClusterState) -> None:
-        self._known: dict[str, tuple[str, Capacity]] = {}
+        self._counted: dict[str, tuple[str, Capacity]] = {}
         self._counts: dict[str, Counter[Capacity]] = {}
         for claim in cluster_state.claims.store.all():
             self._put(claim.name, claim)
@@ -40,9 +40,9 @@ class Holdings:
             self._put(change.key, new)
 
     def _put(self, key: str, claim: NodeClaim | None) -> None:
-        known = self._known.pop(key, None)
-        if known is not None:
-            pool, capacity = known
+        counted = self._counted.pop(key, None)
+        if counted is not None:
+            pool, capacity = counted
             counts = self._counts[pool]
             counts[capacity] -= 1
             if not counts[capacity]:
@@ -50,5 +50,5 @@ class Holdings:
             if not counts:
                 del self._counts[pool]
         if claim is not None:
-            pool, capacity = self._known[key] = (claim.node_pool or "", tuple(claim.status.capacity.items()))
+            pool, capacity = self._counted[key] = (claim.node_pool or "", tuple(claim.status.capacity.items()))
             self._counts.setdefault(pool, Counter())[capacity] += 1

@@ -21,13 +21,13 @@ def usable(pool: NodePool) -> bool:
     return not pool.static and pool.metadata.deletion_timestamp is None and ready(pool)
 
 
-def unjudged(pool: NodePool) -> bool:
+def has_no_status(pool: NodePool) -> bool:
     """A NodePool whose status no controller has written: beside Cluster Autoscaler there is none that does."""
     return not pool.static and pool.metadata.deletion_timestamp is None and not pool.status.conditions
 
 
 def ready(pool: NodePool) -> bool:
-    return any(each.type == "Ready" and each.status == "True" for each in pool.status.conditions)
+    return any(taint.type == "Ready" and taint.status == "True" for taint in pool.status.conditions)
 
 
 def ordered(pools: Iterable[NodePool]) -> list[NodePool]:
@@ -47,8 +47,8 @@ def for_planner(pool: NodePool, types: Sequence[InstanceType]) -> Pool:
             for term in template.spec.requirements
         ),
         labels=labels(pool),
-        taints=tuple(_taint(each) for each in template.spec.taints),
-        startup_taints=tuple(_taint(each) for each in template.spec.startup_taints),
+        taints=tuple(_taint(taint) for taint in template.spec.taints),
+        startup_taints=tuple(_taint(taint) for taint in template.spec.startup_taints),
         limits=resources(pool.spec.limits),
     )
 
@@ -67,12 +67,12 @@ def labels(pool: NodePool) -> dict[str, str]:
 
 def types_by_pool(pools: Iterable[Pool]) -> dict[tuple[str, str], InstanceType]:
     """Instance types by NodePool and name; for nodes of no NodePool ("") the first NodePool that has a type decides."""
-    found: dict[tuple[str, str], InstanceType] = {}
+    types_by_name: dict[tuple[str, str], InstanceType] = {}
     for pool in pools:
         for t in pool.types:
-            found[pool.name, t.name] = t
-            found.setdefault(("", t.name), t)
-    return found
+            types_by_name[pool.name, t.name] = t
+            types_by_name.setdefault(("", t.name), t)
+    return types_by_name
 
 
 def _taint(taint: object) -> Taint:

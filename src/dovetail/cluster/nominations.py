@@ -31,14 +31,14 @@ class Nominations:
         self._on.setdefault(target, {})[uid] = None
 
     def release(self, uid: str) -> Target | None:
-        found = self._of.pop(uid, None)
-        if found is None:
+        entry = self._of.pop(uid, None)
+        if entry is None:
             return None
-        pods = self._on[found[0]]
+        pods = self._on[entry[0]]
         del pods[uid]
         if not pods:
-            del self._on[found[0]]
-        return found[0]
+            del self._on[entry[0]]
+        return entry[0]
 
     def release_all(self, target: Target) -> tuple[str, ...]:
         uids = tuple(self._on.get(target, ()))
@@ -49,22 +49,22 @@ class Nominations:
     def limit(self, target: Target, until: float, but: Callable[[str], bool] = lambda uid: False) -> None:
         """From now on the nominations for a target expire, except those of the pods for which `but` is true."""
         for uid in self._on.get(target, ()):
-            known = self._of[uid][1]
+            expiry = self._of[uid][1]
             if not but(uid):
-                self._of[uid] = (target, until if known is None else min(known, until))
+                self._of[uid] = (target, until if expiry is None else min(expiry, until))
 
     def expire(self, now: float) -> tuple[tuple[str, Target], ...]:
-        gone = [(uid, target) for uid, (target, until) in self._of.items() if until is not None and until <= now]
-        for uid, _ in gone:
+        expired = [(uid, target) for uid, (target, until) in self._of.items() if until is not None and until <= now]
+        for uid, _ in expired:
             self.release(uid)
-        return tuple(gone)
+        return tuple(expired)
 
     def on(self, target: Target) -> Iterable[str]:
         return self._on.get(target, {}).keys()
 
     def of(self, uid: str) -> Target | None:
-        found = self._of.get(uid)
-        return found[0] if found else None
+        entry = self._of.get(uid)
+        return entry[0] if entry else None
 
     def __len__(self) -> int:
         return len(self._of)

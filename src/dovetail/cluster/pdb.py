@@ -9,8 +9,8 @@ from dovetail.model.selector import matches
 from dovetail.model.workloads import PodDisruptionBudget
 
 #: More entries than this are dropped: most of them belong to pods that are gone.
-MOST = 10_000
-_NOBODY: tuple[PodDisruptionBudget, ...] = ()
+MAX_ENTRIES = 10_000
+_NO_PDBS: tuple[PodDisruptionBudget, ...] = ()
 
 
 class PdbIndex:
@@ -18,20 +18,20 @@ class PdbIndex:
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
         self._spaces: dict[str, list[PodDisruptionBudget]] = {}
-        self._known: dict[tuple[str, int], tuple[Mapping[str, str], tuple[PodDisruptionBudget, ...]]] = {}
-        for each in budgets:
-            self._spaces.setdefault(each.metadata.namespace, []).append(each)
+        self._entries: dict[tuple[str, int], tuple[Mapping[str, str], tuple[PodDisruptionBudget, ...]]] = {}
+        for budget in budgets:
+            self._spaces.setdefault(budget.metadata.namespace, []).append(budget)
 
     def of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
         """The PDBs that select a pod."""
         namespace, labels = pod.metadata.namespace, pod.metadata.labels
-        there = self._spaces.get(namespace)
-        if there is None:
-            return _NOBODY
-        known = self._known.get((namespace, id(labels)))
-        if known is None:
-            if len(self._known) > MOST:
-                self._known.clear()
-            found = tuple(each for each in there if matches(each.spec.selector, labels))
-            known = self._known[namespace, id(labels)] = (labels, found)
-        return known[1]
+        candidates = self._spaces.get(namespace)
+        if candidates is None:
+            return _NO_PDBS
+        entry = self._entries.get((namespace, id(labels)))
+        if entry is None:
+            if len(self._entries) > MAX_ENTRIES:
+                self._entries.clear()
+            selecting = tuple(budget for budget in candidates if matches(budget.spec.selector, labels))
+            entry = self._entries[namespace, id(labels)] = (labels, selecting)
+        return entry[1]

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from dovetail.cluster.nominations import Target
 
 #: Seconds for which nodes stay closed for the replacement pods.
-COME = 30.0
+REPLACEMENT_POD_TIMEOUT_S = 30.0
 
 
-class Place(NamedTuple):
+class Slot(NamedTuple):
     """Capacity on a target for the replacement of pod `uid`, kept until a time of the loop."""
 
     target: Target
@@ -25,25 +25,25 @@ class Place(NamedTuple):
 
 class ReplacementNominations:
     def __init__(self) -> None:
-        self._of: dict[str, list[Place]] = {}
+        self._of: dict[str, list[Slot]] = {}
 
-    def expect(self, owner: str, place: Place) -> None:
+    def expect(self, owner: str, slot: Slot) -> None:
         """The owner will create a replacement for an evicted pod: one slot for each evicted pod."""
-        places = self._of.setdefault(owner, [])
-        if all(each.uid != place.uid for each in places):
-            places.append(place)
+        slots = self._of.setdefault(owner, [])
+        if all(other.uid != slot.uid for other in slots):
+            slots.append(slot)
 
-    def take(self, owner: str, now: float) -> Place | None:
+    def take(self, owner: str, now: float) -> Slot | None:
         """The slot of a pod that its owner has just created; None if no replacement is expected."""
-        places = self._of.get(owner, [])
-        while places:
-            place = places.pop(0)
-            if not places:
+        slots = self._of.get(owner, [])
+        while slots:
+            slot = slots.pop(0)
+            if not slots:
                 del self._of[owner]
-            if place.until > now:
-                return place
+            if slot.until > now:
+                return slot
         return None
 
-    def awaited(self, machine: Collection[Target], now: float) -> bool:
+    def awaited(self, targets: Collection[Target], now: float) -> bool:
         """Whether the target, by any of its names, still has a slot for a replacement pod."""
-        return any(place.target in machine and place.until > now for places in self._of.values() for place in places)
+        return any(slot.target in targets and slot.until > now for slots in self._of.values() for slot in slots)

@@ -32,7 +32,7 @@ class SnapshotBuilder:
         self._offers: tuple[tuple[InstanceType, ...], ...] = ()
         self._types: dict[tuple[str, str], InstanceType] = {}
 
-    def cut(self, pools: Iterable[Pool], pending: Iterable[Pod]) -> Snapshot:
+    def build(self, pools: Iterable[Pool], pending: Iterable[Pod]) -> Snapshot:
         cluster_state, offered = self._cluster_state, tuple(pools)
         types = self._merged(offered)
         return Snapshot(

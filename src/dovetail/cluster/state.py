@@ -39,12 +39,12 @@ V = TypeVar("V")
 Listener = Callable[[Change[Any]], None]
 
 #: How long a nomination outlives the initialization of its node, in seconds (twice Karpenter's batch window).
-NOMINATION = 20.0
+NOMINATION_TTL_S = 20.0
 #: The index of VolumeAttachments by the node they are on.
 ON_NODE = "node"
 #: Objects on a page of a first list, where a server cannot send its state by a watch.
-PAGE = 1000
-_NOBODY: Mapping[str, Pod] = {}
+LIST_PAGE_SIZE = 1000
+_NO_PODS: Mapping[str, Pod] = {}
 
 
 class ClusterState:
@@ -78,13 +78,13 @@ class ClusterState:
         self.overlays = self._watch(kinds.NODEOVERLAYS, NodeOverlay, optional=True)
         self.node_classes = self._watch(kinds.EC2NODECLASSES, dict[str, Any], optional=True)
 
-        self._tell_claim = self._teller(kinds.NODECLAIMS)
+        self._notify_claim = self._notifier(kinds.NODECLAIMS)
         self.synced = asyncio.Event()
-        self.reservations = Nominations()
+        self.nominations = Nominations()
         self.memory = Memory()
         self._pdbs: PdbIndex | None = None
         self._types: state_node.Types = {}
-        self._marked: set[str] = set()
+        self._marked_for_deletion: set[str] = set()
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._by_uid: dict[str, Pod] = {}
         self._unbound: dict[str, Pod] = {}
@@ -218,7 +218,7 @@ class ClusterState:
         return self._types
 
     @property
-    def sold(self) -> dict[str, InstanceType]:
+    def types_by_name(self) -> dict[str, InstanceType]:
         """The same by name alone, each type once."""
         return {name: t for (pool, name), t in self._types.items() if not pool}
 
@@ -230,45 +230,45 @@ class ClusterState:
         if old is not None and int(old.metadata.resource_version) >= int(claim.metadata.resource_version):
             return
         self.claims.store.put(claim.name, claim)
-        self._tell_claim(Change("added" if old is None else "modified", claim.name, old, claim))
+        self._notify_claim(Change("added" if old is None else "modified", claim.name, old, claim))
 
     def nominate(self, pod: Pod, target: Target, until: float | None = None) -> None:
-        before = self.reservations.of(pod.metadata.uid)
-        self.reservations.nominate(pod.metadata.uid, target, until)
+        before = self.nominations.of(pod.metadata.uid)
+        self.nominations.nominate(pod.metadata.uid, target, until)
         for each in filter(None, (before, target)):
             self._repopulate(each)
 
     def withdraw_nomination(self, uid: str) -> None:
-        target = self.reservations.release(uid)
+        target = self.nominations.release(uid)
         if target is not None:
             self._repopulate(target)
 
     def expire(self) -> None:
         """End the nominations whose time has passed."""
-        for _, target in self.reservations.expire(self._clock.monotonic()):
+        for _, target in self.nominations.expire(self._clock.monotonic()):
             self._repopulate(target)
 
-    def mark(self, provider_ids: Iterable[str], going: bool = True) -> None:
+    def mark_for_deletion(self, provider_ids: Iterable[str], deleting: bool = True) -> None:
         """Mark nodes for deletion: they count as terminating before their NodeClaim is deleted. Or unmark them."""
         for provider_id in filter(None, provider_ids):
-            (self._marked.add if going else self._marked.discard)(provider_id)
+            (self._marked_for_deletion.add if deleting else self._marked_for_deletion.discard)(provider_id)
             for name in self._node_of.get(provider_id, ()):
                 self._touch(Target("node", name))
-                for pod in () if going else self.pods_on(name):
+                for pod in () if deleting else self.pods_on(name):
                     self.withdraw_nomination(pod.metadata.uid)
             if provider_id in self._claim_of:
                 self._touch(Target("claim", self._claim_of[provider_id]))
 
-    def going(self, claim: NodeClaim | None, node: Node | None) -> bool:
+    def is_terminating(self, claim: NodeClaim | None, node: Node | None) -> bool:
         """Whether a node is deleted or marked for deletion."""
-        if claim and (claim.metadata.deletion_timestamp or claim.status.provider_id in self._marked):
+        if claim and (claim.metadata.deletion_timestamp or claim.status.provider_id in self._marked_for_deletion):
             return True
-        return bool(node and (node.metadata.deletion_timestamp or node.spec.provider_id in self._marked))
+        return bool(node and (node.metadata.deletion_timestamp or node.spec.provider_id in self._marked_for_deletion))
 
-    def leaves(self, uid: str) -> bool:
+    def is_on_terminating_node(self, uid: str) -> bool:
         """Whether a pod is on a terminating node, so that its nomination is for its replacement."""
         pod = self._by_uid.get(uid)
-        return pod is not None and bool(pod.spec.node_name) and not self._is_settled(pod)
+        return pod is not None and bool(pod.spec.node_name) and not self._releases_nomination(pod)
 
     # -- deriving
 
@@ -283,7 +283,7 @@ class ClusterState:
         self._bare[target] = bare
         pods = self._nominated_pods(target)
         if target.kind == "node":
-            pods = [pod for pod in self._by_node.get(target.name, _NOBODY).values() if not pod.finished] + pods
+            pods = [pod for pod in self._by_node.get(target.name, _NO_PODS).values() if not pod.finished] + pods
             if bare.claim is not None:
                 nominated_pods = self._nominated_pods(Target("claim", bare.claim))
                 pods += [pod for pod in nominated_pods if pod.spec.node_name != target.name]
@@ -295,30 +295,30 @@ class ClusterState:
             return None
         claim = self.claim_for(node)
         csi = self.csi_nodes.store.get(name)
-        return state_node.of_node(node, claim, (), csi, self._types, deleting=self.going(claim, node))
+        return state_node.of_node(node, claim, (), csi, self._types, deleting=self.is_terminating(claim, node))
 
     def _of_claim(self, name: str) -> NodeState | None:
         claim = self.claims.store.get(name)
         if claim is None or self.nodes_for(claim):
             return None
-        return state_node.of_claim(claim, (), self._types, deleting=self.going(claim, None))
+        return state_node.of_claim(claim, (), self._types, deleting=self.is_terminating(claim, None))
 
     def _nominated_pods(self, target: Target) -> list[Pod]:
-        nominated_pods = self.reservations.on(target)
+        nominated_pods = self.nominations.on(target)
         return [pod for pod in map(self._by_uid.get, nominated_pods) if pod is not None] if nominated_pods else []
 
     def _touch(self, target: Target) -> None:
         """Something about the target changed."""
-        for each in self._known_as(target):
+        for each in self._aliases(target):
             self._bare.pop(each, None)
             self._note(each)
 
     def _repopulate(self, target: Target) -> None:
         """Only the pods of the target changed."""
-        for each in self._known_as(target):
+        for each in self._aliases(target):
             self._note(each)
 
-    def _known_as(self, target: Target) -> list[Target]:
+    def _aliases(self, target: Target) -> list[Target]:
         """A target by its own name, and by that of its node if it is a NodeClaim."""
         claim = self.claims.store.get(target.name) if target.kind == "claim" else None
         return [target, *(Target("node", node.metadata.name) for node in self.nodes_for(claim))] if claim else [target]
@@ -340,20 +340,20 @@ class ClusterState:
         if new.spec.node_name:
             self._by_node.setdefault(new.spec.node_name, {})[change.key] = new
             self._repopulate(Target("node", new.spec.node_name))
-            if self._is_settled(new):
+            if self._releases_nomination(new):
                 self.withdraw_nomination(new.metadata.uid)
         elif new.finished:
             self.withdraw_nomination(new.metadata.uid)
         else:
             self._unbound[change.key] = new
-        nominated_pods = self.reservations.of(new.metadata.uid)
+        nominated_pods = self.nominations.of(new.metadata.uid)
         if nominated_pods is not None:
             self._repopulate(nominated_pods)
 
-    def _is_settled(self, pod: Pod) -> bool:
+    def _releases_nomination(self, pod: Pod) -> bool:
         """A bound pod keeps its nomination only if it must move: its node is terminating."""
         node = self.nodes.store.get(pod.spec.node_name)
-        return pod.finished or node is None or not self.going(self.claim_for(node), node)
+        return pod.finished or node is None or not self.is_terminating(self.claim_for(node), node)
 
     def _drop_pod(self, key: str, old: Pod) -> None:
         self._by_uid.pop(old.metadata.uid, None)
@@ -378,7 +378,7 @@ class ClusterState:
                 if claim:
                     self._touch(Target("claim", claim))
         if change.new is None:
-            self.reservations.release_all(Target("node", change.key))
+            self.nominations.release_all(Target("node", change.key))
         self._touch(Target("node", change.key))
 
     def _claim(self, change: Change[NodeClaim]) -> None:
@@ -387,23 +387,23 @@ class ClusterState:
             self._claim_of.pop(change.old.status.provider_id, None)
         claim = change.new
         if claim is None:
-            self.reservations.release_all(target)
+            self.nominations.release_all(target)
             for name in self._node_of.get(change.object.status.provider_id, ()):
                 self._touch(Target("node", name))
         else:
             if claim.status.provider_id:
                 self._claim_of[claim.status.provider_id] = change.key
-            self._claim_promises(change, claim, target)
+            self._update_nominations(change, claim, target)
         self._touch(target)
 
-    def _claim_promises(self, change: Change[NodeClaim], claim: NodeClaim, target: Target) -> None:
+    def _update_nominations(self, change: Change[NodeClaim], claim: NodeClaim, target: Target) -> None:
         if claim.metadata.deletion_timestamp is not None:
-            self.reservations.release_all(target)
+            self.nominations.release_all(target)
         elif change.old is None and not claim.is_true("Initialized"):
             for uid in state_node.planned(claim):
-                self.reservations.nominate(uid, target)
+                self.nominations.nominate(uid, target)
         elif claim.is_true("Initialized") and not (change.old and change.old.is_true("Initialized")):
-            self.reservations.limit(target, self._clock.monotonic() + NOMINATION, but=self.leaves)
+            self.nominations.limit(target, self._clock.monotonic() + NOMINATION_TTL_S, but=self.is_on_terminating_node)
 
     def _budget(self, change: Change[PodDisruptionBudget]) -> None:
         self._pdbs = None
@@ -424,19 +424,19 @@ class ClusterState:
     ) -> Reflector[T]:
         if handler is not None:
             self.listen(resource, handler)
-        tell = self._teller(resource)
+        notify = self._notifier(resource)
         indices = {**(indices or {}), **({indexes.STAGE: stage} if stage is not None else {})}
         reflector: Reflector[T] = Reflector(
-            self._kube, resource, kind, on_event=tell, keep=keep, indices=indices, page=PAGE, streams=True
+            self._kube, resource, kind, on_event=notify, keep=keep, indices=indices, page=LIST_PAGE_SIZE, streams=True
         )
         reflector.optional = optional
         (self._optional if optional else self._required).append(reflector)
         return reflector
 
-    def _teller(self, resource: kinds.Resource) -> Listener:
+    def _notifier(self, resource: kinds.Resource) -> Listener:
         listeners = self._listeners.setdefault(resource.name, [])
 
-        def tell(change: Change[Any]) -> None:
+        def notify(change: Change[Any]) -> None:
             for listener in tuple(listeners):
                 try:
                     listener(change)
@@ -445,7 +445,7 @@ class ClusterState:
                         raise
                     self.listener_failed(problem)
 
-        return tell
+        return notify
 
 
 def _attached_to(attachment: VolumeAttachment) -> tuple[str]:

@@ -68,7 +68,7 @@ def of_claim(claim: NodeClaim, pods: Iterable[Pod], types: Types, *, deleting: b
     labels = _claim_labels(claim)
     requests = resources(claim.spec.resources.requests)
     launched = bool(claim.status.provider_id)
-    options = [_known(claim.node_pool or "", name, types) for name in _options(claim)]
+    options = [_find_type(claim.node_pool or "", name, types) for name in _options(claim)]
     t = type_of(labels, types)
     return NodeState(
         name=claim.name,
@@ -89,10 +89,10 @@ def of_claim(claim: NodeClaim, pods: Iterable[Pod], types: Types, *, deleting: b
 
 def type_of(labels: Mapping[str, str], types: Types) -> InstanceType | None:
     """The instance type of a node, as its NodePool has it."""
-    return _known(labels.get(wellknown.NODEPOOL, ""), labels.get(wellknown.INSTANCE_TYPE, ""), types)
+    return _find_type(labels.get(wellknown.NODEPOOL, ""), labels.get(wellknown.INSTANCE_TYPE, ""), types)
 
 
-def _known(pool: str, name: str, types: Types) -> InstanceType | None:
+def _find_type(pool: str, name: str, types: Types) -> InstanceType | None:
     return types.get((pool, name)) or types.get(("", name))
 
 
@@ -105,7 +105,7 @@ def price(labels: Mapping[str, str], types: Types) -> float | None:
     return next((o.price for o in t.offerings if (o.zone, o.capacity_type) == (zone, capacity_type)), None)
 
 
-def paid(claim: NodeClaim) -> float | None:
+def launch_price(claim: NodeClaim) -> float | None:
     """The price per hour at which a NodeClaim was launched; None where its annotation is missing or unreadable."""
     try:
         price = float(claim.metadata.annotations.get(wellknown.PRICE, ""))

@@ -112,14 +112,14 @@ class Conditions:
 
     def _follow(self) -> None:
         """The root follows its dependents."""
-        wanting = [self._current[kind] for kind in sorted(self._family.dependents) if self.status(kind) != TRUE]
-        words = ", ".join(f"{each.type}={each.status}" for each in wanting)
-        if not wanting:
+        missing = [self._current[kind] for kind in sorted(self._family.dependents) if self.status(kind) != TRUE]
+        detail = ", ".join(f"{each.type}={each.status}" for each in missing)
+        if not missing:
             self._put(self._family.root, TRUE, self._family.root, "")
-        elif any(each.status == FALSE for each in wanting):
-            self._put(self._family.root, FALSE, "UnhealthyDependents", words)
+        elif any(each.status == FALSE for each in missing):
+            self._put(self._family.root, FALSE, "UnhealthyDependents", detail)
         else:
-            self._put(self._family.root, UNKNOWN, "ReconcilingDependents", words)
+            self._put(self._family.root, UNKNOWN, "ReconcilingDependents", detail)
 
 
 def of_claim(claim: NodeClaim, now: datetime) -> Conditions:

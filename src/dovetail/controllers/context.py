@@ -17,7 +17,7 @@ from dovetail.controllers.events import EventPublisher
 from dovetail.controllers.history.decisions import DecisionHistory
 from dovetail.controllers.instance_types import Offers
 from dovetail.controllers.metrics.definitions import Metrics
-from dovetail.controllers.metrics.pod_latency import Waits
+from dovetail.controllers.metrics.pod_latency import PodLatency
 from dovetail.controllers.nodepool.registration_health import RegistrationHealth
 from dovetail.controllers.rights import Rights
 from dovetail.controllers.safemode import Safety
@@ -47,12 +47,12 @@ class Context:
     safety: Safety
     health: RegistrationHealth
     metrics: Metrics
-    waits: Waits
+    pod_latency: PodLatency
     event_publisher: EventPublisher
     rights: Rights
     log: FilteringBoundLogger
     replacement_nominations: ReplacementNominations = field(default_factory=ReplacementNominations)
-    ended: set[str] = field(default_factory=set)
+    deleted_claims: set[str] = field(default_factory=set)
     """UIDs of NodeClaims that we have deleted: the watch may report it before the server has answered."""
     written: asyncio.Event = field(default_factory=_set)
     """Cleared while a batch of NodeClaims is being written: all of them first, what follows from them afterwards."""

@@ -26,7 +26,7 @@ from dovetail.model.workloads import DaemonSet
 STEPS: Mapping[str, int] = {"cpu": 10, "memory": 16 << 20, "ephemeral-storage": 64 << 20, "pods": 1}
 
 
-class Learned:
+class DiscoveredCapacity:
     """Shortfalls by instance type and by NodePool. `generation` increases when one grows."""
 
     def __init__(self) -> None:
@@ -39,23 +39,23 @@ class Learned:
         name = node.metadata.labels.get(wellknown.INSTANCE_TYPE)
         if name is None or not node.ready or not claim.status.allocatable:
             return
-        nominated_pods, found = resources(claim.status.allocatable), resources(node.status.allocatable)
-        short = {kind: nominated_pods[kind] - found[kind] for kind in STEPS if kind in found and kind in nominated_pods}
+        predicted, actual = resources(claim.status.allocatable), resources(node.status.allocatable)
+        short = {kind: predicted[kind] - actual[kind] for kind in STEPS if kind in actual and kind in predicted}
         self._note(self._types, name, claim.status.image_id, short)
         if claim.node_pool is not None:
             self._note(self._pools, claim.node_pool, claim.status.image_id, unannounced or {})
 
     def _note(
-        self, known: dict[str, tuple[str, dict[str, int]]], name: str, image: str, short: Mapping[str, int]
+        self, shortfalls: dict[str, tuple[str, dict[str, int]]], name: str, image: str, short: Mapping[str, int]
     ) -> None:
-        of, before = known.get(name, (image, {}))
-        grown = dict(before) if of == image else {}
+        seen_image, before = shortfalls.get(name, (image, {}))
+        grown = dict(before) if seen_image == image else {}
         for kind, amount in short.items():
             step = STEPS.get(kind, 1)
             if amount > 0:
                 grown[kind] = max(grown.get(kind, 0), -(-amount // step) * step)
         if grown and grown != before:
-            known[name] = (image, grown)
+            shortfalls[name] = (image, grown)
             self.generation += 1
 
     def scope(self, pool: str) -> str:
@@ -85,15 +85,17 @@ class Learned:
 
 def unannounced(pods: Iterable[Pod], daemons: Iterable[DaemonSet]) -> dict[str, int]:
     """Requests on a node beyond those of DaemonSets: static pods as a whole, and what daemon pods have more."""
-    said = {each.metadata.uid: requests(Pod(spec=each.spec.template.spec)) for each in daemons}
+    announced = {each.metadata.uid: requests(Pod(spec=each.spec.template.spec)) for each in daemons}
     total: dict[str, int] = {}
     for pod in pods:
         owners = pod.metadata.owner_references
-        known = next((said[each.uid] for each in owners if each.kind == "DaemonSet" and each.uid in said), None)
-        if pod.finished or (known is None and not any(each.kind == "Node" for each in owners)):
+        shortfalls = next(
+            (announced[each.uid] for each in owners if each.kind == "DaemonSet" and each.uid in announced), None
+        )
+        if pod.finished or (shortfalls is None and not any(each.kind == "Node" for each in owners)):
             continue
         for kind, amount in requests(pod).items():
-            more = amount - (known or {}).get(kind, 0)
+            more = amount - (shortfalls or {}).get(kind, 0)
             if more > 0:
                 total[kind] = total.get(kind, 0) + more
     return total

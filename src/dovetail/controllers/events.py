@@ -16,10 +16,10 @@ from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
 #: Identical events about one object within so many seconds are one.
-DEDUPE = 120.0
+DEDUPE_S = 120.0
 _REMEMBERED = 10_000
 #: Events of one rate limit: so many at once, then one every so many seconds.
-AT_ONCE, EVERY = 10.0, 0.2
+BURST, REFILL_INTERVAL_S = 10.0, 0.2
 
 Subject = Pod | Node | NodeClaim | NodePool
 
@@ -30,7 +30,7 @@ class EventPublisher:
     def __init__(self, recorder: EventRecorder, clock: Clock) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._said: OrderedDict[tuple[Reference, str, str], float] = OrderedDict()
+        self._published: OrderedDict[tuple[Reference, str, str], float] = OrderedDict()
         self._rates: dict[str, Tokens] = {}
 
     def publish(
@@ -40,7 +40,7 @@ class EventPublisher:
         reason: str,
         message: str,
         *,
-        dedupe: float = DEDUPE,
+        dedupe: float = DEDUPE_S,
         same: str = "",
         rate: str = "",
         decision: str = "",
@@ -49,12 +49,12 @@ class EventPublisher:
         about = reference(_resource(subject), subject)
         now = self._clock.monotonic()
         key = (about, reason, same or message)
-        if self._said.get(key, float("-inf")) > now or (rate and not self._take(rate, now)):
+        if self._published.get(key, float("-inf")) > now or (rate and not self._take(rate, now)):
             return False
-        self._said[key] = now + dedupe
-        self._said.move_to_end(key)
-        while len(self._said) > _REMEMBERED or next(iter(self._said.values())) <= now:
-            self._said.popitem(last=False)
+        self._published[key] = now + dedupe
+        self._published.move_to_end(key)
+        while len(self._published) > _REMEMBERED or next(iter(self._published.values())) <= now:
+            self._published.popitem(last=False)
         annotations = {wellknown.DECISION: decision} if decision else None
         return self._recorder.record(about, kind, reason, truncated(message), annotations)
 
@@ -94,7 +94,7 @@ class EventPublisher:
     def class_not_ready(self, claim: NodeClaim, why: str) -> None:
         self.publish(claim, "Warning", "NodeClassNotReady", f"NodeClaim {claim.name} event: {why}")
 
-    def machine(
+    def publish_on_node_and_claim(
         self,
         node: Node | None,
         claim: NodeClaim | None,
@@ -102,7 +102,7 @@ class EventPublisher:
         reason: str,
         message: str,
         *,
-        dedupe: float = DEDUPE,
+        dedupe: float = DEDUPE_S,
         decision: str = "",
     ) -> bool:
         """The same event on a Node and on its NodeClaim: operators look at either. Whether anything was published."""
@@ -111,7 +111,7 @@ class EventPublisher:
 
     def blocked(self, node: Node | None, claim: NodeClaim | None, why: str) -> None:
         """Why a node may not be disrupted now."""
-        self.machine(node, claim, "Normal", "DisruptionBlocked", why[:1].upper() + why[1:])
+        self.publish_on_node_and_claim(node, claim, "Normal", "DisruptionBlocked", why[:1].upper() + why[1:])
 
     def unregistered_taint_missing(self, claim: NodeClaim, key: str) -> None:
         message = f"Missing {key} taint which prevents registration related race conditions on Karpenter-managed nodes"
@@ -125,7 +125,7 @@ class EventPublisher:
         return self.publish(pool, "Warning", "NoCompatibleInstanceTypes", message, dedupe=60.0)
 
     def _take(self, rate: str, now: float) -> bool:
-        return self._rates.setdefault(rate, Tokens(AT_ONCE, now)).take(now, AT_ONCE, EVERY)
+        return self._rates.setdefault(rate, Tokens(BURST, now)).take(now, BURST, REFILL_INTERVAL_S)
 
 
 def _resource(subject: Subject) -> kinds.Resource:

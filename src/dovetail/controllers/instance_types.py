@@ -16,7 +16,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.provider import Cloud, CloudError
 from dovetail.cluster import nodepools
 from dovetail.cluster.state import ClusterState
-from dovetail.controllers.discovered_capacity import Learned
+from dovetail.controllers.discovered_capacity import DiscoveredCapacity
 from dovetail.controllers.logs import ref
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
@@ -42,7 +42,7 @@ class Offers:
         overlays: bool = False,
         without_status: bool = False,
     ) -> None:
-        self.learned = Learned()
+        self.discovered = DiscoveredCapacity()
         self._overlays = overlays
         self._without_status = without_status
         self._corrected: dict[Any, tuple[tuple[InstanceType, ...], tuple[InstanceType, ...]]] = {}
@@ -54,7 +54,7 @@ class Offers:
         self._cloud = cloud
         self._log = log
         self._made: dict[str, tuple[NodePool, tuple[InstanceType, ...], Pool]] = {}
-        self._told: dict[str, tuple[NodePool, Mapping[str, Any]]] = {}
+        self._plain: dict[str, tuple[NodePool, Mapping[str, Any]]] = {}
 
     def pause(self, pool: str, seconds: float, why: str) -> None:
         """Leave a NodePool out of planning for a while: its launches fail, and others may do better."""
@@ -64,7 +64,7 @@ class Offers:
     def paused(self, pool: str) -> bool:
         return self._paused.get(pool, (float("-inf"), ""))[0] > self._clock.monotonic()
 
-    def left_out(self) -> dict[str, str]:
+    def unusable(self) -> dict[str, str]:
         """The NodePools that nothing can be planned on now, and why: for the message of an unschedulable pod."""
         found = {}
         for pool in sorted(self._cluster_state.pools.store.all(), key=lambda each: each.name):
@@ -109,27 +109,27 @@ class Offers:
         node_class = self.node_class(pool)
         if node_class is None:
             return ()
-        return self.corrected(await self._cloud.instance_types(self._as_told(pool), node_class), pool.name)
+        return self.corrected(await self._cloud.instance_types(self._as_plain(pool), node_class), pool.name)
 
-    def _as_told(self, pool: NodePool) -> Mapping[str, Any]:
+    def _as_plain(self, pool: NodePool) -> Mapping[str, Any]:
         """The NodePool as the cloud gets it: plain values, made once while the NodePool is the same object."""
-        known = self._told.get(pool.name)
+        known = self._plain.get(pool.name)
         if known is None or known[0] is not pool:
-            known = self._told[pool.name] = (pool, msgspec.to_builtins(pool))
+            known = self._plain[pool.name] = (pool, msgspec.to_builtins(pool))
         return known[1]
 
     def corrected(self, types: tuple[InstanceType, ...], pool: str = "") -> tuple[InstanceType, ...]:
         """The types with overlays and discovered capacity; equal arguments, equal object."""
         overlays = tuple(self._cluster_state.overlays.store.all()) if self._overlays else ()
-        said = tuple(each.metadata.resource_version for each in overlays)
+        versions = tuple(each.metadata.resource_version for each in overlays)
         source = self._cluster_state.pools.store.get(pool) if overlays else None
         of_pool = nodepools.labels(source) if source is not None else {}
-        key = (id(types), self.learned.scope(pool), self.learned.generation, said, *sorted(of_pool.items()))
+        key = (id(types), self.discovered.scope(pool), self.discovered.generation, versions, *sorted(of_pool.items()))
         known = self._corrected.get(key)
         if known is None or known[0] is not types:
             if len(self._corrected) > _REMEMBERED:
                 self._corrected.clear()
-            known = self._corrected[key] = (types, self.learned.apply(overlaid(types, overlays, of_pool), pool))
+            known = self._corrected[key] = (types, self.discovered.apply(overlaid(types, overlays, of_pool), pool))
         return known[1]
 
     async def pool(self, pool: NodePool) -> Pool | None:
@@ -157,18 +157,18 @@ class Offers:
         """Every usable NodePool, in the order they are tried."""
         candidates = self._cluster_state.pools.store.all() if only is None else only
         if only is None:
-            self._forget_gone()
+            self._forget_deleted()
         wanted = nodepools.ordered(pool for pool in candidates if self._usable(pool) and not self.paused(pool.name))
         found = [await self.pool(each) for each in wanted]
         return [each for each in found if each is not None]
 
     def _usable(self, pool: NodePool) -> bool:
-        return nodepools.usable(pool) or (self._without_status and nodepools.unjudged(pool))
+        return nodepools.usable(pool) or (self._without_status and nodepools.has_no_status(pool))
 
-    def _forget_gone(self) -> None:
+    def _forget_deleted(self) -> None:
         """Remember no more NodePools than there are."""
         there = self._cluster_state.pools.store
-        memories: tuple[dict[str, Any], ...] = (self._made, self._told, self._classes, self._failing, self._paused)
+        memories: tuple[dict[str, Any], ...] = (self._made, self._plain, self._classes, self._failing, self._paused)
         for memory in memories:
             if len(memory) > len(there):
                 for name in [each for each in memory if each not in there]:

@@ -38,14 +38,14 @@ _MEANING = {
     "scheduled-event": ("InstanceUnhealthy", "An event is scheduled for the instance", "event_status"),
 }
 #: What messages are called in log and metrics that terminate nothing.
-_QUIET = {"rebalance": "rebalance_recommendation", "no-op": "no_op"}
+_HARMLESS = {"rebalance": "rebalance_recommendation", "no-op": "no_op"}
 #: The capacity type that becomes unavailable with an interruption.
-_SHORT = {"spot-interruption": SPOT, "reservation-interruption": RESERVED}
+_UNAVAILABLE = {"spot-interruption": SPOT, "reservation-interruption": RESERVED}
 #: The category of an unhealthy instance in metrics.
 _CATEGORY = {"status-check-failed": "InstanceStatus", "scheduled-event": "EventStatus"}
 #: Messages that leave no time for a drain.
 FORCED = frozenset({"status-check-failed"})
-PAUSE, LOOK, SELDOM = 5.0, 60.0, 600.0
+RETRY_INTERVAL_S, POLL_INTERVAL_S, DENIED_POLL_INTERVAL_S = 5.0, 60.0, 600.0
 
 
 class Interruptions:
@@ -54,33 +54,33 @@ class Interruptions:
     def __init__(self, context: Context) -> None:
         self._context = context
         #: UIDs of NodeClaims we have deleted; the watch reports it a moment later.
-        self._ended: set[str] = set()
+        self._deleted: set[str] = set()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(), name="interruption messages")
-            group.create_task(self._look_after(), name="interruption status")
+            group.create_task(self._poll_status(), name="interruption status")
 
-    async def _look_after(self) -> None:
+    async def _poll_status(self) -> None:
         """Poll unhealthy instances. Where that is denied, log it once and poll seldom: it may be granted later."""
-        told = ""
+        logged = ""
         while True:
-            pause = LOOK
+            pause = POLL_INTERVAL_S
             try:
                 found = await self._context.cloud.unhealthy()
                 for message in found:
-                    self._context.metrics.unhealthy_machines.labels(_CATEGORY[message.kind]).inc(
+                    self._context.metrics.unhealthy_instances.labels(_CATEGORY[message.kind]).inc(
                         len(message.provider_ids)
                     )
                 await self._handle(found)
-                told = ""
+                logged = ""
             except CloudError as problem:
                 denied = problem.remedy is Remedy.OPERATOR
-                pause = SELDOM if denied else LOOK
-                if problem.message != told:
+                pause = DENIED_POLL_INTERVAL_S if denied else POLL_INTERVAL_S
+                if problem.message != logged:
                     log = self._context.log.error if denied else self._context.log.info
                     log("instance status unknown", controller="interruption.instancestatus", error=problem.message)
-                told = problem.message
+                logged = problem.message
             await asyncio.sleep(pause)
 
     async def _listen(self) -> None:
@@ -92,7 +92,7 @@ class Interruptions:
                     self._context.metrics.interruptions_deleted.inc(len(done))
             except CloudError as problem:
                 self._context.log.error("Reconciler error", controller="interruption", error=problem.message)
-            await asyncio.sleep(PAUSE)  # the queue ended or failed; ask again
+            await asyncio.sleep(RETRY_INTERVAL_S)  # the queue ended or failed; ask again
 
     def _count(self, batch: Sequence[Interruption]) -> None:
         metrics = self._context.metrics
@@ -107,8 +107,8 @@ class Interruptions:
         if not batch:
             return done
         claims = tuple(self._context.cluster_state.claims.store.all())
-        by_id = {_machine(claim.status.provider_id): claim for claim in claims}
-        self._ended &= {claim.metadata.uid for claim in claims}
+        by_id = {_instance_id(claim.status.provider_id): claim for claim in claims}
+        self._deleted &= {claim.metadata.uid for claim in claims}
         for message in batch:
             try:
                 await self._act(message, by_id)
@@ -121,30 +121,32 @@ class Interruptions:
     async def _act(self, message: Interruption, by_id: dict[str, NodeClaim]) -> None:
         context = self._context
         for identity in message.provider_ids:
-            claim = by_id.get(_machine(identity))
+            claim = by_id.get(_instance_id(identity))
             if claim is None or message.kind == "no-op":
                 continue  # state changes to running are sent as well
             node = context.cluster_state.node_for(claim)
             if message.kind == "rebalance":
-                words = "Spot rebalance recommendation was triggered"
-                context.event_publisher.machine(node, claim, "Normal", "SpotRebalanceRecommendation", words)
+                text = "Spot rebalance recommendation was triggered"
+                context.event_publisher.publish_on_node_and_claim(
+                    node, claim, "Normal", "SpotRebalanceRecommendation", text
+                )
             if message.kind not in _MEANING:
                 self._log("received interruption", claim, message)
                 continue
-            event, words, reason = _MEANING[message.kind]
-            going = claim.metadata.deletion_timestamp is not None or claim.metadata.uid in self._ended
-            if going and message.kind == "instance-terminated":
+            event, text, reason = _MEANING[message.kind]
+            terminating = claim.metadata.deletion_timestamp is not None or claim.metadata.uid in self._deleted
+            if terminating and message.kind == "instance-terminated":
                 continue  # that is what we asked for
-            context.event_publisher.machine(node, claim, "Warning", event, words)
-            if message.kind in _SHORT:
-                context.cloud.unavailable.mark(_short(claim, _SHORT[message.kind]))
-            if not going:
-                await self._end(claim, message, reason)
+            context.event_publisher.publish_on_node_and_claim(node, claim, "Warning", event, text)
+            if message.kind in _UNAVAILABLE:
+                context.cloud.unavailable.mark(_unavailable(claim, _UNAVAILABLE[message.kind]))
+            if not terminating:
+                await self._delete(claim, message, reason)
 
-    async def _end(self, claim: NodeClaim, message: Interruption, reason: str) -> None:
+    async def _delete(self, claim: NodeClaim, message: Interruption, reason: str) -> None:
         context = self._context
-        decision = await (deadline.at_once if message.kind in FORCED else delete)(context, claim, reason)
-        self._ended.add(claim.metadata.uid)
+        decision = await (deadline.force_now if message.kind in FORCED else delete)(context, claim, reason)
+        self._deleted.add(claim.metadata.uid)
         if not decision:
             return  # it was gone already
         self._log("initiating delete from interruption message", claim, message, decision=decision)
@@ -166,7 +168,7 @@ class Interruptions:
         )
 
 
-def _short(claim: NodeClaim, kind: str) -> tuple[str, str, str]:
+def _unavailable(claim: NodeClaim, kind: str) -> tuple[str, str, str]:
     """The offering that is unavailable for a while: of reserved capacity, only the reservation of the instance."""
     labels = claim.metadata.labels
     where = labels.get(INSTANCE_TYPE, "*"), labels.get(ZONE, "*")
@@ -175,9 +177,9 @@ def _short(claim: NodeClaim, kind: str) -> tuple[str, str, str]:
 
 def _label(message: Interruption) -> str:
     """What Karpenter calls such a message."""
-    return _MEANING[message.kind][2] if message.kind in _MEANING else _QUIET.get(message.kind, message.kind)
+    return _MEANING[message.kind][2] if message.kind in _MEANING else _HARMLESS.get(message.kind, message.kind)
 
 
-def _machine(provider_id: str) -> str:
+def _instance_id(provider_id: str) -> str:
     """The part of a provider id that the cloud's messages carry."""
     return provider_id.rsplit("/", 1)[-1]

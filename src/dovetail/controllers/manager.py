@@ -29,36 +29,36 @@ from dovetail.controllers.history.decisions import DecisionHistory, Store
 from dovetail.controllers.history.external_deletions import ExternalDeletions
 from dovetail.controllers.instance_types import Offers
 from dovetail.controllers.interruption import Interruptions
-from dovetail.controllers.legacy.machine import Legacy
+from dovetail.controllers.legacy.machine import MachineViews
 from dovetail.controllers.legacy.node_repair import LegacyRepair
-from dovetail.controllers.legacy.provisioner import Generations
+from dovetail.controllers.legacy.provisioner import ProvisionerMigration
 from dovetail.controllers.loop_lag import measure_lag
 from dovetail.controllers.memory_limit import keep_below
-from dovetail.controllers.metrics.condition_transitions import Transitions
+from dovetail.controllers.metrics.condition_transitions import ConditionTransitions
 from dovetail.controllers.metrics.definitions import Metrics
 from dovetail.controllers.metrics.gauges import sheet
-from dovetail.controllers.metrics.pod_latency import Waits
-from dovetail.controllers.node.reboot import Rebooting
+from dovetail.controllers.metrics.pod_latency import PodLatency
+from dovetail.controllers.node.reboot import Reboots
 from dovetail.controllers.node.termination.controller import Termination
 from dovetail.controllers.node.termination.do_not_disrupt import DoNotDisruptController
-from dovetail.controllers.nodeclaim.binding import Placement
-from dovetail.controllers.nodeclaim.capacity_reservation import Reserved
+from dovetail.controllers.nodeclaim.binding import BindingController
+from dovetail.controllers.nodeclaim.capacity_reservation import CapacityReservations
 from dovetail.controllers.nodeclaim.consistency import Consistency
-from dovetail.controllers.nodeclaim.disruption_conditions import Marks
-from dovetail.controllers.nodeclaim.garbage_collection import Garbage
+from dovetail.controllers.nodeclaim.disruption_conditions import DisruptionConditions
+from dovetail.controllers.nodeclaim.garbage_collection import GarbageCollection
 from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
-from dovetail.controllers.nodeclaim.registration_diagnosis import Joining
+from dovetail.controllers.nodeclaim.registration_diagnosis import RegistrationDiagnosis
 from dovetail.controllers.nodeclass import NodeClasses
 from dovetail.controllers.nodepool.controller import NodePools
 from dovetail.controllers.nodepool.registration_health import RegistrationHealth
-from dovetail.controllers.nodepool.static import Static
+from dovetail.controllers.nodepool.static import StaticCapacity
 from dovetail.controllers.pod_deletion_cost import DeletionCosts
 from dovetail.controllers.profiling import serving_profiles
 from dovetail.controllers.provisioning.provisioner import Provisioner
-from dovetail.controllers.python_gc import tidy
+from dovetail.controllers.python_gc import collect_when_idle
 from dovetail.controllers.rights import Rights
 from dovetail.controllers.safemode import DISABLING, Safety
-from dovetail.controllers.safemode_monitor import Observer
+from dovetail.controllers.safemode_monitor import SafeModeMonitor
 from dovetail.controllers.settings import Settings
 from dovetail.controllers.shadow.controller import Shadow
 from dovetail.controllers.supervision import Supervisor
@@ -74,7 +74,7 @@ class Controller(Protocol):
     async def run(self) -> None: ...
 
 
-class Machines(Protocol):
+class SimulatedInstances(Protocol):
     """Simulated instances: `recover` finds those of an earlier leader, `run` simulates them."""
 
     async def recover(self) -> None: ...
@@ -96,34 +96,34 @@ class Start(Protocol):
 
 #: Every controller, in the order it is started. Each takes the context and runs until cancelled.
 CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
-    Transitions,
-    Generations,
+    ConditionTransitions,
+    ProvisionerMigration,
     NodeClasses,
     NodePools,
     ExternalDeletions,
     Lifecycle,
-    Joining,
-    Placement,
+    RegistrationDiagnosis,
+    BindingController,
     Provisioner,
-    Garbage,
+    GarbageCollection,
     Consistency,
-    Observer,
+    SafeModeMonitor,
     Termination,
     DoNotDisruptController,
-    Marks,
+    DisruptionConditions,
     Disruption,
     Interruptions,
     LegacyRepair,
-    Rebooting,
-    Reserved,
-    Static,
+    Reboots,
+    CapacityReservations,
+    StaticCapacity,
     DeletionCosts,
-    Legacy,
+    MachineViews,
 )
 #: What runs in a dry run: one controller that records, and the observer that writes decisions to their file.
-SHADOW_CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (Observer, Shadow)
+SHADOW_CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (SafeModeMonitor, Shadow)
 #: How often it is logged, in seconds, that the cluster cannot be read yet.
-TOLD = 10.0
+SYNC_LOG_INTERVAL_S = 10.0
 
 
 class Autoscaler:
@@ -141,16 +141,16 @@ class Autoscaler:
         identity: str = "dovetail",
         lease: Kube | None = None,
         start: Start | None = None,
-        machines: Machines | None = None,
+        instances: SimulatedInstances | None = None,
         namespace: str = "",
     ) -> None:
         """`namespace` is that of the pod we run in, if we run in one: the lease is there unless settings say otherwise.
 
         `lease` is a client of its own for the election, so that nothing of ours can delay it.
 
-        `machines` are those of a simulated cloud: they run while this process leads.
+        `instances` are those of a simulated cloud: they run while this process leads.
         """
-        self._machines = machines
+        self._instances = instances
         self._start = start
         self._started = start is None
         self.settings = settings
@@ -218,7 +218,7 @@ class Autoscaler:
             safety=self.safety,
             health=RegistrationHealth(),
             metrics=self.metrics,
-            waits=Waits(clock, self.metrics),
+            pod_latency=PodLatency(clock, self.metrics),
             event_publisher=EventPublisher(self._recorder, clock),
             rights=self.rights,
             log=self.log,
@@ -278,7 +278,7 @@ class Autoscaler:
             self.log.error("history not read, going on without", error=str(problem))
         await self._recover_instances()
         with self.cluster_state.listening():
-            self.context.waits.follow(self.cluster_state)
+            self.context.pod_latency.follow(self.cluster_state)
             chosen = SHADOW_CONTROLLERS if self.settings.dry_run else CONTROLLERS
             controllers = [self._supervised(make) for make in chosen]
             self.log.info(
@@ -291,10 +291,10 @@ class Autoscaler:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.supervisor.supervise("events", self._recorder.run), name="events")
                 if not virtual():
-                    group.create_task(tidy(lambda: not self.cluster_state.unbound()), name="python gc")
-                if self._machines is not None:
-                    machines = self.supervisor.supervise("instances", self._machines.run)
-                    group.create_task(machines, name="instances")
+                    group.create_task(collect_when_idle(lambda: not self.cluster_state.unbound()), name="python gc")
+                if self._instances is not None:
+                    instances = self.supervisor.supervise("instances", self._instances.run)
+                    group.create_task(instances, name="instances")
                 for name, run in controllers:
                     group.create_task(self.supervisor.supervise(name, run), name=name)
 
@@ -317,7 +317,7 @@ class Autoscaler:
         """Wait until the cluster is synced, and log what it waits for."""
         while not self.cluster_state.synced.is_set():
             try:
-                async with asyncio.timeout(TOLD):
+                async with asyncio.timeout(SYNC_LOG_INTERVAL_S):
                     await self.cluster_state.synced.wait()
             except TimeoutError:
                 self.log.error("waiting for the cluster", error=self._unread())
@@ -326,14 +326,14 @@ class Autoscaler:
         failures = self.cluster_state.failures()
         waiting = "".join(f"; {kind}: {why}" for kind, why in failures.items())
         absent = any(isinstance(why, NotFound) for why in failures.values())
-        cure = "; install the definitions: dovetail crds | kubectl apply -f -" if absent else ""
-        return f"the cluster has not been read yet{waiting}{cure}"
+        remedy = "; install the definitions: dovetail crds | kubectl apply -f -" if absent else ""
+        return f"the cluster has not been read yet{waiting}{remedy}"
 
     async def _recover_instances(self) -> None:
         """Recover the instances of an earlier leader first: otherwise they would look orphaned."""
-        while self._machines is not None:
+        while self._instances is not None:
             try:
-                await self._machines.recover()
+                await self._instances.recover()
                 return
             except KubeError as problem:
                 self.log.error("simulated instances not recovered yet", error=str(problem))

@@ -37,7 +37,7 @@ def resident_bytes() -> int:
         return 0
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Collect everything, and return freed pages to the system where the C library can."""
     settle(thorough=True)
     with suppress(OSError, AttributeError):
@@ -48,7 +48,7 @@ async def keep_below(
     limit: int,
     log: FilteringBoundLogger,
     resident: Callable[[], int] = resident_bytes,
-    collect: Callable[[], None] = give_back,
+    collect: Callable[[], None] = release_memory,
 ) -> None:
     """Until cancelled: collect whenever memory is near the limit, and log what that released."""
     while True:

@@ -26,7 +26,7 @@ from dovetail.model.meta import Condition, ObjectMeta
 
 FINALIZER = "karpenter.k8s.aws/termination"
 #: Between two resolutions of the selectors, in seconds.
-LOOK = 60.0
+RESOLVE_INTERVAL_S = 60.0
 
 
 class NodeClasses:
@@ -75,7 +75,7 @@ class NodeClasses:
             body = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": [*meta.finalizers, FINALIZER]}}
             await context.kube.patch(EC2NODECLASSES, name, body)
         await self._write(node_class, meta)
-        return LOOK
+        return RESOLVE_INTERVAL_S
 
     async def _write(self, node_class: Mapping[str, Any], meta: ObjectMeta) -> None:
         found = await self._context.cloud.resolve(node_class, self._pools(meta.name))
@@ -151,7 +151,7 @@ class NodeClasses:
                 NodeClass=logs.ref(meta.name),
                 NodeClaims=logs.some(users),
             )
-            return LOOK
+            return RESOLVE_INTERVAL_S
         await context.cloud.release(node_class)
         left = [each for each in meta.finalizers if each != FINALIZER]
         body = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": left}}

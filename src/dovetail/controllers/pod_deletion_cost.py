@@ -30,12 +30,12 @@ from dovetail.model.pods import Pod
 from dovetail.model.taints import same
 
 #: Seconds between cycles, and while a cycle had to leave something for the next one.
-PERIOD, BUSY = 60.0, 10.0
+PERIOD_S, BUSY_PERIOD_S = 60.0, 10.0
 #: Nodes whose pods are written to in a cycle.
-MOST = 50
-AT_ONCE = 16
+MAX_NODES_PER_CYCLE = 50
+MAX_CONCURRENT_WRITES = 16
 #: The pods of a terminating node are the first to be deleted.
-FIRST = -(2**31)
+LOWEST_COST = -(2**31)
 #: Controllers whose pods do not pin a node.
 _LOOSE = frozenset({("apps/v1", "ReplicaSet"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job")})
 
@@ -53,7 +53,7 @@ class DeletionCosts:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._changed = True
-        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._gate = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
         context.cluster_state.listen(PODS, self._pod_changed)
         for kind in (NODES, NODECLAIMS):
             context.cluster_state.listen(kind, self._object_changed)
@@ -62,8 +62,8 @@ class DeletionCosts:
         if not self._context.settings.gate("PodDeletionCostManagement"):
             return
         while True:
-            left = await self.once()
-            await asyncio.sleep(BUSY if left else PERIOD)
+            pending = await self.once()
+            await asyncio.sleep(BUSY_PERIOD_S if pending else PERIOD_S)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
@@ -78,30 +78,30 @@ class DeletionCosts:
             return False
         self._changed = False
         stale = [each for each in await self._rank() if any(self._stale(each))]
-        going = [each for each in stale if each.value == FIRST]
-        others = [each for each in stale if each.value != FIRST]
-        writing = (*going, *others[:MOST])
+        terminating = [each for each in stale if each.value == LOWEST_COST]
+        others = [each for each in stale if each.value != LOWEST_COST]
+        writing = (*terminating, *others[:MAX_NODES_PER_CYCLE])
         self._count(writing)
         async with asyncio.TaskGroup() as group:
             for each in writing:
                 for pod in self._stale(each):
                     group.create_task(self._write(pod, each.value))
-        left = len(others) > MOST
-        self._changed |= left
-        return left
+        pending = len(others) > MAX_NODES_PER_CYCLE
+        self._changed |= pending
+        return pending
 
     def _count(self, writing: Iterable[Ranked]) -> None:
-        cluster_state, left = self._context.cluster_state, self._context.metrics.deletion_costs_left
+        cluster_state, pending = self._context.cluster_state, self._context.metrics.pending_deletion_costs
         nodes = (cluster_state.nodes.store.get(each.node) for each in writing)
         pools = Counter(node.metadata.labels.get(wellknown.NODEPOOL, "") for node in nodes if node is not None)
         for pool in cluster_state.pools.store.all():
-            left.labels(pool.name).set(pools[pool.name])
+            pending.labels(pool.name).set(pools[pool.name])
 
     async def _rank(self) -> list[Ranked]:
         """Every node with its value: terminating ones, drifted ones, consolidation candidates, and the rest."""
         context = self._context
         known = prices(await context.offers.all())
-        going: list[str] = []
+        terminating: list[str] = []
         drifted: list[Candidate] = []
         free: list[Candidate] = []
         rest: list[str] = []
@@ -110,10 +110,10 @@ class DeletionCosts:
             if node is None:
                 continue
             name = node.metadata.name
-            if context.cluster_state.going(claim, node) or any(
+            if context.cluster_state.is_terminating(claim, node) or any(
                 same(t, wellknown.DISRUPTED_TAINT) for t in node.spec.taints
             ):
-                going.append(name)
+                terminating.append(name)
                 continue
             each = candidate(context, node, claim, known)
             if each.price is None or blocking(context, node, claim, context.clock.now()) or self._pinned(node):
@@ -129,7 +129,7 @@ class DeletionCosts:
         ordered = [each.node for each in (*first, *then)]
         rest += sorted({each.node for each in (*drifted, *free)} - set(ordered))
         return [
-            *(Ranked(name, FIRST) for name in going),
+            *(Ranked(name, LOWEST_COST) for name in terminating),
             *(Ranked(name, index - len(ordered)) for index, name in enumerate(ordered)),
             *(Ranked(name, None) for name in rest),
         ]

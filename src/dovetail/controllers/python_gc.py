@@ -13,18 +13,18 @@ from itertools import count
 from dovetail.runtime.gc_pause import busy, settle, settling
 
 #: Seconds between two collections, and for how many more an idle moment is waited for.
-EVERY, PATIENCE = 60.0, 60
+INTERVAL_S, MAX_POSTPONEMENT_S = 60.0, 60
 #: Every so many collections is a full one.
-THOROUGH = 60
+FULL_EVERY = 60
 
 
-async def tidy(idle: Callable[[], bool]) -> None:
+async def collect_when_idle(idle: Callable[[], bool]) -> None:
     """Until cancelled. `idle` says whether no pod waits for a node."""
     with settling():
-        for turn in count(1):
-            await asyncio.sleep(EVERY)
-            for _ in range(PATIENCE):
+        for cycle in count(1):
+            await asyncio.sleep(INTERVAL_S)
+            for _ in range(MAX_POSTPONEMENT_S):
                 if idle() and not busy():
                     break
                 await asyncio.sleep(1.0)
-            settle(thorough=turn % THOROUGH == 0)
+            settle(thorough=cycle % FULL_EVERY == 0)

@@ -36,12 +36,12 @@ DISABLING = frozenset(
     {Cause.STALE_VIEW, Cause.NOT_AUTHORISED, Cause.CLOUD_DENIES, Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL}
 )
 #: Causes that attempts report, and after how many seconds without another they lapse.
-LAPSING, LAPSE = (
+LAPSING, LAPSE_S = (
     frozenset({Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL, Cause.CLOUD_DENIES, Cause.BROKEN_INVARIANT}),
     900.0,
 )
 #: A view this old, in seconds, is no evidence for removing anything.
-STALE_AFTER = 60.0
+STALE_AFTER_S = 60.0
 #: The share of unhealthy nodes above which the cause is not the nodes.
 UNHEALTHY_SHARE = 0.2
 #: How many launches in a row must have failed; of how many nodes how many must not have joined.
@@ -98,7 +98,7 @@ class Safety:
 
     def review(self) -> None:
         """Let causes lapse that were not observed for a while."""
-        oldest = self._clock.monotonic() - LAPSE
+        oldest = self._clock.monotonic() - LAPSE_S
         for cause in [each for each, found in self._standing.items() if each in LAPSING and found.seen < oldest]:
             self._failed = 0 if cause is Cause.LAUNCHES_FAIL else self._failed
             if cause is Cause.REGISTRATIONS_FAIL:
@@ -108,27 +108,29 @@ class Safety:
             self.set(cause, None)
 
     @contextmanager
-    def cloud(self, deed: str) -> Iterator[None]:
+    def cloud(self, action: str) -> Iterator[None]:
         """Around a cloud call that terminations need: a denial stands until the call succeeds."""
         try:
             yield
         except InstanceNotFound:
-            self._let(deed)
+            self._allowed(action)
             raise
         except CloudError as problem:
             if problem.reason == UNAUTHORIZED:
-                self._denied[deed] = problem.message
+                self._denied[action] = problem.message
                 self.set(Cause.CLOUD_DENIES, self._denials())
             raise
         else:
-            self._let(deed)
+            self._allowed(action)
 
-    def _let(self, deed: str) -> None:
-        if self._denied.pop(deed, None) is not None:
+    def _allowed(self, action: str) -> None:
+        if self._denied.pop(action, None) is not None:
             self.set(Cause.CLOUD_DENIES, self._denials())
 
     def _denials(self) -> str | None:
-        return "; ".join(f"the cloud does not allow us to {deed}: {why}" for deed, why in self._denied.items()) or None
+        return (
+            "; ".join(f"the cloud does not allow us to {action}: {why}" for action, why in self._denied.items()) or None
+        )
 
     def launch(self, succeeded: bool, why: str = "") -> None:
         """The outcome of a launch. One success is proof enough that launches work again."""
@@ -149,7 +151,7 @@ class Safety:
 
     def view(self, age: float, failures: str = "") -> None:
         """How old the view is."""
-        stale = f"the view is {age:.0f} s old: {failures}" if age > STALE_AFTER else None
+        stale = f"the view is {age:.0f} s old: {failures}" if age > STALE_AFTER_S else None
         self.set(Cause.STALE_VIEW, stale)
 
     def health(self, unhealthy: int, total: int) -> None:

@@ -15,19 +15,19 @@ from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODES
 from dovetail.model.nodes import Node
 
-PERIOD = 5.0
+PERIOD_S = 5.0
 #: Seconds between two writes of decisions, at least.
-SOON = 1.0
-FORGET = 3600.0
+MIN_SAVE_INTERVAL_S = 1.0
+FORGET_INTERVAL_S = 3600.0
 
 
-class Observer:
+class SafeModeMonitor:
     """Checks every few seconds, and saves new decisions."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._forgot = context.clock.monotonic()
-        self._told: dict[Cause, str] = {}
+        self._published: dict[Cause, str] = {}
         #: NodeClaims that changed since the last check, and of all initialized ones whether their node is ready.
         self._changed = {claim.name for claim in context.cluster_state.claims.store.all()}
         self._well: dict[str, bool] = {}
@@ -37,13 +37,13 @@ class Observer:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._save_soon(), name="decision history")
-            await every(PERIOD, self.look, "observer", self._context.log)
+            await every(PERIOD_S, self.check, "observer", self._context.log)
 
     async def _save_soon(self) -> None:
         """Save new decisions a moment later, so that an operator who has just seen an event can read them."""
         while True:
-            await self._context.decision_history.news()
-            await every(SOON, self._write, "observer", self._context.log, times=1)
+            await self._context.decision_history.recorded()
+            await every(MIN_SAVE_INTERVAL_S, self._write, "observer", self._context.log, times=1)
 
     async def _write(self) -> None:
         try:
@@ -56,7 +56,7 @@ class Observer:
         claims = (self._context.cluster_state.claim_for(node) for node in (change.old, change.new) if node is not None)
         self._changed.update(claim.name for claim in claims if claim is not None)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         context = self._context
         cluster_state, metrics = context.cluster_state, context.metrics
         age, failures = cluster_state.age(), cluster_state.failures()
@@ -69,9 +69,9 @@ class Observer:
             self._health()
         context.safety.review()
         self._review_rights()
-        self._tell()
+        self._publish()
         await self._save(failures.values())
-        if context.clock.monotonic() - self._forgot > FORGET:
+        if context.clock.monotonic() - self._forgot > FORGET_INTERVAL_S:
             self._forgot = context.clock.monotonic()
             await context.decision_history.forget()
 
@@ -111,13 +111,13 @@ class Observer:
         well = sum(self._well.values())
         self._context.safety.health(len(self._well) - well, len(self._well))
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         """Publish safe mode when it begins, changes and ends: on every NodePool, and in the decision history."""
         context, causes = self._context, self._context.safety.causes()
-        if causes.keys() == self._told.keys():
+        if causes.keys() == self._published.keys():
             return
-        self._told = causes
-        why = "; ".join(f"{cause}: {words}" for cause, words in causes.items())
+        self._published = causes
+        why = "; ".join(f"{cause}: {message}" for cause, message in causes.items())
         text = f"Voluntary disruption has stopped: {why}" if causes else "Voluntary disruption resumes"
         for pool in context.cluster_state.pools.store.all():
             context.event_publisher.publish(pool, "Warning" if causes else "Normal", "SafeMode", text)

@@ -70,10 +70,10 @@ def _reasons(
         yield f"its NodePool {state.pool} is not in the input"
     if pool is not None:
         yield from _of_pool(pool, state, claim, now)
-    machine = candidates.of_machine(node, claim, going=False, nominated=False)
-    found = machine if claim is not None else candidates.forbidden(node, (), now)
+    of_node = candidates.node_blockers(node, claim, terminating=False, nominated=False)
+    found = of_node if claim is not None else candidates.forbidden(node, (), now)
     known = [each for each in found if not (each.code == "NOT_INITIALIZED" and state.initialized)]
-    yield from map(candidates.words, [*known, *candidates.of_pods(state.pods, watch, now)])
+    yield from map(candidates.describe, [*known, *candidates.pod_blockers(state.pods, watch, now)])
 
 
 def _of_pool(pool: NodePool, state: NodeState, claim: NodeClaim | None, now: datetime) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _trouble(state: NodeState) -> float:
 
 
 def _moving(state: NodeState) -> float:
-    return consolidation.machine(movable_pods(state)) - 1.0
+    return consolidation.node_disruption_cost(movable_pods(state)) - 1.0
 
 
 def _unready(node: Node | None) -> bool:

@@ -39,7 +39,7 @@ class Score(msgspec.Struct, frozen=True):
     def approved(self) -> bool:
         return self.value >= 1 / K
 
-    def words(self) -> str:
+    def message(self) -> str:
         shares = f"savings {100 * self.savings:.1f}%, disruption {100 * self.disruption:.1f}%"
         return f"score {self.value:.2f} >= threshold {1 / K:.2f} (k: {K}, {shares})"
 
@@ -59,23 +59,23 @@ class Balance:
         self._context = context
 
     async def agreed(
-        self, best: Proposal, asked: Question, known: Mapping[Offered, float | None]
+        self, best: Proposal, question: Question, known: Mapping[Offered, float | None]
     ) -> tuple[Proposal | None, dict[str, Rejection]]:
         """The set, or else one of its nodes alone, that every NodePool approves; and why the others stay."""
-        objections = self.objections(best, known)
-        if not objections:
+        rejections = self.rejections(best, known)
+        if not rejections:
             return best, {}
         alone = rank(best.candidates)[:ALONE] if len(best.candidates) > 1 else []
 
-        def think() -> list[Proposal | Rejection]:
-            return [asked.evaluate((each,)) for each in alone]
+        def evaluate_alone() -> list[Proposal | Rejection]:
+            return [question.evaluate((each,)) for each in alone]
 
-        for found in await beside(think):
-            if isinstance(found, Proposal) and not self.objections(found, known):
-                return found, {node: why for node, why in objections.items() if node != found.candidates[0].node}
-        return None, objections
+        for found in await beside(evaluate_alone):
+            if isinstance(found, Proposal) and not self.rejections(found, known):
+                return found, {node: why for node, why in rejections.items() if node != found.candidates[0].node}
+        return None, rejections
 
-    def objections(self, proposal: Proposal, known: Mapping[Offered, float | None]) -> dict[str, Rejection]:
+    def rejections(self, proposal: Proposal, known: Mapping[Offered, float | None]) -> dict[str, Rejection]:
         """Why the nodes stay whose NodePool rejects the move; nothing if all approve."""
         found: dict[str, Rejection] = {}
         for name in sorted({each.pool for each in proposal.candidates}):
@@ -86,7 +86,7 @@ class Balance:
             saving = proposal.saving * _price(mine) / (_price(proposal.candidates) or 1.0)
             every = self._every(name, known)
             score = weigh(saving, _cost(mine), _price(every), _cost(every))
-            self._tell(name, proposal, mine, score)
+            self._report(name, proposal, mine, score)
             if not score.approved:
                 text = "the saving is not worth the disruption"
                 why = Rejection("NOT_BALANCED", text, saving, score.needed, instead(proposal.plan))
@@ -98,7 +98,7 @@ class Balance:
         standing = [(cluster_state.node_for(claim), claim) for claim in cluster_state.claims_of(pool)]
         return [candidate(self._context, node, claim, known, guarded=True) for node, claim in standing if node]
 
-    def _tell(self, pool: str, proposal: Proposal, mine: list[Candidate], score: Score) -> None:
+    def _report(self, pool: str, proposal: Proposal, mine: list[Candidate], score: Score) -> None:
         context = self._context
         labels = ("approved" if score.approved else "rejected", pool, snake(POLICY))
         context.metrics.consolidation_moves.labels(*labels).inc()
@@ -107,19 +107,21 @@ class Balance:
             return
         owner = context.cluster_state.pools.store.get(pool)
         if len(proposal.candidates) > 1 and owner is not None:
-            context.event_publisher.publish(owner, "Normal", "ConsolidationApproved", score.words())
+            context.event_publisher.publish(owner, "Normal", "ConsolidationApproved", score.message())
             return
         for each in mine:
             node, claim = (
                 context.cluster_state.nodes.store.get(each.node),
                 context.cluster_state.claims.store.get(each.claim),
             )
-            context.event_publisher.machine(node, claim, "Normal", "ConsolidationApproved", score.words())
+            context.event_publisher.publish_on_node_and_claim(
+                node, claim, "Normal", "ConsolidationApproved", score.message()
+            )
 
 
-def _price(machines: list[Candidate] | tuple[Candidate, ...]) -> float:
-    return sum(each.price or 0.0 for each in machines)
+def _price(candidates: list[Candidate] | tuple[Candidate, ...]) -> float:
+    return sum(each.price or 0.0 for each in candidates)
 
 
-def _cost(machines: list[Candidate]) -> float:
-    return sum(each.cost for each in machines)
+def _cost(candidates: list[Candidate]) -> float:
+    return sum(each.cost for each in candidates)

@@ -22,13 +22,13 @@ from dovetail.model.nodes import Node
 from dovetail.planner.snapshot import Pool
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True):
+class Evaluations(msgspec.Struct, frozen=True, kw_only=True):
     """All nodes at one instant: the candidates, when pods last came or went on the consolidatable ones, and what blocks
     the others.
     """
 
     candidates: tuple[Candidate, ...] = ()
-    quiet: Mapping[str, datetime] = MappingProxyType({})
+    consolidatable_since: Mapping[str, datetime] = MappingProxyType({})
     blocked: Mapping[str, tuple[Blocker, ...]] = MappingProxyType({})
 
     @property
@@ -37,7 +37,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return min((each.until for why in self.blocked.values() for each in why if each.until), default=None)
 
 
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The evaluation of one node: a candidate, perhaps a consolidatable one, or what blocks it and until when.
 
     `weight` is what it counts for the budgets of its NodePool, and uses up of them.
@@ -46,7 +46,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     pool: str
     weight: tuple[int, int]
     candidate: Candidate | None = None
-    quiet: datetime | None = None
+    consolidatable_since: datetime | None = None
     blockers: tuple[Blocker, ...] = ()
     until: datetime | None = None
 
@@ -55,14 +55,14 @@ class CandidateCache:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._notes = context.cluster_state.notes()
-        self._known: dict[str, Looked] = {}
+        self._evaluations: dict[str, Evaluation] = {}
         self._offers: tuple[object, ...] = ()
         self._prices: Mapping[Offered, float | None] = {}
         self._pdbs: PdbIndex | None = None
         self._rules: Sequence[tuple[object, ...]] = ()
         self._all = True
 
-    def field(self, pools: Sequence[Pool]) -> Field:
+    def evaluations(self, pools: Sequence[Pool]) -> Evaluations:
         """All nodes at this instant."""
         cluster_state, now = self._context.cluster_state, self._context.clock.now()
         cluster_state.expire()
@@ -70,16 +70,24 @@ class CandidateCache:
         changed = [each.name for each in self._notes if each.kind == "node"]
         if self._all:
             changed = [node.metadata.name for node in cluster_state.nodes.store.all()]
-            self._known.clear()
-        ended = [name for name, looked in self._known.items() if looked.until is not None and looked.until <= now]
-        for name in (*changed, *ended):
-            self._look(name, now)
+            self._evaluations.clear()
+        expired = [
+            name
+            for name, evaluation in self._evaluations.items()
+            if evaluation.until is not None and evaluation.until <= now
+        ]
+        for name in (*changed, *expired):
+            self._refresh(name, now)
         self._notes.clear()
         self._all = False
-        return Field(
-            candidates=tuple(each.candidate for each in self._known.values() if each.candidate is not None),
-            blocked={name: each.blockers for name, each in self._known.items() if each.blockers},
-            quiet={name: each.quiet for name, each in self._known.items() if each.quiet is not None},
+        return Evaluations(
+            candidates=tuple(each.candidate for each in self._evaluations.values() if each.candidate is not None),
+            blocked={name: each.blockers for name, each in self._evaluations.items() if each.blockers},
+            consolidatable_since={
+                name: each.consolidatable_since
+                for name, each in self._evaluations.items()
+                if each.consolidatable_since is not None
+            },
         )
 
     def _forget(self, pools: Sequence[Pool]) -> None:
@@ -99,32 +107,32 @@ class CandidateCache:
     def totals(self) -> dict[str, tuple[int, int]]:
         """The nodes of each NodePool, and how many of them use its budgets up, for any reason but Unhealthy."""
         found: dict[str, tuple[int, int]] = {}
-        for each in self._known.values():
+        for each in self._evaluations.values():
             add(found, each.pool, each.weight)
         return found
 
-    def _look(self, name: str, now: datetime) -> None:
+    def _refresh(self, name: str, now: datetime) -> None:
         cluster_state = self._context.cluster_state
         node = cluster_state.nodes.store.get(name)
         claim = cluster_state.claim_for(node) if node is not None else None
         if node is None or claim is None or cluster_state.node_for(claim) is not node:
-            self._known.pop(name, None)
+            self._evaluations.pop(name, None)
             return
-        self._known[name] = self._answer(node, claim, now)
+        self._evaluations[name] = self._evaluate(node, claim, now)
 
-    def _answer(self, node: Node, claim: NodeClaim, now: datetime) -> Looked:
+    def _evaluate(self, node: Node, claim: NodeClaim, now: datetime) -> Evaluation:
         why = tuple(blocking(self._context, node, claim, now))
-        return Looked(
+        return Evaluation(
             pool=claim.node_pool or "",
             weight=weight(self._context.cluster_state, node, claim, ""),
             candidate=None if why else candidate(self._context, node, claim, self._prices),
-            quiet=None if why else _quiet(claim),
+            consolidatable_since=None if why else _consolidatable_since(claim),
             blockers=why,
             until=min((each.until for each in why if each.until), default=None),
         )
 
 
-def _quiet(claim: NodeClaim) -> datetime | None:
+def _consolidatable_since(claim: NodeClaim) -> datetime | None:
     """When pods last came or went, if that is longer ago than the NodePool's consolidateAfter."""
     marked = claim.condition("Consolidatable")
     if marked is None or marked.status != "True":

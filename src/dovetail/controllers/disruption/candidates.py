@@ -29,7 +29,7 @@ from dovetail.planner.snapshot import Pool
 # each pod with its annotation or its budget, the node's own annotation, the state it is in.
 
 #: How many blockers an event names.
-SHOWN = 5
+MAX_SHOWN_BLOCKERS = 5
 
 
 class Blocker(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Blocker(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-def words(blocker: Blocker) -> str:
+def describe(blocker: Blocker) -> str:
     """A blocker in one line, with its pod and its end."""
     pod = f"pod {blocker.pod}: " if blocker.pod else ""
     budgets = f" ({', '.join(blocker.budgets)})" if blocker.budgets else ""
@@ -50,14 +50,14 @@ def words(blocker: Blocker) -> str:
     return f"{pod}{blocker.message}{budgets}{until} [{blocker.code}]"
 
 
-def together(found: Sequence[Blocker]) -> str:
+def joined(found: Sequence[Blocker]) -> str:
     """Several blockers as one event message, in an order that does not depend on that of the pods."""
-    told = sorted(map(_told, found))
-    more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
-    return "; ".join(told[:SHOWN]) + more
+    texts = sorted(map(_formatted, found))
+    more = f"; and {len(texts) - MAX_SHOWN_BLOCKERS} more" if len(texts) > MAX_SHOWN_BLOCKERS else ""
+    return "; ".join(texts[:MAX_SHOWN_BLOCKERS]) + more
 
 
-def _told(blocker: Blocker) -> str:
+def _formatted(blocker: Blocker) -> str:
     """As Karpenter formats it, with the pod wherever there is one."""
     several = "(s)" if len(blocker.budgets) > 1 else ""
     about = [f"Pod={blocker.pod}"] if blocker.pod else []
@@ -65,19 +65,19 @@ def _told(blocker: Blocker) -> str:
     return f"{blocker.message} ({', '.join(about)})" if about else blocker.message
 
 
-def of_machine(node: Node | None, claim: NodeClaim | None, *, going: bool, nominated: bool) -> list[Blocker]:
+def node_blockers(node: Node | None, claim: NodeClaim | None, *, terminating: bool, nominated: bool) -> list[Blocker]:
     """Blockers of the node itself, in Karpenter's words."""
     if node is None or claim is None:
         return [Blocker(code="NOT_MANAGED", message="node isn't managed by a NodeClaim")]
     found = [Blocker(code="REBOOTING", message="node is rebooting")] if claim.is_true("Rebooting") else []
-    if going:
+    if terminating:
         return [*found, Blocker(code="DELETING", message="node is deleting or marked for deletion")]
     if not claim.is_true("Initialized"):
         text = "node isn't initialized" if claim.is_true("Registered") else "node isn't initialized nor registered"
         found.append(Blocker(code="NOT_INITIALIZED", message=text))
     if nominated:
         found.append(Blocker(code="NOMINATED", message="node is nominated for a pending pod"))
-    found += _of_node(node)
+    found += _annotation_blockers(node)
     if wellknown.NODEPOOL not in node.metadata.labels:
         found.append(Blocker(code="NOT_MANAGED", message=f'node doesn\'t have required label "{wellknown.NODEPOOL}"'))
     return found
@@ -85,50 +85,53 @@ def of_machine(node: Node | None, claim: NodeClaim | None, *, going: bool, nomin
 
 def forbidden(node: Node, pods: Iterable[Pod], now: datetime) -> list[Blocker]:
     """Blockers set by annotations."""
-    return [*_of_node(node), *(each for pod in pods if not _leaves(pod) for each in _of_shield(pod, now))]
+    return [
+        *_annotation_blockers(node),
+        *(each for pod in pods if not _is_ending(pod) for each in _do_not_disrupt_blockers(pod, now)),
+    ]
 
 
-def of_pods(pods: Iterable[Pod], pdbs: PdbIndex, now: datetime) -> list[Blocker]:
+def pod_blockers(pods: Iterable[Pod], pdbs: PdbIndex, now: datetime) -> list[Blocker]:
     """Blockers of each pod on the node."""
     found = []
     for pod in pods:
-        if _leaves(pod):
+        if _is_ending(pod):
             continue
-        found += _of_shield(pod, now)
+        found += _do_not_disrupt_blockers(pod, now)
         if drain.drainable(pod):
-            found += of_budgets(pod, pdbs.of(pod))
+            found += pdb_blockers(pod, pdbs.of(pod))
     return found
 
 
-def _leaves(pod: Pod) -> bool:
+def _is_ending(pod: Pod) -> bool:
     return pod.finished or pod.terminating
 
 
-def _of_node(node: Node) -> list[Blocker]:
+def _annotation_blockers(node: Node) -> list[Blocker]:
     if node.metadata.annotations.get(wellknown.DO_NOT_DISRUPT) != "true":
         return []
     text = f'disruption is blocked through the "{wellknown.DO_NOT_DISRUPT}" annotation'
     return [Blocker(code="DO_NOT_DISRUPT_NODE", message=text)]
 
 
-def _of_shield(pod: Pod, now: datetime) -> list[Blocker]:
-    shield = do_not_disrupt.of(pod)
-    if not shield.holds(now):
+def _do_not_disrupt_blockers(pod: Pod, now: datetime) -> list[Blocker]:
+    protection = do_not_disrupt.of(pod)
+    if not protection.holds(now):
         return []
     text = f'pod has "{wellknown.DO_NOT_DISRUPT}" annotation'
-    return [Blocker(code="DO_NOT_DISRUPT_POD", message=text, pod=pod.metadata.key, until=shield.until)]
+    return [Blocker(code="DO_NOT_DISRUPT_POD", message=text, pod=pod.metadata.key, until=protection.until)]
 
 
-def of_budgets(pod: Pod, pdbs: Sequence[PodDisruptionBudget]) -> list[Blocker]:
+def pdb_blockers(pod: Pod, pdbs: Sequence[PodDisruptionBudget]) -> list[Blocker]:
     name = pod.metadata.key
     if len(pdbs) > 1:
         budgets = tuple(each.metadata.key for each in pdbs)
         text = "eviction does not support multiple PDBs"
         return [Blocker(code="MANY_BUDGETS", message=text, pod=name, budgets=budgets)]
     return [
-        Blocker(code="PDB", message="pdb prevents pod evictions", pod=name, budgets=(guard.metadata.key,))
-        for guard in pdbs
-        if guard.status.disruptions_allowed < 1 and not _passes_unready(pod, guard)
+        Blocker(code="PDB", message="pdb prevents pod evictions", pod=name, budgets=(pdb.metadata.key,))
+        for pdb in pdbs
+        if pdb.status.disruptions_allowed < 1 and not _passes_unready(pod, pdb)
     ]
 
 
@@ -150,20 +153,20 @@ def blocking(
     """Everything that blocks the disruption of one node."""
     cluster_state = context.cluster_state
     name = node.metadata.name
-    nominated_pods = any(cluster_state.reservations.on(Target("node", name))) or any(
-        cluster_state.reservations.on(Target("claim", claim.name))
+    nominated_pods = any(cluster_state.nominations.on(Target("node", name))) or any(
+        cluster_state.nominations.on(Target("claim", claim.name))
     )
-    why = of_machine(node, claim, going=cluster_state.going(claim, node), nominated=nominated_pods)
+    why = node_blockers(node, claim, terminating=cluster_state.is_terminating(claim, node), nominated=nominated_pods)
     if waive_pods and claim.spec.grace is not None:
         return why
-    return why + of_pods(cluster_state.pods_on(name), cluster_state.pdbs, now)
+    return why + pod_blockers(cluster_state.pods_on(name), cluster_state.pdbs, now)
 
 
 def candidate(
     context: Context,
     node: Node,
     claim: NodeClaim,
-    known: Mapping[Offered, float | None],
+    prices_by_offering: Mapping[Offered, float | None],
     *,
     guarded: bool = False,
 ) -> Candidate:
@@ -183,8 +186,8 @@ def candidate(
         instance_type=where[0],
         zone=where[1],
         capacity_type=where[2],
-        price=known.get(where),
-        cost=consolidation.machine(pods, managed=context.settings.gate("PodDeletionCostManagement")),
+        price=prices_by_offering.get(where),
+        cost=consolidation.node_disruption_cost(pods, managed=context.settings.gate("PodDeletionCostManagement")),
         pods=tuple(pod.metadata.key for pod in pods),
     )
 
@@ -215,7 +218,7 @@ def weight(cluster_state: ClusterState, node: Node, claim: NodeClaim, reason: st
     if "InstanceTerminating" in true or true.isdisjoint(_COUNTED):
         return 0, 0
     away = not node.ready and reason != Reason.UNHEALTHY
-    return 1, int(away or not true.isdisjoint(_CONSUMING) or cluster_state.going(claim, node))
+    return 1, int(away or not true.isdisjoint(_CONSUMING) or cluster_state.is_terminating(claim, node))
 
 
 def totals(cluster_state: ClusterState, reason: str) -> dict[str, tuple[int, int]]:
@@ -228,6 +231,6 @@ def totals(cluster_state: ClusterState, reason: str) -> dict[str, tuple[int, int
     return found
 
 
-def add(totals: dict[str, tuple[int, int]], pool: str, one: tuple[int, int]) -> None:
+def add(totals: dict[str, tuple[int, int]], pool: str, weight_: tuple[int, int]) -> None:
     counted, consuming = totals.get(pool, (0, 0))
-    totals[pool] = (counted + one[0], consuming + one[1])
+    totals[pool] = (counted + weight_[0], consuming + weight_[1])

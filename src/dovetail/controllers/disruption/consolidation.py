@@ -28,7 +28,7 @@ _INT32 = 2**31
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
 
 
-def eviction(pod: Pod, *, managed: bool = False) -> float:
+def eviction_cost(pod: Pod, *, managed: bool = False) -> float:
     """1 for an ordinary pod, between -10 and 10. `managed`: deletion costs are ours, not the user's."""
     text = pod.metadata.annotations.get(DISRUPTION_COST)
     if text is None and not managed:
@@ -37,9 +37,9 @@ def eviction(pod: Pod, *, managed: bool = False) -> float:
     return max(-10.0, min(10.0, cost))
 
 
-def machine(pods: Iterable[Pod], *, managed: bool = False) -> float:
+def node_disruption_cost(pods: Iterable[Pod], *, managed: bool = False) -> float:
     """The disruption cost of draining a node; 1 for one without pods to move."""
-    return 1.0 + sum(max(0.0, eviction(pod, managed=managed)) for pod in pods)
+    return 1.0 + sum(max(0.0, eviction_cost(pod, managed=managed)) for pod in pods)
 
 
 def _int32(text: str | None) -> int:
@@ -51,13 +51,13 @@ def _int32(text: str | None) -> int:
 
 
 #: A saving below this share of the price of what is removed is not worth a disruption.
-WORTH = 0.02
+MIN_SAVING_SHARE = 0.02
 #: How many cheaper types a spot node that replaces a spot node must have to choose from.
 SPOT_CHOICES = 15
 #: Simulations in one pass.
-MOST = 60
+MAX_SIMULATIONS = 60
 #: A part this small is not divided because it needs a replacement.
-FEW = 4
+MAX_UNSPLIT_NODES = 4
 #: Nothing is launched in place of nodes of a fleet that costs at most this share more than a fresh one would.
 SLACK = 0.05
 #: A fleet that costs at most this share more is close to a fresh one: from there on fewer moves count for more.
@@ -65,7 +65,7 @@ CLOSE = 0.03
 #: How much of what is saved beyond that counts when sets are compared.
 BEYOND = 0.1
 #: How many whole sets are planned with effort.
-SEARCHED = 6
+MAX_SEARCHED_SETS = 6
 #: In a fleet that costs at most this share more, each pod that is moved must save this share of a pod's cost.
 NEAR, PAYS = 0.15, 1.0
 
@@ -99,14 +99,14 @@ class Rejection(msgspec.Struct, frozen=True):
 
 def instead(plan: Plan) -> str:
     """What a plan launches, as text."""
-    bought = Counter(f"{each.choice.instance_type} ({each.choice.capacity_type})" for each in plan.machines)
-    return ", ".join(f"{count} x {what}" for what, count in bought.items()) or "no replacement"
+    launched = Counter(f"{each.choice.instance_type} ({each.choice.capacity_type})" for each in plan.machines)
+    return ", ".join(f"{count} x {what}" for what, count in launched.items()) or "no replacement"
 
 
 def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Expensive nodes with few pods first; ties by name, so that the same cluster gives the same result."""
-    known = [each for each in candidates if each.price is not None]
-    return sorted(known, key=lambda each: (-(each.price or 0.0) / each.cost, each.node))
+    priced = [each for each in candidates if each.price is not None]
+    return sorted(priced, key=lambda each: (-(each.price or 0.0) / each.cost, each.node))
 
 
 def evaluate(
@@ -122,14 +122,16 @@ def evaluate(
     plan = simulate(candidates)
     if plan is None:
         return Rejection("PODS_WOULD_NOT_FIT", "not all pods would schedule")
-    ceiling = before * (1 - WORTH) + baseline
+    ceiling = before * (1 - MIN_SAVING_SHARE) + baseline
     if plan.cost.per_hour >= ceiling:
         saving = before + baseline - plan.cost.per_hour
-        return Rejection("NOT_CHEAPER", "can't replace with a cheaper node", saving, before * WORTH, instead(plan))
+        return Rejection(
+            "NOT_CHEAPER", "can't replace with a cheaper node", saving, before * MIN_SAVING_SHARE, instead(plan)
+        )
     spot = all(each.capacity_type == "spot" for each in candidates)
-    machines = []
-    for machine in plan.machines:
-        limited = cheaper(machine, ceiling - (plan.cost.per_hour - machine.price), types)
+    limited_nodes = []
+    for planned in plan.machines:
+        limited = cheaper(planned, ceiling - (plan.cost.per_hour - planned.price), types)
         if limited is None:
             return Rejection("NOT_CHEAPER", "can't replace with a cheaper node")
         if spot and limited.choice.capacity_type == "spot":
@@ -137,8 +139,8 @@ def evaluate(
             if problem is not None:
                 return problem
             limited = cheapest(limited, SPOT_CHOICES, types) if len(candidates) == 1 else limited
-        machines.append(limited)
-    plan = msgspec.structs.replace(plan, machines=tuple(machines))
+        limited_nodes.append(limited)
+    plan = msgspec.structs.replace(plan, machines=tuple(limited_nodes))
     return Proposal(candidates=tuple(candidates), plan=plan, saving=before + baseline - plan.cost.per_hour)
 
 
@@ -173,28 +175,28 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def choose(candidates: Sequence[Candidate], asked: Question) -> tuple[Proposal | None, dict[str, Rejection]]:
+def choose(candidates: Sequence[Candidate], question: Question) -> tuple[Proposal | None, dict[str, Rejection]]:
     """The set that saves most, and why each of the others stays.
 
     First the best of whole sets; then, while the fleet is clearly dearer than a fresh one for the same pods, further
     nodes with their replacements.
     """
-    judge = _Judge(asked, candidates)
-    best = _whole(asked, judge)
+    judge = _Judge(question, candidates)
+    best = _whole(question, judge)
     stays: dict[str, Rejection] = {}
-    gone = {each.node for each in best.candidates} if best else set()
+    removed_nodes = {each.node for each in best.candidates} if best else set()
     for each in rank(candidates):
-        if each.node in gone:
+        if each.node in removed_nodes:
             continue
         tried = (*best.candidates, each) if best else (each,)
-        if not asked.allow(tried):
+        if not question.allow(tried):
             stays[each.node] = Rejection("BUDGET", "no disruption budget is left for this node now")
         elif judge.above(best, SLACK) is False:
             text = "no cheaper replacement: the fleet costs about as much as a freshly planned one"
             stays[each.node] = Rejection("NEAR_BEST", text, *judge.slack(best))
-        elif each.node in asked.refused:
-            stays[each.node] = asked.refused[each.node]
-        elif judge.asked >= MOST:
+        elif each.node in question.refused:
+            stays[each.node] = question.refused[each.node]
+        elif judge.asked >= MAX_SIMULATIONS:
             stays[each.node] = Rejection("NOT_LOOKED_AT", "other nodes were evaluated first in this pass")
         else:
             found = judge(tried)
@@ -211,10 +213,10 @@ def choose(candidates: Sequence[Candidate], asked: Question) -> tuple[Proposal |
 class _Judge:
     """Runs simulations, counts them, and weighs savings against moves."""
 
-    def __init__(self, asked: Question, candidates: Sequence[Candidate]) -> None:
-        self._question = asked
+    def __init__(self, question: Question, candidates: Sequence[Candidate]) -> None:
+        self._question = question
         self._cost = sum(each.price or 0.0 for each in candidates)
-        self._pod = (asked.fresh or 0.0) / max(1, sum(len(each.pods) for each in candidates))
+        self._pod = (question.fresh or 0.0) / max(1, sum(len(each.pods) for each in candidates))
         self.asked = 0
 
     def __call__(self, candidates: Sequence[Candidate], simulate: Simulate | None = None) -> Proposal | Rejection:
@@ -231,10 +233,10 @@ class _Judge:
         fresh = self._question.fresh or 0.0
         return max(0.0, self._cost - (best.saving if best else 0.0) - fresh), fresh * SLACK
 
-    def hopeful(self, going: Sequence[Candidate], share: float) -> bool:
+    def hopeful(self, removed: Sequence[Candidate], share: float) -> bool:
         """Whether the fleet could come so close to a fresh one if no replacement were needed."""
         fresh = self._question.fresh
-        return fresh is not None and self._cost - sum(each.price or 0.0 for each in going) <= fresh * (1 + share)
+        return fresh is not None and self._cost - sum(each.price or 0.0 for each in removed) <= fresh * (1 + share)
 
     def pays(self, found: Proposal, best: Proposal | None = None) -> bool:
         """Whether the additional saving over the best pays for the additional evictions."""
@@ -248,41 +250,41 @@ class _Judge:
             return best
         return found if best is None or self._of(found) > self._of(best) else best
 
-    def might(self, going: Sequence[Candidate], best: Proposal | None) -> bool:
+    def might(self, removed: Sequence[Candidate], best: Proposal | None) -> bool:
         """Whether a set would be better than the best so far if it needed no replacement."""
-        return best is None or self._merit(going, sum(each.price or 0.0 for each in going)) > self._of(best)
+        return best is None or self._merit(removed, sum(each.price or 0.0 for each in removed)) > self._of(best)
 
     def _of(self, found: Proposal) -> float:
         return self._merit(found.candidates, found.saving)
 
-    def _merit(self, going: Sequence[Candidate], saving: float) -> float:
+    def _merit(self, removed: Sequence[Candidate], saving: float) -> float:
         """The saving, less a charge for every move; what is saved beyond a fleet close to fresh counts little."""
         close = (self._question.fresh or 0.0) * (1 + CLOSE)
         beyond = max(0.0, min(saving, close - (self._cost - saving)))
-        return saving - (1 - BEYOND) * beyond - self._pod * _moves(going)
+        return saving - (1 - BEYOND) * beyond - self._pod * _moves(removed)
 
 
-def _whole(asked: Question, judge: _Judge) -> Proposal | None:
+def _whole(question: Question, judge: _Judge) -> Proposal | None:
     """The best of whole sets: the largest saving for the moves it takes.
 
     They are planned quickly, those that cannot be the best not at all. Effort is spent on the one that is chosen, if
     it needs replacements; and on the promising ones, where none pays in a fleet that is clearly too expensive.
     """
-    best = judge.better(None, _together(asked.thinned, judge))
-    for going in sorted(asked.removals, key=_moves):
-        if judge.might(going, best):
-            best = judge.better(best, judge(going))
+    best = judge.better(None, _together(question.thinned, judge))
+    for removed in sorted(question.removals, key=_moves):
+        if judge.might(removed, best):
+            best = judge.better(best, judge(removed))
     if best is not None:
-        return _searched(best, asked, judge) if best.plan.machines else best
-    hopeful = [going for going in asked.removals if judge.above(None, SLACK) and judge.hopeful(going, CLOSE)]
-    for going in sorted(hopeful, key=_moves)[:SEARCHED]:
-        best = judge.better(best, judge(going, asked.search))
+        return _searched(best, question, judge) if best.plan.machines else best
+    hopeful = [removed for removed in question.removals if judge.above(None, SLACK) and judge.hopeful(removed, CLOSE)]
+    for removed in sorted(hopeful, key=_moves)[:MAX_SEARCHED_SETS]:
+        best = judge.better(best, judge(removed, question.search))
     return best
 
 
-def _searched(best: Proposal, asked: Question, judge: _Judge) -> Proposal:
+def _searched(best: Proposal, question: Question, judge: _Judge) -> Proposal:
     """The same nodes with the cheapest replacements that effort finds."""
-    found = judge(best.candidates, asked.search)
+    found = judge(best.candidates, question.search)
     return found if isinstance(found, Proposal) and found.saving > best.saving else best
 
 
@@ -294,11 +296,11 @@ def _together(thinned: Sequence[Candidate], judge: _Judge) -> Proposal | None:
     """As many of them as a simulation confirms: all at once, or else by halves."""
     best: Proposal | None = None
     parts = [tuple(thinned)] if thinned else []
-    while parts and judge.asked < MOST // 2:
+    while parts and judge.asked < MAX_SIMULATIONS // 2:
         part = parts.pop(0)
         found = judge((*best.candidates, *part) if best else part)
         better = isinstance(found, Proposal) and (best is None or found.saving > best.saving + 1e-9)
-        if isinstance(found, Proposal) and better and (len(part) < FEW or not found.plan.machines):
+        if isinstance(found, Proposal) and better and (len(part) < MAX_UNSPLIT_NODES or not found.plan.machines):
             best = found
         elif len(part) > 1:
             middle = (len(part) + 1) // 2
@@ -306,12 +308,12 @@ def _together(thinned: Sequence[Candidate], judge: _Judge) -> Proposal | None:
     return best
 
 
-def _spot_to_spot(machine: Machine, replaced: int, enabled: bool) -> Rejection | None:
+def _spot_to_spot(planned: Machine, replaced: int, enabled: bool) -> Rejection | None:
     if not enabled:
         return Rejection(
             "SPOT_TO_SPOT_OFF", "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
         )
-    types = {each.instance_type for each in machine.offerings}
+    types = {each.instance_type for each in planned.offerings}
     if replaced == 1 and len(types) < SPOT_CHOICES:
         return Rejection(
             "SPOT_INFLEXIBLE",

@@ -31,9 +31,9 @@ from dovetail.model.workloads import PodDisruptionBudget
 from dovetail.planner.snapshot import Pool
 
 #: Without any change, everything is evaluated again after so many seconds.
-SETTLED_FOR = 900.0
+SETTLED_S = 900.0
 #: Conditions whose every change, or whose becoming True, triggers a pass.
-_EITHER_WAY, _COMING = ("Drifted", "DisruptionReason", "Rebooting"), ("Consolidatable", "Drifted")
+_EITHER_WAY, _WHEN_TRUE = ("Drifted", "DisruptionReason", "Rebooting"), ("Consolidatable", "Drifted")
 
 
 class ConsolidationState:
@@ -60,7 +60,7 @@ class ConsolidationState:
         """
         self._settled_at = count if settled else -1
         expiry = self.instant(self._expiries.first())
-        self._until = min(again, self._context.clock.monotonic() + SETTLED_FOR, expiry)
+        self._until = min(again, self._context.clock.monotonic() + SETTLED_S, expiry)
 
     @property
     def none(self) -> bool:
@@ -72,7 +72,7 @@ class ConsolidationState:
         left = self._until - self._context.clock.monotonic()
         return left if left > 0 else math.inf
 
-    def sold(self, pools: Sequence[Pool]) -> None:
+    def offered(self, pools: Sequence[Pool]) -> None:
         """The offers of now: other offers than before trigger a pass."""
         offers = [pool.types for pool in pools]
         self.count += len(offers) != len(self._offers) or any(map(operator.is_not, offers, self._offers))
@@ -94,8 +94,8 @@ class ConsolidationState:
         if new is None:
             self.count += 1
         elif old is not None:
-            left, resized = _ends(new) and not _ends(old), bool(old.spec.node_name) and old.spec != new.spec
-            self.count += left or resized or _guarded(old) != _guarded(new)
+            left, resized = _is_ending(new) and not _is_ending(old), bool(old.spec.node_name) and old.spec != new.spec
+            self.count += left or resized or _do_not_disrupt(old) != _do_not_disrupt(new)
 
     def _node(self, change: Change[Node]) -> None:
         old, new = change.old, change.new
@@ -113,7 +113,7 @@ class ConsolidationState:
         if old is None:
             pool = self._context.cluster_state.pools.store.get(new.node_pool or "")
             self._until = min(self._until, self.instant(expiration.date(new, pool)))
-        came = any(new.is_true(kind) and not (old and old.is_true(kind)) for kind in _COMING)
+        came = any(new.is_true(kind) and not (old and old.is_true(kind)) for kind in _WHEN_TRUE)
         self.count += came or any(new.is_true(kind) != bool(old and old.is_true(kind)) for kind in _EITHER_WAY)
         if came:
             self.woken.set()
@@ -132,14 +132,14 @@ class ConsolidationState:
 
 def _state(node: Node) -> Any:
     """What of a node matters to other nodes."""
-    return node.ready, node.spec, node.status.allocatable, _guarded(node)
+    return node.ready, node.spec, node.status.allocatable, _do_not_disrupt(node)
 
 
-def _guarded(thing: Pod | Node) -> str | None:
+def _do_not_disrupt(thing: Pod | Node) -> str | None:
     return thing.metadata.annotations.get(wellknown.DO_NOT_DISRUPT)
 
 
-def _ends(pod: Pod) -> bool:
+def _is_ending(pod: Pod) -> bool:
     return pod.finished or pod.terminating
 
 
@@ -149,16 +149,16 @@ def _ends(pod: Pod) -> bool:
 # dropped when the node's pods or price change, when the offers change, and in any case after some minutes. So
 # is a search for whole sets that found nothing, as long as the fleet has not become dearer against a fresh one.
 
-FOR, SEARCHED_FOR = 900.0, 3600.0
+REJECTION_TTL_S, SEARCH_TTL_S = 900.0, 3600.0
 #: A fleet is dearer than it was once it costs this share of a fresh one more.
 DEARER = 0.005
 #: Rejections by a simulation or a policy; the others depend on the pass they were made in.
 LASTING = frozenset({"NOT_CHEAPER", "PODS_WOULD_NOT_FIT", "SPOT_TO_SPOT_OFF", "SPOT_INFLEXIBLE", "NOT_BALANCED"})
 
 
-class Refusals:
+class RejectionCache:
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Candidate, Rejection, float]] = {}
+        self._rejections: dict[str, tuple[Candidate, Rejection, float]] = {}
         self._offers: tuple[object, ...] = ()
         self._vain: dict[bool, tuple[float, float]] = {}
 
@@ -167,30 +167,30 @@ class Refusals:
         offers = tuple(pool.types for pool in pools)
         if len(offers) != len(self._offers) or any(a is not b for a, b in zip(offers, self._offers, strict=True)):
             self._offers = offers
-            self._known.clear()
+            self._rejections.clear()
             self._vain.clear()
         there = {each.node: each for each in candidates}
-        self._known = {
-            node: (asked, why, until)
-            for node, (asked, why, until) in self._known.items()
-            if until > now and there.get(node) == asked
+        self._rejections = {
+            node: (candidate, why, until)
+            for node, (candidate, why, until) in self._rejections.items()
+            if until > now and there.get(node) == candidate
         }
-        return {node: why for node, (_, why, _) in self._known.items()}
+        return {node: why for node, (_, why, _) in self._rejections.items()}
 
     def note(self, candidates: Sequence[Candidate], stays: Mapping[str, Rejection], now: float) -> None:
         for each in candidates:
             why = stays.get(each.node)
-            if why is not None and why.code in LASTING and each.node not in self._known:
-                self._known[each.node] = (each, why, now + FOR)
+            if why is not None and why.code in LASTING and each.node not in self._rejections:
+                self._rejections[each.node] = (each, why, now + REJECTION_TTL_S)
 
-    def searched(self, above: float, now: float, *, restless: bool) -> None:
+    def searched(self, above: float, now: float, *, recent_pod_events: bool) -> None:
         """Whole sets were searched for in vain in a fleet that costs the share `above` more than a fresh one."""
-        self._vain[restless] = (above + DEARER, now + SEARCHED_FOR)
+        self._vain[recent_pod_events] = (above + DEARER, now + SEARCH_TTL_S)
 
-    def vain(self, now: float, *, restless: bool) -> float:
+    def vain(self, now: float, *, recent_pod_events: bool) -> float:
         """Up to which share above a fresh fleet a search for whole sets is pointless.
 
         What was not found while pods came and went may be found once nodes are consolidatable, but not vice versa.
         """
-        known = [found for moving, found in self._vain.items() if restless or not moving]
-        return max((share for share, until in known if now < until), default=-math.inf)
+        searches = [found for moving, found in self._vain.items() if recent_pod_events or not moving]
+        return max((share for share, until in searches if now < until), default=-math.inf)

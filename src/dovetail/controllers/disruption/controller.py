@@ -16,17 +16,17 @@ from itertools import chain
 from typing import NamedTuple
 
 from dovetail.clock import beside, stopwatch
-from dovetail.cluster.indexes import DISRUPTED, RESTLESS, STAGE
+from dovetail.cluster.indexes import DISRUPTED, NOT_CONSOLIDATABLE, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.balanced import Balance
 from dovetail.controllers.disruption.budgets import Allowances
-from dovetail.controllers.disruption.candidate_cache import CandidateCache, Field
-from dovetail.controllers.disruption.candidates import candidate, prices, together
+from dovetail.controllers.disruption.candidate_cache import CandidateCache, Evaluations
+from dovetail.controllers.disruption.candidates import candidate, joined, prices
 from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, choose
-from dovetail.controllers.disruption.consolidation_state import ConsolidationState, Refusals
-from dovetail.controllers.disruption.drift import Drifting
-from dovetail.controllers.disruption.move_rate_limit import Moves
+from dovetail.controllers.disruption.consolidation_state import ConsolidationState, RejectionCache
+from dovetail.controllers.disruption.drift import DriftMethod
+from dovetail.controllers.disruption.move_rate_limit import MoveRateLimit
 from dovetail.controllers.disruption.queue import Queue, release
 from dovetail.controllers.disruption.repair import Repair
 from dovetail.controllers.disruption.simulation import Simulation
@@ -40,16 +40,16 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Pool
 
-PERIOD = 10.0
+PERIOD_S = 10.0
 #: Seconds without another trigger after which triggers close together are handled in one pass.
-TOGETHER = 0.5
+TRIGGER_DEBOUNCE_S = 0.5
 #: How often, in seconds, an Unconsolidatable event is repeated; less often where the whole fleet is near the optimum.
-SAID, SAID_OF_ALL = 900.0, 3600.0
+STAY_EVENT_INTERVAL_S, NEAR_BEST_EVENT_INTERVAL_S = 900.0, 3600.0
 #: How long a decision to consolidate, or to remove an empty node, must hold before it is executed.
-VALIDATION = 15.0
+VALIDATION_S = 15.0
 #: How long a pending consolidation, or the next search, waits in seconds for nodes where pods still come and go: the
 #: best of a part is not the best. Where NodePools have a longer consolidateAfter, a search waits for it, up to so long.
-GATHERING, PATIENCE = 60.0, 600.0
+GATHERING_S, MAX_GATHERING_S = 60.0, 600.0
 #: What the searches are called in metrics: the fleet is always searched as a whole.
 _SEARCHES = {"empty": "empty", "underutilized": "multi"}
 
@@ -58,7 +58,7 @@ _SEARCHES = {"empty": "empty", "underutilized": "multi"}
 Seen = tuple[tuple[object, ...], ...]
 
 
-class Wish(NamedTuple):
+class PendingConsolidation(NamedTuple):
     """A proposal, since when it holds, and what it was made from."""
 
     proposal: Proposal
@@ -80,24 +80,24 @@ class Disruption:
         self._ids = context.chance.child("reconcile", "disruption")
         self.queue: CommandQueue = Queue(context) if queue is None else queue
         self._repair = Repair(context, self.queue)
-        self._drifting = Drifting(context, self.queue)
-        self._moves = Moves(context)
+        self._drift = DriftMethod(context, self.queue)
+        self._moves = MoveRateLimit(context)
         self._balance = Balance(context)
-        self._refusals = Refusals()
+        self._rejections = RejectionCache()
         self._consolidation_state = ConsolidationState(context)
-        self._wish: Wish | None = None
+        self._pending: PendingConsolidation | None = None
         self._candidate_cache = CandidateCache(context)
         #: Why each node stays, as of the last pass: for `explain` and the events.
-        self.field = Field()
+        self.evaluations = Evaluations()
         self.stays: dict[str, Rejection] = {}
         #: The last published reason of each node that stays, and until when it need not be published again.
-        self._said: dict[str, tuple[str, float]] = {}
+        self._published_stays: dict[str, tuple[str, float]] = {}
         #: Whether a candidate waits for a budget or for time to pass, when the next pass is due, and the last search.
         self._waiting = False
         self._again = math.inf
-        self._thought = -math.inf
+        self._last_search = -math.inf
         #: Since when a search waits for nodes to become consolidatable.
-        self._wanted: float | None = None
+        self._waiting_since: float | None = None
 
     async def run(self) -> None:
         self.queue.resume()  # before taints are removed that a command still needs
@@ -111,20 +111,20 @@ class Disruption:
                     except KubeError as problem:
                         self._context.log.error("Reconciler error", error=str(problem))
                         acted = False
-                await self._pause(1.0 if acted else PERIOD)
+                await self._pause(1.0 if acted else PERIOD_S)
 
     async def _pause(self, seconds: float) -> None:
         seconds = min(seconds, self._consolidation_state.left())
-        if self._wish is not None:
-            held = self._context.clock.monotonic() - self._wish.since
-            due = VALIDATION if held < VALIDATION - 0.5 else GATHERING  # a consolidatable node wakes us earlier
+        if self._pending is not None:
+            held = self._context.clock.monotonic() - self._pending.since
+            due = VALIDATION_S if held < VALIDATION_S - 0.5 else GATHERING_S  # a consolidatable node wakes us earlier
             seconds = min(seconds, max(1.0, due - held))
         try:
             async with asyncio.timeout(seconds):
                 await self._consolidation_state.woken.wait()
                 while self._consolidation_state.woken.is_set():  # nodes become consolidatable together
                     self._consolidation_state.woken.clear()
-                    await asyncio.sleep(TOGETHER)
+                    await asyncio.sleep(TRIGGER_DEBOUNCE_S)
         except TimeoutError:
             return
         finally:
@@ -137,31 +137,31 @@ class Disruption:
             return False
         if self._cleans and not self._consolidation_state.none:
             await self._clean()
-        curable = not context.safety.stops(Reason.UNHEALTHY) and self._repair.due()
-        if curable and await self._timed("unhealthy", self._repair.once(await context.offers.all())):
+        repairable = not context.safety.stops(Reason.UNHEALTHY) and self._repair.due()
+        if repairable and await self._timed("unhealthy", self._repair.once(await context.offers.all())):
             return True
         if context.safety.safe_mode:
-            self._wish = None
+            self._pending = None
             return False
         pools = await context.offers.all()
-        self._consolidation_state.sold(pools)
+        self._consolidation_state.offered(pools)
         if self._consolidation_state.none:
             return False
         count = self._consolidation_state.count
-        self.field = self._candidate_cache.field(pools)
-        self._tell_field()
-        self._waiting, self._again = False, self._consolidation_state.instant(self.field.until)
+        self.evaluations = self._candidate_cache.evaluations(pools)
+        self._publish_blockers()
+        self._waiting, self._again = False, self._consolidation_state.instant(self.evaluations.until)
         for reason, method in (
             ("expired", self._expire),
             ("empty", self._emptiness),
-            ("drifted", self._drifting.once),
+            ("drifted", self._drift.once),
         ):
             if await self._timed(reason, method(pools)):
                 return True
         if await self._consolidate(pools):
             return True
-        self._waiting |= self._drifting.waiting
-        self._consolidation_state.passed(count, not self._waiting and self._wish is None, self._again)
+        self._waiting |= self._drift.waiting
+        self._consolidation_state.passed(count, not self._waiting and self._pending is None, self._again)
         return False
 
     async def _timed(self, reason: str, method: Awaitable[bool]) -> bool:
@@ -184,7 +184,12 @@ class Disruption:
         }
         for claim in suspects.values():
             node = cluster_state.node_for(claim)
-            if node is None or claim.name in busy or cluster_state.going(claim, node) or claim.is_true("Rebooting"):
+            if (
+                node is None
+                or claim.name in busy
+                or cluster_state.is_terminating(claim, node)
+                or claim.is_true("Rebooting")
+            ):
                 continue
             await release(context, node.metadata.name, claim.name)
 
@@ -196,7 +201,7 @@ class Disruption:
         known = prices(pools)
         for claim in self._consolidation_state.expired():
             node = context.cluster_state.node_for(claim)
-            if context.cluster_state.going(claim, node):
+            if context.cluster_state.is_terminating(claim, node):
                 continue
             context.log.info("expired nodeclaim", controller="nodeclaim.expiration", NodeClaim=logs.ref(claim.name))
             if node is None:
@@ -208,8 +213,8 @@ class Disruption:
         return acted
 
     async def _emptiness(self, pools: Sequence[Pool]) -> bool:
-        empty = [each for each in self._quiet() if each.empty]
-        ready = [each for each in self._quiet(at_least=VALIDATION) if each.empty]
+        empty = [each for each in self._consolidatable() if each.empty]
+        ready = [each for each in self._consolidatable(at_least=VALIDATION_S) if each.empty]
         self._waiting |= len(ready) < len(empty)
         self._context.metrics.disruption_eligible.labels("empty").set(len(ready))
         allowed = Allowances(self._context, Reason.EMPTY, self._candidate_cache.totals())
@@ -223,27 +228,29 @@ class Disruption:
     async def _consolidate(self, pools: Sequence[Pool]) -> bool:
         context = self._context
         ready = self._moves.free(
-            [each for each in self._quiet() if not each.empty and self._policy(each.pool) != "WhenEmpty"]
+            [each for each in self._consolidatable() if not each.empty and self._policy(each.pool) != "WhenEmpty"]
         )
         context.metrics.disruption_eligible.labels("underutilized").set(len(ready))
         if not ready:
             return await self._hold(None)
         allowed = Allowances(context, Reason.UNDERUTILIZED, self._candidate_cache.totals())
-        now, restless = context.clock.monotonic(), self._restless()
-        if self._wish is not None:
-            held = now - self._wish.since + 0.001
-            if held < VALIDATION or (held < GATHERING and restless):
+        now, recent_pod_events = context.clock.monotonic(), self._has_recent_pod_events()
+        if self._pending is not None:
+            held = now - self._pending.since + 0.001
+            if held < VALIDATION_S or (held < GATHERING_S and recent_pod_events):
                 return False
-        elif restless and now < (then := self._think_at(now)):
+        elif recent_pod_events and now < (then := self._next_search(now)):
             self._again = min(self._again, then)
             return False
-        self._thought, self._wanted = now, None
-        vain = -math.inf if self._wish is not None else self._refusals.vain(now, restless=restless)
+        self._last_search, self._waiting_since = now, None
+        vain = (
+            -math.inf if self._pending is not None else self._rejections.vain(now, recent_pod_events=recent_pod_events)
+        )
         simulation = Simulation(context, pools, self._in_motion(), ready)
         seen = (*simulation.seen, tuple(ready))
-        if self._wish is not None and self._wish.still(seen) and allowed.fits(self._wish.proposal.candidates):
-            return await self._hold(self._wish.proposal)
-        refused = self._refusals.still(ready, pools, now)
+        if self._pending is not None and self._pending.still(seen) and allowed.fits(self._pending.proposal.candidates):
+            return await self._hold(self._pending.proposal)
+        refused = self._rejections.still(ready, pools, now)
         ask = partial(
             simulation.question,
             ready,
@@ -253,39 +260,39 @@ class Disruption:
             spot_to_spot=context.settings.gate("SpotToSpotConsolidation"),
         )
 
-        def think() -> tuple[Question, tuple[Proposal | None, dict[str, Rejection]]]:
-            asked = ask()
-            return asked, choose(ready, asked)
+        def search() -> tuple[Question, tuple[Proposal | None, dict[str, Rejection]]]:
+            question = ask()
+            return question, choose(ready, question)
 
         began = stopwatch()
-        asked, (best, self.stays) = await beside(think)
+        question, (best, self.stays) = await beside(search)
         self._took("underutilized", began)
-        objections: dict[str, Rejection] = {}
+        rejections: dict[str, Rejection] = {}
         if best is not None:
-            best, objections = await self._balance.agreed(best, asked, prices(pools))
-            self.stays |= objections
-        self._refusals.note(ready, self.stays, now)
-        if best is None and (asked.removals or objections):
-            self._refusals.searched(asked.above, now, restless=restless)
-        self._tell_stays()
+            best, rejections = await self._balance.agreed(best, question, prices(pools))
+            self.stays |= rejections
+        self._rejections.note(ready, self.stays, now)
+        if best is None and (question.removals or rejections):
+            self._rejections.searched(question.above, now, recent_pod_events=recent_pod_events)
+        self._publish_stays()
         self._waiting |= any(each.code in ("BUDGET", "NOT_LOOKED_AT") for each in self.stays.values())
         return await self._hold(best, seen)
 
     async def _hold(self, best: Proposal | None, seen: Seen = ()) -> bool:
         """Execute a proposal that has held for the validation period; a new one must hold first."""
-        held, self._wish = self._wish, None
+        held, self._pending = self._pending, None
         if best is None:
             if held is not None:
                 self._context.metrics.failed_validations.labels(_kind(held.proposal)).inc()
-                dropped(self._context, held.proposal, self.stays)
+                publish_rejections(self._context, held.proposal, self.stays)
             return False
         if held is None:
-            self._wish = Wish(best, self._context.clock.monotonic(), seen)
-            wished(self._context, best)
+            self._pending = PendingConsolidation(best, self._context.clock.monotonic(), seen)
+            publish_candidates(self._context, best)
             return False
         begun = await self._begin(Reason.UNDERUTILIZED, _kind(best), best.candidates, best.plan, best.saving)
         if not begun:
-            dropped(self._context, best, self.stays)
+            publish_rejections(self._context, best, self.stays)
         return begun
 
     async def _begin(
@@ -307,28 +314,28 @@ class Disruption:
 
     # -- candidates
 
-    def _quiet(self, at_least: float = 0.0) -> list[Candidate]:
+    def _consolidatable(self, at_least: float = 0.0) -> list[Candidate]:
         """Candidates without pod events for their NodePool's consolidateAfter, and for at least `at_least` seconds."""
-        quiet, before = self.field.quiet, self._context.clock.now() - timedelta(seconds=at_least)
-        return [each for each in self.field.candidates if each.node in quiet and quiet[each.node] <= before]
+        quiet, before = self.evaluations.consolidatable_since, self._context.clock.now() - timedelta(seconds=at_least)
+        return [each for each in self.evaluations.candidates if each.node in quiet and quiet[each.node] <= before]
 
-    def _restless(self) -> bool:
+    def _has_recent_pod_events(self) -> bool:
         """Whether pods come and go on a node that will be a candidate later."""
         cluster_state = self._context.cluster_state
         settles = {pool.name for pool in self._settling() if not pool.static}
         return any(
-            claim.node_pool in settles and not cluster_state.going(claim, cluster_state.node_for(claim))
-            for claim in cluster_state.claims.store.by(STAGE, RESTLESS)
+            claim.node_pool in settles and not cluster_state.is_terminating(claim, cluster_state.node_for(claim))
+            for claim in cluster_state.claims.store.by(STAGE, NOT_CONSOLIDATABLE)
         )
 
-    def _think_at(self, now: float) -> float:
+    def _next_search(self, now: float) -> float:
         """When to search if pods come and go until then."""
-        if self._wanted is None:
-            self._wanted = now
+        if self._waiting_since is None:
+            self._waiting_since = now
         quiet = max((pool.spec.disruption.quiet_time or timedelta() for pool in self._settling()), default=timedelta())
-        until = self._thought + GATHERING
-        if quiet.total_seconds() > GATHERING:
-            until = max(until, self._wanted + min(PATIENCE, quiet.total_seconds() + GATHERING))
+        until = self._last_search + GATHERING_S
+        if quiet.total_seconds() > GATHERING_S:
+            until = max(until, self._waiting_since + min(MAX_GATHERING_S, quiet.total_seconds() + GATHERING_S))
         return until
 
     def _in_motion(self) -> frozenset[str]:
@@ -336,10 +343,10 @@ class Disruption:
         cluster_state, settles = self._context.cluster_state, {pool.name for pool in self._settling()}
         nodes = [
             cluster_state.node_for(claim)
-            for claim in cluster_state.claims.store.by(STAGE, RESTLESS)
+            for claim in cluster_state.claims.store.by(STAGE, NOT_CONSOLIDATABLE)
             if claim.node_pool in settles
         ]
-        empty = [each.node for each in self._quiet() if each.empty]
+        empty = [each.node for each in self._consolidatable() if each.empty]
         return frozenset((*empty, *(node.metadata.name for node in nodes if node is not None)))
 
     def _settling(self) -> list[NodePool]:
@@ -368,35 +375,38 @@ class Disruption:
             )
         )
 
-    def _tell_stays(self) -> None:
+    def _publish_stays(self) -> None:
         """Publish why each node stays, on Node and NodeClaim, and record it: when it changed, or after a while."""
-        now, before, self._said = self._context.clock.monotonic(), self._said, {}
-        for each in self.field.candidates:
+        now, before, self._published_stays = self._context.clock.monotonic(), self._published_stays, {}
+        for each in self.evaluations.candidates:
             why = self.stays.get(each.node)
             if why is None:
                 continue
             known = before.get(each.node)
             if known is None or known[0] != why.message or known[1] <= now:
-                known = (why.message, now + (SAID_OF_ALL if why.code == "NEAR_BEST" else SAID))
-                self._tell_stay(each, why, known[1] - now)
-            self._said[each.node] = known
+                known = (
+                    why.message,
+                    now + (NEAR_BEST_EVENT_INTERVAL_S if why.code == "NEAR_BEST" else STAY_EVENT_INTERVAL_S),
+                )
+                self._publish_stay(each, why, known[1] - now)
+            self._published_stays[each.node] = known
 
-    def _tell_stay(self, each: Candidate, why: Rejection, pause: float) -> None:
+    def _publish_stay(self, each: Candidate, why: Rejection, pause: float) -> None:
         claim = self._context.cluster_state.claims.store.get(each.claim)
         node = self._context.cluster_state.nodes.store.get(each.node)
         text, decision = why.message[:1].upper() + why.message[1:], self._context.decision_history.new_id()
-        tell = self._context.event_publisher.machine
-        if claim and tell(node, claim, "Normal", "Unconsolidatable", text, dedupe=pause, decision=decision):
+        publish = self._context.event_publisher.publish_on_node_and_claim
+        if claim and publish(node, claim, "Normal", "Unconsolidatable", text, dedupe=pause, decision=decision):
             self._record_stay(decision, each, why)
 
-    def _tell_field(self) -> None:
+    def _publish_blockers(self) -> None:
         """Publish on every blocked node the blockers that are not its own state."""
-        for name, reasons in self.field.blocked.items():
+        for name, reasons in self.evaluations.blocked.items():
             node = self._context.cluster_state.nodes.store.get(name)
             claim = self._context.cluster_state.claim_for(node) if node is not None else None
-            told = [each for each in reasons if each.code not in ("DELETING", "NOT_INITIALIZED")]
-            if claim is not None and told:
-                self._context.event_publisher.blocked(node, claim, together(told))
+            blockers = [each for each in reasons if each.code not in ("DELETING", "NOT_INITIALIZED")]
+            if claim is not None and blockers:
+                self._context.event_publisher.blocked(node, claim, joined(blockers))
 
 
 def _kind(proposal: Proposal) -> str:
@@ -410,32 +420,36 @@ def _kind(proposal: Proposal) -> str:
 _WHY = {"BUDGET": "budget", "PODS_WOULD_NOT_FIT": "scheduling"}
 
 
-def wished(context: Context, proposal: Proposal) -> None:
+def publish_candidates(context: Context, proposal: Proposal) -> None:
     """The consolidation is now pending."""
     for each in proposal.candidates:
-        _tell(context, proposal, each, "ConsolidationCandidate", f"Consolidation candidate: {_words(proposal, each)}")
+        _publish(
+            context, proposal, each, "ConsolidationCandidate", f"Consolidation candidate: {_describe(proposal, each)}"
+        )
 
 
-def dropped(context: Context, proposal: Proposal, stays: Mapping[str, Rejection]) -> None:
+def publish_rejections(context: Context, proposal: Proposal, stays: Mapping[str, Rejection]) -> None:
     """The pending consolidation did not hold."""
     for each in proposal.candidates:
         why = _WHY.get(stays[each.node].code, "churn") if each.node in stays else "churn"
-        text = f"Consolidation rejected: {_words(proposal, each)}, reason: {why}"
-        _tell(context, proposal, each, "ConsolidationRejected", text)
+        text = f"Consolidation rejected: {_describe(proposal, each)}, reason: {why}"
+        _publish(context, proposal, each, "ConsolidationRejected", text)
 
 
-def _words(proposal: Proposal, candidate: Candidate) -> str:
-    count, bought = len(proposal.candidates), len(proposal.plan.machines)
-    how = "replace" if bought else "delete"
+def _describe(proposal: Proposal, candidate: Candidate) -> str:
+    count, replacements = len(proposal.candidates), len(proposal.plan.machines)
+    how = "replace" if replacements else "delete"
     if count > 1:
         return f"{how}: [{candidate.node}] (part of {count}-node consolidation)"
-    come = f" -> [{bought} replacement{'' if bought == 1 else 's'}]" if bought else ""
+    come = f" -> [{replacements} replacement{'' if replacements == 1 else 's'}]" if replacements else ""
     return f"{how}: nodepools=[{candidate.pool}]: [{candidate.node}]{come}"
 
 
-def _tell(context: Context, proposal: Proposal, candidate: Candidate, reason: str, text: str) -> None:
+def _publish(context: Context, proposal: Proposal, candidate: Candidate, reason: str, text: str) -> None:
     node, claim = (
         context.cluster_state.nodes.store.get(candidate.node),
         context.cluster_state.claims.store.get(candidate.claim),
     )
-    context.event_publisher.machine(node, claim, "Normal", reason, f"{text} (savings: ${proposal.saving:.2f})")
+    context.event_publisher.publish_on_node_and_claim(
+        node, claim, "Normal", reason, f"{text} (savings: ${proposal.saving:.2f})"
+    )

@@ -27,9 +27,9 @@ from dovetail.planner.snapshot import Pool
 POOL, REQUIREMENTS, TYPE_GONE = "NodePoolDrifted", "RequirementsDrifted", "InstanceTypeNotFound"
 
 #: Seconds between the two reports of a cloud.
-AGAIN = 60.0
+CONFIRM_AFTER_S = 60.0
 #: A type that cannot be found drifts no NodeClaim younger than this.
-YOUNG = timedelta(hours=1)
+MIN_AGE_WITHOUT_TYPE = timedelta(hours=1)
 
 
 def static(claim: NodeClaim, pool: NodePool) -> str | None:
@@ -51,15 +51,15 @@ def type_gone(claim: NodeClaim, types: Mapping[str, InstanceType]) -> str | None
     labels = claim.metadata.labels
     if not types or INSTANCE_TYPE not in labels:
         return None
-    found = types.get(labels[INSTANCE_TYPE])
-    if found is None:
+    drifted = types.get(labels[INSTANCE_TYPE])
+    if drifted is None:
         return TYPE_GONE
     kinds = (
         {labels.get(CAPACITY_TYPE), "on-demand"}
         if labels.get(CAPACITY_TYPE) == "reserved"
         else {labels.get(CAPACITY_TYPE)}
     )
-    if not any(o.zone == labels.get(ZONE) and o.capacity_type in kinds for o in found.offerings):
+    if not any(o.zone == labels.get(ZONE) and o.capacity_type in kinds for o in drifted.offerings):
         return TYPE_GONE
     return None
 
@@ -67,7 +67,7 @@ def type_gone(claim: NodeClaim, types: Mapping[str, InstanceType]) -> str | None
 # Replacing drifted nodes: each by its own command, oldest drift first, as many as the budgets allow.
 
 
-class Drifting:
+class DriftMethod:
     """`waiting` says whether the last pass left a drifted node for the next one."""
 
     def __init__(self, context: Context, queue: CommandQueue) -> None:
@@ -77,14 +77,14 @@ class Drifting:
 
     async def once(self, pools: Sequence[Pool]) -> bool:
         """Whether a command was started."""
-        found = self._drifted(pools)
+        drifted = self._drifted(pools)
         self.waiting = False
-        self._context.metrics.disruption_eligible.labels("drifted").set(len(found))
-        if not found:
+        self._context.metrics.disruption_eligible.labels("drifted").set(len(drifted))
+        if not drifted:
             return False
         allowed = Allowances.now(self._context, Reason.DRIFTED)
         acted = False
-        for each in found:
+        for each in drifted:
             if not allowed.fits((each,)):
                 self.waiting = True
             elif await self._replace(each, pools):
@@ -98,17 +98,17 @@ class Drifting:
         Pods do not block a node with a terminationGracePeriod.
         """
         context = self._context
-        known, now = prices(pools), context.clock.now()
-        found: list[tuple[bool, datetime, str, Candidate]] = []
+        prices_by_offering, now = prices(pools), context.clock.now()
+        drifted: list[tuple[bool, datetime, str, Candidate]] = []
         for claim in context.cluster_state.claims.store.by(STAGE, DRIFTED):
             marked = claim.condition("Drifted")
             if marked is None or marked.last_transition_time is None:
                 continue
             node = context.cluster_state.node_for(claim)
             if node is not None and not blocking(context, node, claim, now, waive_pods=True):
-                each = candidate(context, node, claim, known)
-                found.append((bool(each.pods), marked.last_transition_time, each.node, each))
-        return [each for *_, each in sorted(found, key=lambda one: one[:3])]
+                each = candidate(context, node, claim, prices_by_offering)
+                drifted.append((bool(each.pods), marked.last_transition_time, each.node, each))
+        return [each for *_, each in sorted(drifted, key=lambda entry: entry[:3])]
 
     async def _replace(self, each: Candidate, pools: Sequence[Pool]) -> bool:
         context = self._context

@@ -11,12 +11,12 @@ from dovetail.kube.reflector import Change
 from dovetail.kube.resources import PODS
 from dovetail.model.pods import Pod
 
-HOUR = 3600.0
+HOUR_S = 3600.0
 #: Moves an hour for each pod of a workload.
-AN_HOUR = 2
+MOVES_PER_HOUR = 2
 
 
-class Moves:
+class MoveRateLimit:
     """Counts moves by workload, since a moved pod is recreated under another name."""
 
     def __init__(self, context: Context) -> None:
@@ -28,42 +28,45 @@ class Moves:
     def _pod_changed(self, change: Change[Pod]) -> None:
         for pod, by in ((change.new, 1), (change.old, -1)):
             if pod is not None:
-                whose = owner(pod)
-                self._sizes[whose] += by
-                if not self._sizes[whose]:
-                    del self._sizes[whose]
+                owner_uid = owner(pod)
+                self._sizes[owner_uid] += by
+                if not self._sizes[owner_uid]:
+                    del self._sizes[owner_uid]
 
     def free(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates whose pods may all still be moved this hour."""
         self._forget()
         if not self._moved:
             return list(candidates)
-        left = {whose: AN_HOUR * max(1, self._sizes[whose]) - len(moved) for whose, moved in self._moved.items()}
+        left = {
+            owner_uid: MOVES_PER_HOUR * max(1, self._sizes[owner_uid]) - len(moved)
+            for owner_uid, moved in self._moved.items()
+        }
         most = min(left.values())  # a candidate with fewer pods than that cannot exceed any owner's limit
         return [each for each in candidates if len(each.pods) <= most or self._may(each, left)]
 
     def _may(self, candidate: Candidate, left: Mapping[str, int]) -> bool:
-        return all(count <= left.get(whose, count) for whose, count in self._owners(candidate).items())
+        return all(count <= left.get(owner_uid, count) for owner_uid, count in self._owners(candidate).items())
 
     def _forget(self) -> None:
-        before = self._context.clock.monotonic() - HOUR
+        before = self._context.clock.monotonic() - HOUR_S
         for moved in self._moved.values():
             while moved and moved[0] <= before:
                 moved.popleft()
-        self._moved = {whose: moved for whose, moved in self._moved.items() if moved}
+        self._moved = {owner_uid: moved for owner_uid, moved in self._moved.items() if moved}
 
     def note(self, candidates: Iterable[Candidate]) -> None:
         now = self._context.clock.monotonic()
         for candidate in candidates:
-            for whose, count in self._owners(candidate).items():
-                self._moved.setdefault(whose, deque()).extend([now] * count)
+            for owner_uid, count in self._owners(candidate).items():
+                self._moved.setdefault(owner_uid, deque()).extend([now] * count)
         self._forget()
 
     def _owners(self, candidate: Candidate) -> Counter[str]:
         """The owners of the pods that would be moved, and how many pods of each."""
-        wanted = set(candidate.pods)
+        moved_keys = set(candidate.pods)
         pods = self._context.cluster_state.pods_on(candidate.node)
-        return Counter(owner(pod) for pod in pods if pod.metadata.key in wanted)
+        return Counter(owner(pod) for pod in pods if pod.metadata.key in moved_keys)
 
 
 def owner(pod: Pod) -> str:

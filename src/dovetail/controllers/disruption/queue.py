@@ -22,15 +22,15 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import validation
 from dovetail.controllers.disruption.candidates import movable
 from dovetail.controllers.disruption.replacement import Copy
-from dovetail.controllers.disruption.types import Candidate, Command, Note, Reason, old_words
-from dovetail.controllers.disruption.validation import Verdict
+from dovetail.controllers.disruption.types import Candidate, Command, Note, Reason, legacy_log_text
+from dovetail.controllers.disruption.validation import ValidationResult
 from dovetail.controllers.history import disruption
 from dovetail.controllers.metrics.definitions import snake
 from dovetail.controllers.node import taints
 from dovetail.controllers.node.termination import deadline
 from dovetail.controllers.nodeclaim import binding
 from dovetail.controllers.nodeclaim.deletion import delete, termination_mode
-from dovetail.controllers.nodepool.static import room
+from dovetail.controllers.nodepool.static import remaining_nodes
 from dovetail.controllers.provisioning import nodeclaim_template
 from dovetail.controllers.settings import Place
 from dovetail.kube.errors import ApiError, Conflict, KubeError, NotFound
@@ -40,19 +40,19 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.planner.plan import Plan
 
 COMMAND = "dovetail.sh/command"
-LOOK = 1.0
+CHECK_INTERVAL_S = 1.0
 #: How long replacements may take to initialize, in seconds.
-PATIENCE = 600.0
+REPLACEMENT_TIMEOUT_S = 600.0
 #: Seconds until the scheduler has surely received the taint of a node.
-HEARD = 0.5
+TAINT_PROPAGATION_S = 0.5
 
 
 class Queue:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.commands: dict[str, Command] = {}
-        self._some = asyncio.Event()
-        self._places: dict[str, list[tuple[str, str, Target]]] = {}
+        self._has_commands = asyncio.Event()
+        self._slots: dict[str, list[tuple[str, str, Target]]] = {}
 
     def busy(self) -> frozenset[str]:
         """NodeClaims that a command already has."""
@@ -66,46 +66,46 @@ class Queue:
         context = self._context
         command = self._narrowed(command, validation.before(context, command))
         for each in command.candidates:
-            if each.claim in self.busy() or not await self._claimed(each, command):
-                await self._let_off(command.candidates)
+            if each.claim in self.busy() or not await self._taint_candidate(each, command):
+                await self._release_candidates(command.candidates)
                 return False
         chosen, command = command.candidates, self._narrowed(command, validation.closed(context, command))
-        await self._let_off([each for each in chosen if each not in command.candidates])
+        await self._release_candidates([each for each in chosen if each not in command.candidates])
         if not command.candidates:
             return False
-        made = await self._buy(command, plan, copy)
+        made = await self._create_replacements(command, plan, copy)
         if made is None:
-            await self._let_off(command.candidates)
+            await self._release_candidates(command.candidates)
             return False
         command = msgspec.structs.replace(command, replacements=made, created=context.clock.monotonic())
-        context.cluster_state.mark(each.provider_id for each in command.candidates)
+        context.cluster_state.mark_for_deletion(each.provider_id for each in command.candidates)
         self.commands[command.id] = command
-        self._some.set()
-        self._tell(command, plan, copy)
+        self._has_commands.set()
+        self._report(command, plan, copy)
         return True
 
-    def _narrowed(self, command: Command, verdict: Verdict) -> Command:
+    def _narrowed(self, command: Command, result: ValidationResult) -> Command:
         """The command for those candidates that are still valid."""
-        dropped = [each for each in command.candidates if each not in verdict.candidates]
+        dropped = [each for each in command.candidates if each not in result.candidates]
         if not dropped:
             return command
         self._context.log.info(
             "disruption no longer holds",
             controller="disruption",
-            command=command.words(),
-            error=verdict.why,
+            command=command.log_text(),
+            error=result.why,
             **{"command-id": command.id},
         )
         if command.kind:
             self._context.metrics.failed_validations.labels(command.kind).inc(len(dropped))
         saving = command.saving - sum(each.price or 0.0 for each in dropped)
-        return msgspec.structs.replace(command, candidates=verdict.candidates, saving=saving)
+        return msgspec.structs.replace(command, candidates=result.candidates, saving=saving)
 
     async def run(self) -> None:
         while True:
             if not self.commands:
-                self._some.clear()
-                await self._some.wait()
+                self._has_commands.clear()
+                await self._has_commands.wait()
             for command in tuple(self.commands.values()):
                 try:
                     await self._step(command)
@@ -113,16 +113,16 @@ class Queue:
                     self._context.log.error(
                         "Reconciler error", controller="disruption.queue", command=command.id, error=str(problem)
                     )
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK_INTERVAL_S)
 
     async def _step(self, command: Command) -> None:
         context = self._context
-        verdict = validation.under_way(context, command)
-        if verdict.why:
-            left = self._narrowed(command, verdict)
+        result = validation.under_way(context, command)
+        if result.why:
+            left = self._narrowed(command, result)
             if not left.candidates:
-                return await self._undo(command, verdict.why)
-            await self._let_off([each for each in command.candidates if each not in left.candidates])
+                return await self._undo(command, result.why)
+            await self._release_candidates([each for each in command.candidates if each not in left.candidates])
             command = self.commands[command.id] = left
         waiting = []
         for name in command.replacements:
@@ -136,7 +136,7 @@ class Queue:
                     claim, "Normal", "DisruptionWaitingReadiness", text, decision=command.id
                 )
         if waiting:
-            if context.clock.monotonic() - command.created > PATIENCE:
+            if context.clock.monotonic() - command.created > REPLACEMENT_TIMEOUT_S:
                 await self._failed(command, f"replacements {', '.join(waiting)} did not become ready in time")
             return None
         await self._prepare(command)
@@ -149,20 +149,20 @@ class Queue:
     async def _prepare(self, command: Command) -> None:
         """Taint nodes that receive replacement pods until these are created: the scheduler would pack them worse."""
         context = self._context
-        places = self._places.pop(command.id, [])
-        if context.settings.place is not Place.BIND or not places:
+        slots = self._slots.pop(command.id, [])
+        if context.settings.place is not Place.BIND or not slots:
             return
-        nodes = {target: binding.node_of(context, target) for _, _, target in places}
+        nodes = {target: binding.node_of(context, target) for _, _, target in slots}
         names = sorted({name for name in nodes.values() if name})
         answers = await asyncio.gather(*(binding.close(context, name) for name in names))
         closed = dict(zip(names, answers, strict=True))
-        await asyncio.sleep(HEARD)
-        until = context.clock.monotonic() + replacement_nominations.COME
-        for owner, uid, target in places:
+        await asyncio.sleep(TAINT_PROPAGATION_S)
+        until = context.clock.monotonic() + replacement_nominations.REPLACEMENT_POD_TIMEOUT_S
+        for owner, uid, target in slots:
             name = nodes[target]
             if name and closed[name]:
                 context.replacement_nominations.expect(
-                    owner, replacement_nominations.Place(Target("node", name), uid, until)
+                    owner, replacement_nominations.Slot(Target("node", name), uid, until)
                 )
 
     async def _remove(self, candidate: Candidate, command: Command) -> None:
@@ -180,10 +180,10 @@ class Queue:
         await delete(
             context, claim, command.reason.lower(), decision=command.id, policy=command.policy, bound=command.grace
         )
-        if command.ailment:
+        if command.condition:
             mode = termination_mode(claim, command.grace)
             context.metrics.claims_unhealthy_disrupted.labels(
-                snake(command.ailment), candidate.pool, candidate.capacity_type, claim.status.image_id, mode
+                snake(command.condition), candidate.pool, candidate.capacity_type, claim.status.image_id, mode
             ).inc()
 
     async def _failed(self, command: Command, why: str) -> None:
@@ -192,7 +192,7 @@ class Queue:
         context.log.error(
             "failed terminating nodes while executing a disruption command",
             controller="disruption.queue",
-            command=command.words(),
+            command=command.log_text(),
             error=why,
             **{"command-id": command.id},
         )
@@ -212,8 +212,8 @@ class Queue:
             claim = context.cluster_state.claims.store.get(name)
             if claim is not None and claim.metadata.deletion_timestamp is None and not self._used(claim):
                 await delete(context, claim, "rolled_back", decision=command.id)
-        await self._let_off(command.candidates)
-        self._places.pop(command.id, None)
+        await self._release_candidates(command.candidates)
+        self._slots.pop(command.id, None)
         self.commands.pop(command.id, None)
 
     def _used(self, claim: NodeClaim) -> bool:
@@ -224,17 +224,17 @@ class Queue:
         pods = self._context.cluster_state.pods_on(node.metadata.name)
         return any(not any(o.kind == "DaemonSet" for o in pod.metadata.owner_references) for pod in pods)
 
-    async def _let_off(self, candidates: Sequence[Candidate]) -> None:
-        self._context.cluster_state.mark((each.provider_id for each in candidates), going=False)
+    async def _release_candidates(self, candidates: Sequence[Candidate]) -> None:
+        self._context.cluster_state.mark_for_deletion((each.provider_id for each in candidates), deleting=False)
         for each in candidates:
             await release(self._context, each.node, each.claim)
 
-    async def _claimed(self, candidate: Candidate, command: Command) -> bool:
+    async def _taint_candidate(self, candidate: Candidate, command: Command) -> bool:
         """Put the taint and the reason on a candidate; False if it changed meanwhile."""
         context = self._context
         node = context.cluster_state.nodes.store.get(candidate.node)
         claim = context.cluster_state.claims.store.get(candidate.claim)
-        if node is None or claim is None or context.cluster_state.going(claim, node):
+        if node is None or claim is None or context.cluster_state.is_terminating(claim, node):
             return False
         try:
             await taints.add(context, candidate.node)
@@ -245,19 +245,21 @@ class Queue:
             return False
         return True
 
-    async def _buy(self, command: Command, plan: Plan | None, copy: Copy | None) -> tuple[str, ...] | None:
+    async def _create_replacements(
+        self, command: Command, plan: Plan | None, copy: Copy | None
+    ) -> tuple[str, ...] | None:
         """Create the replacement NodeClaims; None if one of them could not be created."""
         context = self._context
         made: list[str] = []
-        for pool, body in self._wanted(command, plan, copy):
-            if pool is None or (copy is not None and room(context.cluster_state, pool) < 1):
-                await self._give_back(command, made)
+        for pool, body in self._replacement_bodies(command, plan, copy):
+            if pool is None or (copy is not None and remaining_nodes(context.cluster_state, pool) < 1):
+                await self._delete_replacements(command, made)
                 return None
             try:
                 claim = await context.kube.create(NODECLAIMS, body, type=NodeClaim)
             except ApiError as problem:
                 context.log.error("creating nodeclaim", controller="disruption", error=problem.message)
-                await self._give_back(command, made)
+                await self._delete_replacements(command, made)
                 return None
             context.cluster_state.assume(claim)
             made.append(claim.name)
@@ -267,7 +269,7 @@ class Queue:
         self._nominate(command, plan, made)
         return tuple(made)
 
-    def _wanted(
+    def _replacement_bodies(
         self, command: Command, plan: Plan | None, copy: Copy | None
     ) -> Iterator[tuple[NodePool | None, dict[str, Any]]]:
         """The replacement NodeClaims, each with its NodePool if that still exists; the command is annotated on them."""
@@ -275,15 +277,15 @@ class Queue:
         bodies: list[tuple[NodePool | None, dict[str, Any]]] = []
         if copy is not None:
             bodies.append((copy.pool, nodeclaim_template.static(copy.pool, command.id)))
-        for machine in plan.machines if plan else ():
-            pool = self._context.cluster_state.pools.store.get(machine.pool)
-            bodies.append((pool, nodeclaim_template.manifest(machine, pool, command.id, ()) if pool else {}))
+        for planned in plan.machines if plan else ():
+            pool = self._context.cluster_state.pools.store.get(planned.pool)
+            bodies.append((pool, nodeclaim_template.manifest(planned, pool, command.id, ()) if pool else {}))
         for pool, body in bodies:
             if body:
                 body["metadata"]["annotations"][COMMAND] = note
             yield pool, body
 
-    async def _give_back(self, command: Command, made: Sequence[str]) -> None:
+    async def _delete_replacements(self, command: Command, made: Sequence[str]) -> None:
         for claim in filter(None, map(self._context.cluster_state.claims.store.get, made)):
             await delete(self._context, claim, "rolled_back", decision=command.id)
 
@@ -292,30 +294,30 @@ class Queue:
         if plan is None:
             return
         context = self._context
-        names = dict(zip((machine.name for machine in plan.machines), made, strict=True))
+        names = dict(zip((planned.name for planned in plan.machines), made, strict=True))
         for each in command.candidates:
             for pod in context.cluster_state.pods_on(each.node):
-                place = plan.placements.get(pod.metadata.key)
-                if place is not None and place.machine in names:
-                    target, until = Target("claim", names[place.machine]), None
-                elif place is not None and place.node is not None:
-                    target, until = Target("node", place.node), context.clock.monotonic() + PATIENCE
+                placement = plan.placements.get(pod.metadata.key)
+                if placement is not None and placement.machine in names:
+                    target, until = Target("claim", names[placement.machine]), None
+                elif placement is not None and placement.node is not None:
+                    target, until = Target("node", placement.node), context.clock.monotonic() + REPLACEMENT_TIMEOUT_S
                 else:
                     continue
                 context.cluster_state.nominate(pod, target, until)
                 owner = pod.metadata.controller
                 if owner is not None and owner.kind == "ReplicaSet":
-                    self._places.setdefault(command.id, []).append((owner.uid, pod.metadata.uid, target))
+                    self._slots.setdefault(command.id, []).append((owner.uid, pod.metadata.uid, target))
 
     def resume(self) -> None:
         """Resume the commands that a previous process wrote on its replacements."""
         found: dict[str, tuple[Note, list[str]]] = {}
         for claim in self._context.cluster_state.claims.store.all():
-            note = self._noted(claim)
+            note = self._read_note(claim)
             if note is not None:
                 found.setdefault(note.id, (note, []))[1].append(claim.name)
         for note, replacements in found.values():
-            alive = tuple(self._again(each) for each in note.candidates if self._alive(each))
+            alive = tuple(self._with_current_pods(each) for each in note.candidates if self._alive(each))
             if alive:
                 self.commands[note.id] = Command(
                     id=note.id,
@@ -325,11 +327,11 @@ class Queue:
                     replacements=tuple(sorted(replacements)),
                     created=self._context.clock.monotonic(),
                     grace=note.grace,
-                    ailment=note.ailment,
+                    condition=note.condition,
                 )
-                self._context.cluster_state.mark(each.provider_id for each in alive)
+                self._context.cluster_state.mark_for_deletion(each.provider_id for each in alive)
 
-    def _noted(self, claim: NodeClaim) -> Note | None:
+    def _read_note(self, claim: NodeClaim) -> Note | None:
         """The command annotated on a replacement. With an unreadable one the node stays until it is found empty."""
         text = claim.metadata.annotations.get(COMMAND)
         if not text or claim.metadata.deletion_timestamp is not None:
@@ -345,7 +347,7 @@ class Queue:
             )
             return None
 
-    def _again(self, candidate: Candidate) -> Candidate:
+    def _with_current_pods(self, candidate: Candidate) -> Candidate:
         """A candidate with the pods that are on it now."""
         pods = movable(self._context, candidate.node)
         return msgspec.structs.replace(candidate, pods=tuple(pod.metadata.key for pod in pods))
@@ -358,15 +360,15 @@ class Queue:
             and claim.condition("DisruptionReason") is not None
         )
 
-    def _tell(self, command: Command, plan: Plan | None, copy: Copy | None) -> None:
+    def _report(self, command: Command, plan: Plan | None, copy: Copy | None) -> None:
         context = self._context
         context.log.info(
             "disrupting node(s)",
             controller="disruption",
-            command=command.words(),
+            command=command.log_text(),
             reason=command.reason.lower(),
             decision=command.decision,
-            summary=old_words(command),
+            summary=legacy_log_text(command),
             **{
                 "command-id": command.id,
                 "disrupted-node-count": len(command.candidates),
@@ -381,7 +383,7 @@ class Queue:
         if command.terminate_first:
             pool = command.candidates[0].pool
             context.metrics.terminated_first.labels(pool, command.reason.lower(), command.terminate_first).inc()
-        context.decision_history.record(disruption.begun(context, command, plan, copy))
+        context.decision_history.record(disruption.started(context, command, plan, copy))
 
 
 async def release(context: Context, node_name: str, claim_name: str) -> None:

@@ -25,13 +25,13 @@ from dovetail.planner.snapshot import NodeState
 #: How heavily moves weigh, and how much of the remaining capacity may be requested.
 TRIED = tuple(itertools.product((1.0, 2.5), (1.0, 0.99, 0.98, 0.97, 0.95, 0.92)))
 #: Large fleets are weighed less often.
-ROUGH = ((1.0, 1.0), (1.0, 0.97), (1.0, 0.94))
+TRIED_LARGE = ((1.0, 1.0), (1.0, 0.97), (1.0, 0.94))
 
 
 def removals(
     candidates: Sequence[Candidate],
     pods: Mapping[str, Sequence[Pod]],
-    there: Room,
+    there: FreeCapacity,
     allowed: Mapping[str, int],
     charge: float,
 ) -> Iterator[tuple[Candidate, ...]]:
@@ -51,14 +51,14 @@ def removals(
         if members.sum() > left:
             limits.append((members, float(members.sum()) - left))
     seen: set[tuple[str, ...]] = set()
-    for weight, margin in TRIED if len(known) <= SMALL else ROUGH:
+    for weight, margin in TRIED if len(known) <= SMALL else TRIED_LARGE:
         needs = [(margin * room[:, i], float(each)) for i, each in enumerate(wanted)]
         stays = cheapest(prices - weight * trouble, [*needs, *limits])
-        going = tuple(each for each, kept in zip(known, stays, strict=True) if not kept)
-        names = tuple(each.node for each in going)
-        if going and names not in seen:
+        removed = tuple(each for each, kept in zip(known, stays, strict=True) if not kept)
+        names = tuple(each.node for each in removed)
+        if removed and names not in seen:
             seen.add(names)
-            yield going
+            yield removed
 
 
 # Thinning out: which nodes could be removed without a replacement, judged by free capacity alone.
@@ -73,7 +73,7 @@ Amounts = npt.NDArray[np.float64]
 DEAR = 2.0
 
 
-class Room:
+class FreeCapacity:
     """Free capacity of every node: a row each, a column for each resource, in shares of an average node."""
 
     def __init__(self, nodes: Sequence[NodeState], memory: Memory) -> None:
@@ -105,7 +105,7 @@ class Room:
 def removable(
     candidates: Sequence[Candidate],
     pods: Mapping[str, Sequence[Pod]],
-    there: Room,
+    there: FreeCapacity,
     allowed: Mapping[str, int],
     fresh: float | None = None,
 ) -> list[Candidate]:

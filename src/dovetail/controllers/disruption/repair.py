@@ -32,12 +32,12 @@ from dovetail.planner.snapshot import Pool
 
 UNHEALTHY_SHARE = 0.2
 #: A condition that has lasted for so long is recorded; nodes are not ready for a moment when they join.
-SERIOUS = timedelta(minutes=1)
+RECORDED_AFTER = timedelta(minutes=1)
 #: Blockers that do not block a repair: it also covers nodes that never initialized and do-not-disrupt nodes.
 WAIVED = frozenset({"DO_NOT_DISRUPT_NODE", "NOT_INITIALIZED"})
 
 
-class Patient(NamedTuple):
+class UnhealthyNode(NamedTuple):
     """A node that is to be repaired now."""
 
     node: Node
@@ -64,70 +64,77 @@ class Repair:
         open_ = settings.gate("NodeRepair") and not settings.legacy_node_repair
         self._policies = Policies(context.cloud.repair_policies()) if open_ else None
         #: What was last recorded about each unhealthy NodeClaim.
-        self._told: dict[str, str] = {}
+        self._recorded: dict[str, str] = {}
 
     def due(self) -> bool:
         """Whether a node is due for repair."""
-        return bool(self._ill())
+        return bool(self._unhealthy_nodes())
 
     async def once(self, pools: Sequence[Pool]) -> bool:
         """One repair at most; whether it was started."""
-        patients = [each for each in self._ill() if self._admitted(each)]
-        self._context.metrics.disruption_eligible.labels("unhealthy").set(len(patients))
-        if not patients:
+        due_nodes = [each for each in self._unhealthy_nodes() if self._is_unblocked(each)]
+        self._context.metrics.disruption_eligible.labels("unhealthy").set(len(due_nodes))
+        if not due_nodes:
             return False
-        known, allowed, tripped = prices(pools), Allowances.now(self._context, Reason.UNHEALTHY), self._tripped()
-        ward = [(each, candidate(self._context, each.node, each.claim, known, guarded=True)) for each in patients]
-        for each, machine in sorted(ward, key=lambda row: (-row[0].diagnosis.score, row[1].cost, row[1].node)):
-            if machine.pool in tripped:
-                self._hold(each)
-            elif each.claim.is_true("Initialized") and not allowed.fits((machine,)):
+        prices_by_offering, allowed, tripped = (
+            prices(pools),
+            Allowances.now(self._context, Reason.UNHEALTHY),
+            self._tripped(),
+        )
+        ranked = [
+            (each, candidate(self._context, each.node, each.claim, prices_by_offering, guarded=True))
+            for each in due_nodes
+        ]
+        for each, candidate_ in sorted(ranked, key=lambda row: (-row[0].diagnosis.score, row[1].cost, row[1].node)):
+            if candidate_.pool in tripped:
+                self._publish_many_unhealthy(each)
+            elif each.claim.is_true("Initialized") and not allowed.fits((candidate_,)):
                 self._write(each, "the disruption budget of its NodePool for Unhealthy allows no more")
-            elif await self._treat(each, machine, pools):
+            elif await self._repair(each, candidate_, pools):
                 return True
         return False
 
     # -- unhealthy nodes
 
-    def _ill(self) -> list[Patient]:
+    def _unhealthy_nodes(self) -> list[UnhealthyNode]:
         if self._policies is None:
             return []
         context, found = self._context, []
-        now, busy, before, self._told = context.clock.now(), self._queue.busy(), self._told, {}
+        now, busy, before, self._recorded = context.clock.now(), self._queue.busy(), self._recorded, {}
         for claim in context.cluster_state.claims.store.all():
             node = context.cluster_state.node_for(claim)
-            if node is None or claim.name in busy or not self._policies.ill(node):
+            if node is None or claim.name in busy or not self._policies.is_unhealthy(node):
                 continue
-            if context.cluster_state.going(claim, node) or claim.is_true("Rebooting"):
+            if context.cluster_state.is_terminating(claim, node) or claim.is_true("Rebooting"):
                 continue
-            said = self._policies.foresee(node, claim, now)
-            if said is None:
+            diagnosis = self._policies.foresee(node, claim, now)
+            if diagnosis is None:
                 continue
             if claim.metadata.uid in before:
-                self._told[claim.metadata.uid] = before[claim.metadata.uid]
-            tired = said.action is RepairAction.REBOOT and reboot.exhausted(claim, now)
-            patient = Patient(node, claim, said, tired)
-            if said.due <= now:
-                found.append(patient)
-            elif said.since <= now - SERIOUS:
-                self._write(patient)
+                self._recorded[claim.metadata.uid] = before[claim.metadata.uid]
+            exhausted = diagnosis.action is RepairAction.REBOOT and reboot.exhausted(claim, now)
+            unhealthy_node = UnhealthyNode(node, claim, diagnosis, exhausted)
+            if diagnosis.due <= now:
+                found.append(unhealthy_node)
+            elif diagnosis.since <= now - RECORDED_AFTER:
+                self._write(unhealthy_node)
         return found
 
-    def _admitted(self, each: Patient) -> bool:
+    def _is_unblocked(self, each: UnhealthyNode) -> bool:
         """Whether nothing blocks the repair; a blocker is published."""
-        why = self._objection(each)
+        why = self._blocker(each)
         if why is not None:
             self._context.event_publisher.blocked(each.node, each.claim, why)
             self._write(each, why)
         return why is None
 
-    def _write(self, each: Patient, waits_for: str = "") -> None:
+    def _write(self, each: UnhealthyNode, waits_for: str = "") -> None:
         """Record when a node will be repaired, or what its repair waits for; once each time it changes."""
         decision_history, uid = self._context.decision_history, each.claim.metadata.uid
         text = each.diagnosis.prognosis + (f", waits: {waits_for}" if waits_for else "")
-        if self._told.get(uid) == text:
+        if self._recorded.get(uid) == text:
             return
-        self._told[uid] = text
+        self._recorded[uid] = text
         decision_history.record(
             Decision(
                 id=decision_history.new_id(),
@@ -141,24 +148,24 @@ class Repair:
             )
         )
 
-    def _objection(self, each: Patient) -> str | None:
+    def _blocker(self, each: UnhealthyNode) -> str | None:
         node, claim = each.node, each.claim
         if wellknown.NODEPOOL not in node.metadata.labels:
             return "repair requires a NodePool to construct and budget a safe replacement"
         if (claim.node_pool or "") not in self._context.cluster_state.pools.store:
             return f"NodePool not found (NodePool={claim.node_pool})"
         why = blocking(self._context, node, claim, self._context.clock.now())
-        of_machine = [one for one in why if not one.pod and one.code not in WAIVED]
+        node_blockers = [blocker for blocker in why if not blocker.pod and blocker.code not in WAIVED]
         if not claim.is_true("Initialized"):
-            of_machine = [one for one in of_machine if one.code != "NOMINATED"]
+            node_blockers = [blocker for blocker in node_blockers if blocker.code != "NOMINATED"]
         if not claim.is_true("Registered"):
             return "node isn't initialized nor registered"
-        if of_machine:
-            return of_machine[0].message
+        if node_blockers:
+            return node_blockers[0].message
         if node.metadata.annotations.get(wellknown.DO_NOT_REPAIR) == "true":
             return f'repair is blocked through the "{wellknown.DO_NOT_REPAIR}" annotation'
         unbounded = each.diagnosis.grace is None and claim.spec.grace is None
-        if any(one.pod for one in why) and unbounded:
+        if any(blocker.pod for blocker in why) and unbounded:
             return "repair requires a termination grace period to bypass blocking pods"
         return None
 
@@ -166,15 +173,17 @@ class Repair:
         """NodePools with so many unhealthy nodes, however lately, that none of them is repaired."""
         assert self._policies is not None
         total: Counter[str] = Counter()
-        ill: Counter[str] = Counter()
+        unhealthy_count: Counter[str] = Counter()
         for node in self._context.cluster_state.nodes.store.all():
             pool = node.metadata.labels.get(wellknown.NODEPOOL)
             if pool:
                 total[pool] += 1
-                ill[pool] += self._policies.ill(node)
-        return frozenset(pool for pool, count in ill.items() if count > math.ceil(UNHEALTHY_SHARE * total[pool]))
+                unhealthy_count[pool] += self._policies.is_unhealthy(node)
+        return frozenset(
+            pool for pool, count in unhealthy_count.items() if count > math.ceil(UNHEALTHY_SHARE * total[pool])
+        )
 
-    def _hold(self, each: Patient) -> None:
+    def _publish_many_unhealthy(self, each: UnhealthyNode) -> None:
         """Publish on Node, NodeClaim and NodePool that too many nodes are unhealthy at once."""
         context, name = self._context, each.claim.node_pool or ""
         text = f'more than {UNHEALTHY_SHARE:.0%} of nodes in nodepool "{name}" are unhealthy'
@@ -185,11 +194,11 @@ class Repair:
 
     # -- repairs
 
-    async def _treat(self, each: Patient, machine: Candidate, pools: Sequence[Pool]) -> bool:
+    async def _repair(self, each: UnhealthyNode, candidate_: Candidate, pools: Sequence[Pool]) -> bool:
         context = self._context
         if each.diagnosis.action is RepairAction.REBOOT and not each.escalated:
-            return await self._reboot(each, machine)
-        staged = await stage(context, pools, machine, terminate_first=context.settings.gate("TerminateFirstRepair"))
+            return await self._reboot(each, candidate_)
+        staged = await stage(context, pools, candidate_, terminate_first=context.settings.gate("TerminateFirstRepair"))
         if isinstance(staged, Refused):
             if staged.why:
                 context.event_publisher.blocked(each.node, each.claim, staged.why)
@@ -198,35 +207,35 @@ class Repair:
         command = Command(
             id=context.decision_history.new_id(),
             reason=Reason.UNHEALTHY,
-            candidates=(machine,),
+            candidates=(candidate_,),
             grace=each.bound,
-            ailment=each.diagnosis.condition,
+            condition=each.diagnosis.condition,
             terminate_first=staged.terminate_first,
         )
-        self._tell(each)
+        self._log(each)
         return await self._queue.start(command, staged.plan, staged.copy)
 
-    async def _reboot(self, each: Patient, machine: Candidate) -> bool:
+    async def _reboot(self, each: UnhealthyNode, candidate_: Candidate) -> bool:
         context = self._context
-        if not await reboot.commit(context, each.claim, each.diagnosis.words, each.bound):
+        if not await reboot.commit(context, each.claim, each.diagnosis.condition_reason, each.bound):
             return False
-        self._tell(each)
+        self._log(each)
         mode = termination_mode(each.claim, each.bound)
         context.metrics.disruption_decisions.labels("reboot", "unhealthy", "").inc()
-        context.metrics.claims_disrupted.labels("unhealthy", machine.pool, machine.capacity_type, "", mode).inc()
+        context.metrics.claims_disrupted.labels("unhealthy", candidate_.pool, candidate_.capacity_type, "", mode).inc()
         return True
 
-    def _tell(self, each: Patient) -> None:
-        said = each.diagnosis
+    def _log(self, each: UnhealthyNode) -> None:
+        diagnosis = each.diagnosis
         more = {"reboot-escalated": True} if each.escalated else {}
         self._context.log.info(
             "selected repair policy",
             controller="disruption",
             Node=logs.ref(each.node.metadata.name),
             NodeClaim=logs.ref(each.claim.name),
-            condition=said.condition,
-            status=said.status,
-            reason=said.reason,
-            action=str(said.action),
-            **{"eligible-at": stamp(said.due), **more},
+            condition=diagnosis.condition,
+            status=diagnosis.status,
+            reason=diagnosis.reason,
+            action=str(diagnosis.action),
+            **{"eligible-at": stamp(diagnosis.due), **more},
         )

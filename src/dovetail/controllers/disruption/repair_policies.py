@@ -40,15 +40,15 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     grace: float | None = None
 
     @property
-    def words(self) -> str:
+    def condition_reason(self) -> str:
         return f"{self.condition}/{self.reason}"
 
     @property
     def prognosis(self) -> str:
         """The node condition, the remedy, and when it is due."""
-        told = f"{self.condition}={self.status}" + (f" ({self.reason})" if self.reason else "")
-        cure = "restart" if self.action is RepairAction.REBOOT else "replacement"
-        return f"{told}: {cure} due at {stamp(self.due)}"
+        condition_text = f"{self.condition}={self.status}" + (f" ({self.reason})" if self.reason else "")
+        remedy = "restart" if self.action is RepairAction.REBOOT else "replacement"
+        return f"{condition_text}: {remedy} due at {stamp(self.due)}"
 
 
 class _Finding(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class Policies:
         self._fallback = next(each for each in policies if not each.reason_regex)
         self._ranks = {priority: rank for rank, priority in enumerate(sorted({each.priority for each in policies}))}
 
-    def ill(self, node: Node) -> bool:
+    def is_unhealthy(self, node: Node) -> bool:
         """Whether any condition is covered, however young."""
         return any((each.type, each.status) in self._pairs for each in node.status.conditions)
 
@@ -101,15 +101,15 @@ class Policies:
             return None
         moment = max(now, min(each.due for each in found))
         due = [each for each in found if each.due <= moment]
-        spoken = min(due, key=_Finding.weight)
+        decisive = min(due, key=_Finding.weight)
         bounds = [each.policy.grace_seconds for each in due if each.policy.grace_seconds is not None]
         return Diagnosis(
-            action=spoken.policy.action,
-            condition=spoken.condition.type,
-            status=spoken.condition.status,
-            reason=spoken.condition.reason,
-            since=spoken.since,
-            due=spoken.due,
+            action=decisive.policy.action,
+            condition=decisive.condition.type,
+            status=decisive.condition.status,
+            reason=decisive.condition.reason,
+            since=decisive.since,
+            due=decisive.due,
             score=max(each.score(now) for each in due),
             grace=min(bounds, default=None),
         )
@@ -117,10 +117,10 @@ class Policies:
     def _findings(self, node: Node, claim: NodeClaim, now: datetime) -> list[_Finding]:
         rebooted = claim.condition("Rebooting")
         ended = rebooted.last_transition_time if rebooted is not None and rebooted.status == "False" else None
-        born = node.metadata.creation_timestamp
+        created = node.metadata.creation_timestamp
         found = []
         for each in node.status.conditions:
-            since = max((at for at in (each.last_transition_time, born, ended) if at is not None), default=now)
+            since = max((at for at in (each.last_transition_time, created, ended) if at is not None), default=now)
             found += [_Finding(policy, each, since, self._ranks[policy.priority]) for policy in self._applying(each)]
         return found
 
@@ -133,7 +133,7 @@ class Policies:
 
 def _faults(policies: Sequence[RepairPolicy]) -> list[str]:
     """Everything that is wrong with a set of policies."""
-    found = [f"policy {number} ({fault})" for number, each in enumerate(policies) for fault in _of_one(each)]
+    found = [f"policy {number} ({fault})" for number, each in enumerate(policies) for fault in _policy_faults(each)]
     fallbacks = [each for each in policies if not each.reason_regex]
     if len(fallbacks) != 1:
         found.append(f"there must be one policy without a reason expression, and there are {len(fallbacks)}")
@@ -142,7 +142,7 @@ def _faults(policies: Sequence[RepairPolicy]) -> list[str]:
     return found
 
 
-def _of_one(policy: RepairPolicy) -> list[str]:
+def _policy_faults(policy: RepairPolicy) -> list[str]:
     found = []
     if not policy.condition_type:
         found.append("no condition type")

@@ -18,7 +18,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.simulation import Simulation
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.controllers.nodeclaim.offerings import cheapest, compatible, launchable
-from dovetail.controllers.nodepool.static import room
+from dovetail.controllers.nodepool.static import remaining_nodes
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.labels import RESERVATION
 from dovetail.model.requirements import Requirements
@@ -26,7 +26,7 @@ from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Pool
 
 RESERVED, AT_LIMIT = "no-reserved-capacity", "static-at-limit"
-_WORDS = {
+_REASONS = {
     RESERVED: "static NodePool's capacity reservations are full and cannot stage a replacement",
     AT_LIMIT: "static NodePool is at its node limit and cannot stage a replacement",
 }
@@ -73,22 +73,23 @@ async def stage(context: Context, pools: Sequence[Pool], each: Candidate, *, ter
 async def _copied(context: Context, pool: NodePool, each: Candidate, *, terminate_first: bool) -> Staged | Refused:
     cluster_state = context.cluster_state
     standing = sum(
-        not cluster_state.going(claim, cluster_state.node_for(claim)) for claim in cluster_state.claims_of(pool.name)
+        not cluster_state.is_terminating(claim, cluster_state.node_for(claim))
+        for claim in cluster_state.claims_of(pool.name)
     )
     wanted = pool.spec.replicas or 0
-    if standing > wanted or (standing < wanted and room(cluster_state, pool) > 0):
+    if standing > wanted or (standing < wanted and remaining_nodes(cluster_state, pool) > 0):
         return Refused()  # until the static controller has scaled it to its replicas
     offered = await _offered(context, pool)
     if terminate_first and offered is None:
         return Refused()
     full, held = _reservations(offered or ()) if terminate_first else (False, set())
     if full and _reservation(context, each) not in held:
-        return Refused(_WORDS[RESERVED])
-    if not full and room(cluster_state, pool) > 0:
+        return Refused(_REASONS[RESERVED])
+    if not full and remaining_nodes(cluster_state, pool) > 0:
         return Staged(copy=Copy(pool, cheapest(offered or ())))
     why = RESERVED if full else AT_LIMIT
     refilled = cluster_pools.ready(pool) and pool.metadata.deletion_timestamp is None
-    return Staged(terminate_first=why) if terminate_first and refilled else Refused(_WORDS[why])
+    return Staged(terminate_first=why) if terminate_first and refilled else Refused(_REASONS[why])
 
 
 async def _offered(context: Context, pool: NodePool) -> tuple[LaunchOption, ...] | None:

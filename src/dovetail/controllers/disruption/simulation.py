@@ -13,7 +13,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import removal_sets
 from dovetail.controllers.disruption.budgets import Allowances
 from dovetail.controllers.disruption.consolidation import CLOSE, Question, Rejection
-from dovetail.controllers.disruption.removal_sets import DEAR, Room, removable
+from dovetail.controllers.disruption.removal_sets import DEAR, FreeCapacity, removable
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.controllers.provisioning import provisionable_pods
 from dovetail.model.nodes import Taint
@@ -46,13 +46,13 @@ class Simulation:
         """
         waiting = [
             *provisionable_pods.waiting(context.cluster_state),
-            *provisionable_pods.leaving(context.cluster_state, context.clock.now()),
+            *provisionable_pods.evictable(context.cluster_state, context.clock.now()),
         ]
-        snapshot = context.snapshot_builder.cut(pools, waiting)
-        nodes = tuple(_shut(node) if node.name in closed else node for node in snapshot.nodes)
+        snapshot = context.snapshot_builder.build(pools, waiting)
+        nodes = tuple(_tainted(node) if node.name in closed else node for node in snapshot.nodes)
         self._snapshot = msgspec.structs.replace(snapshot, nodes=nodes) if closed else snapshot
         self._waiting = {pod.metadata.key for pod in waiting}
-        self._types = context.cluster_state.sold
+        self._types = context.cluster_state.types_by_name
         self._context = context
         self._pods: dict[str, list[Pod]] = {}
         for each in asked:
@@ -79,7 +79,7 @@ class Simulation:
         """
         fresh = self.fresh(candidates)
         above = sum(each.price or 0.0 for each in candidates) / fresh - 1.0 if fresh else math.inf
-        there = Room(self._snapshot.nodes, self._snapshot.memory)
+        there = FreeCapacity(self._snapshot.nodes, self._snapshot.memory)
         held = {node for node, why in refused.items() if why.code == "NOT_BALANCED" and above <= vain}
         thinned = self.thinned(candidates, there, allowances.left, fresh)
         return Question(
@@ -102,19 +102,20 @@ class Simulation:
         Pending pods are planned along, and do not count against the candidates if they are unschedulable.
         `credit` is a capacity reservation that has one more free instance once the candidates are gone.
         """
-        gone = {each.node for each in candidates}
+        removed = {each.node for each in candidates}
         moved = [pod for each in candidates for pod in self._moved(each)]
         nodes = tuple(
-            msgspec.structs.replace(node, deleting=True) if node.name in gone else node for node in self._snapshot.nodes
+            msgspec.structs.replace(node, deleting=True) if node.name in removed else node
+            for node in self._snapshot.nodes
         )
         asked = (*self._snapshot.pending, *moved)
         pools = tuple(_credited(pool, credit) for pool in self._snapshot.pools) if credit else self._snapshot.pools
         snapshot = msgspec.structs.replace(self._snapshot, nodes=nodes, pending=asked, pools=pools)
         plan = provision(snapshot, deadline=effort, optimiser=better_by_work)
-        replacement_nominations = {node.name for node in nodes if not node.initialized}
+        uninitialized = {node.name for node in nodes if not node.initialized}
         for pod in moved:
             place = plan.placements.get(pod.metadata.key)
-            if place is None or place.unschedulable is not None or place.node in replacement_nominations:
+            if place is None or place.unschedulable is not None or place.node in uninitialized:
                 return None
         return plan
 
@@ -125,14 +126,14 @@ class Simulation:
         return provision(self._snapshot).cost.per_hour
 
     def thinned(
-        self, candidates: Sequence[Candidate], there: Room, allowed: Mapping[str, int], fresh: float | None
+        self, candidates: Sequence[Candidate], there: FreeCapacity, allowed: Mapping[str, int], fresh: float | None
     ) -> list[Candidate]:
         """Candidates that could probably be removed without a replacement."""
         pods = {each.node: self._moved(each) for each in candidates}
         return removable(candidates, pods, there, allowed, fresh)
 
     def removals(
-        self, candidates: Sequence[Candidate], there: Room, allowed: Mapping[str, int], fresh: float | None
+        self, candidates: Sequence[Candidate], there: FreeCapacity, allowed: Mapping[str, int], fresh: float | None
     ) -> Iterator[tuple[Candidate, ...]]:
         """Whole sets of candidates that might be removed together; moving a pod is charged with what a pod costs."""
         if fresh is None:
@@ -169,7 +170,7 @@ def _alike(pods: Sequence[Pod], memory: Memory) -> frozenset[tuple[Shape, int]]:
         return frozenset(Counter(shape_of(pod, memory) for pod in pods).items())
 
 
-def _shut(node: NodeState) -> NodeState:
+def _tainted(node: NodeState) -> NodeState:
     """The same node, its pods counted as ever, with a NoSchedule taint."""
     return msgspec.structs.replace(node, taints=(*node.taints, CLOSED))
 

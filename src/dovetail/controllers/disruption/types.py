@@ -45,7 +45,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """`replacements` are the NodeClaims that must be initialized before the candidates are deleted.
 
     `grace` bounds the drain in seconds, whatever the NodeClaims say; `drift` is what a drifted node no longer matches,
-    `ailment` the condition that a repair is for; `terminate_first` is why no replacement can come first.
+    `condition` the condition that a repair is for; `terminate_first` is why no replacement can come first.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = ""
     grace: float | None = None
     drift: str = ""
-    ailment: str = ""
+    condition: str = ""
     terminate_first: str = ""
 
     @property
@@ -71,7 +71,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
             return "terminate-first"
         return "replace" if self.replacements else "delete"
 
-    def words(self) -> str:
+    def log_text(self) -> str:
         """As Karpenter's log formats it, for existing searches."""
         pools = ",".join(sorted({each.pool for each in self.candidates}))
         nodes = ", ".join(each.node for each in self.candidates)
@@ -109,7 +109,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     kind: str = ""
     grace: float | None = None
-    ailment: str = ""
+    condition: str = ""
     candidates: tuple[Candidate, ...] = ()
 
     @classmethod
@@ -120,12 +120,12 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
             reason=command.reason,
             kind=command.kind,
             grace=command.grace,
-            ailment=command.ailment,
+            condition=command.condition,
             candidates=bare,
         )
 
 
-def old_words(command: Command) -> str:
+def legacy_log_text(command: Command) -> str:
     """The line of earlier releases (`consolidation delete, terminating 1 nodes …`), which runbooks still grep for.
 
     An empty node is a matter of emptiness only where its NodePool's policy is WhenEmpty.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.budgets import Allowances
-from dovetail.controllers.disruption.candidates import SHOWN, blocking, candidate, forbidden, together
+from dovetail.controllers.disruption.candidates import MAX_SHOWN_BLOCKERS, blocking, candidate, forbidden, joined
 from dovetail.controllers.disruption.types import Candidate, Command, Reason
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
@@ -21,45 +21,45 @@ from dovetail.model.nodes import Node
 VOLUNTARY = frozenset({Reason.EMPTY, Reason.DRIFTED, Reason.UNDERUTILIZED})
 
 
-class Verdict(NamedTuple):
+class ValidationResult(NamedTuple):
     """The candidates that are still valid, and why the others are not."""
 
     candidates: tuple[Candidate, ...]
     why: str = ""
 
 
-Objection = Callable[[Context, Reason, Candidate, Node, NodeClaim], str]
+Check = Callable[[Context, Reason, Candidate, Node, NodeClaim], str]
 
 
-def before(context: Context, command: Command) -> Verdict:
+def before(context: Context, command: Command) -> ValidationResult:
     """Before anything is written."""
-    found = _judged(context, command, _objection)
+    found = _validate(context, command, _before_taint)
     if not found.candidates or command.reason not in VOLUNTARY:
         return found
     allowed = Allowances.now(context, command.reason).trim(found.candidates)
-    shut = {
+    over_budget = {
         each.node: "the NodePool's disruption budget allows no more" for each in found.candidates if each not in allowed
     }
-    return _left(command, found.candidates, shut, found.why)
+    return _result(command, found.candidates, over_budget, found.why)
 
 
-def closed(context: Context, command: Command) -> Verdict:
+def closed(context: Context, command: Command) -> ValidationResult:
     """Once the candidates are tainted, so that no pod is scheduled there; the command itself counts for the budgets."""
-    return _judged(context, command, _objection)
+    return _validate(context, command, _before_taint)
 
 
-def under_way(context: Context, command: Command) -> Verdict:
+def under_way(context: Context, command: Command) -> ValidationResult:
     """While the candidates wait for their replacements. Once the first is deleted there is no way back."""
     claims = map(context.cluster_state.claims.store.get, (each.claim for each in command.candidates))
     if any(claim is None or claim.metadata.deletion_timestamp is not None for claim in claims):
-        return Verdict(command.candidates)
-    return _judged(context, command, _withdrawal)
+        return ValidationResult(command.candidates)
+    return _validate(context, command, _after_taint)
 
 
-def _judged(context: Context, command: Command, objection: Objection) -> Verdict:
+def _validate(context: Context, command: Command, check: Check) -> ValidationResult:
     if command.reason not in VOLUNTARY:
-        return Verdict(command.candidates)
-    objections: dict[str, str] = {}
+        return ValidationResult(command.candidates)
+    invalid: dict[str, str] = {}
     for each in command.candidates:
         node, claim = (
             context.cluster_state.nodes.store.get(each.node),
@@ -67,46 +67,46 @@ def _judged(context: Context, command: Command, objection: Objection) -> Verdict
         )
         if node is None or claim is None:
             continue  # gone already, which the next write finds out
-        text = objection(context, command.reason, each, node, claim)
+        text = check(context, command.reason, each, node, claim)
         if text:
-            objections[each.node] = text
-    return _left(command, command.candidates, objections)
+            invalid[each.node] = text
+    return _result(command, command.candidates, invalid)
 
 
-def _left(
-    command: Command, candidates: tuple[Candidate, ...], objections: Mapping[str, str], said: str = ""
-) -> Verdict:
+def _result(
+    command: Command, candidates: tuple[Candidate, ...], invalid: Mapping[str, str], earlier: str = ""
+) -> ValidationResult:
     """Empty nodes are removed one by one; all others were planned for as a whole."""
-    told = [*filter(None, (said,)), *(f"{node}: {text}" for node, text in objections.items())]
-    left = tuple(each for each in candidates if each.node not in objections)
-    if objections and command.reason is not Reason.EMPTY:
-        left = ()
-    more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
-    return Verdict(left, "; ".join(told[:SHOWN]) + more)
+    texts = [*filter(None, (earlier,)), *(f"{node}: {text}" for node, text in invalid.items())]
+    valid = tuple(each for each in candidates if each.node not in invalid)
+    if invalid and command.reason is not Reason.EMPTY:
+        valid = ()
+    more = f"; and {len(texts) - MAX_SHOWN_BLOCKERS} more" if len(texts) > MAX_SHOWN_BLOCKERS else ""
+    return ValidationResult(valid, "; ".join(texts[:MAX_SHOWN_BLOCKERS]) + more)
 
 
-def _objection(context: Context, reason: Reason, chosen: Candidate, node: Node, claim: NodeClaim) -> str:
+def _before_taint(context: Context, reason: Reason, chosen: Candidate, node: Node, claim: NodeClaim) -> str:
     """What blocks a candidate before it is tainted."""
-    baseless = _baseless(context, reason, node, claim)
-    if baseless:
-        return baseless
+    reason_gone = _reason_gone(context, reason, node, claim)
+    if reason_gone:
+        return reason_gone
     if reason is Reason.UNDERUTILIZED and not set(candidate(context, node, claim, {}).pods) <= set(chosen.pods):
         return "a pod was scheduled that was not planned for"
     waived = reason is Reason.DRIFTED
-    return together(blocking(context, node, claim, context.clock.now(), waive_pods=waived))
+    return joined(blocking(context, node, claim, context.clock.now(), waive_pods=waived))
 
 
-def _withdrawal(context: Context, reason: Reason, chosen: Candidate, node: Node, claim: NodeClaim) -> str:
+def _after_taint(context: Context, reason: Reason, chosen: Candidate, node: Node, claim: NodeClaim) -> str:
     """What blocks a candidate after it was tainted: annotations. A drain respects PDBs by itself."""
-    baseless = _baseless(context, reason, node, claim)
-    if baseless:
-        return baseless
+    reason_gone = _reason_gone(context, reason, node, claim)
+    if reason_gone:
+        return reason_gone
     dated = reason is Reason.DRIFTED and claim.spec.grace is not None
     pods = () if dated else context.cluster_state.pods_on(node.metadata.name)
-    return together(forbidden(node, pods, context.clock.now()))
+    return joined(forbidden(node, pods, context.clock.now()))
 
 
-def _baseless(context: Context, reason: Reason, node: Node, claim: NodeClaim) -> str:
+def _reason_gone(context: Context, reason: Reason, node: Node, claim: NodeClaim) -> str:
     """Why there is no longer a reason to remove a node; empty if there is."""
     if reason is Reason.DRIFTED:
         return "" if claim.is_true("Drifted") else "it is no longer drifted"

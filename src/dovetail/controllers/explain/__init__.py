@@ -3,9 +3,9 @@
 Pure: the cluster state and the decisions come in, an `Answer` goes out.
 """
 
-from dovetail.controllers.explain.answer import Answer, Unknown, silence, since
+from dovetail.controllers.explain.answer import Answer, Unknown, no_autoscaler, since
 from dovetail.controllers.explain.nodepools import nodepool
 from dovetail.controllers.explain.nodes import claim, node
 from dovetail.controllers.explain.pods import pod
 
-__all__ = ["Answer", "Unknown", "claim", "node", "nodepool", "pod", "silence", "since"]
+__all__ = ["Answer", "Unknown", "claim", "no_autoscaler", "node", "nodepool", "pod", "since"]

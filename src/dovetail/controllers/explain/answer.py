@@ -41,7 +41,7 @@ def safe_mode(decisions: Sequence[Decision]) -> str:
     return last.summary if last is not None and last.reason else ""
 
 
-def story(decisions: Iterable[Decision]) -> tuple[str, ...]:
+def lines(decisions: Iterable[Decision]) -> tuple[str, ...]:
     """Decisions, a line each."""
     return tuple(f"{each.time}  {each.id}  {each.kind:9}  {each.summary}" for each in decisions)
 
@@ -61,10 +61,10 @@ def dollars(price: float | None) -> str:
 SILENT = timedelta(minutes=1)
 
 
-def silence(leases: Iterable[Lease], now: datetime) -> str:
+def no_autoscaler(leases: Iterable[Lease], now: datetime) -> str:
     """That no autoscaler runs, and since when; nothing if one does, or where there is no lease."""
-    known = {each.metadata.key: each.spec.renew_time for each in leases if each.spec.renew_time is not None}
-    if not known or now - max(known.values()) <= SILENT:
+    renewed = {each.metadata.key: each.spec.renew_time for each in leases if each.spec.renew_time is not None}
+    if not renewed or now - max(renewed.values()) <= SILENT:
         return ""
-    name, last = max(known.items(), key=lambda one: one[1])
+    name, last = max(renewed.items(), key=lambda entry: entry[1])
     return f"no autoscaler is running: its lease {name} was last renewed at {stamp(last)}, see its log"

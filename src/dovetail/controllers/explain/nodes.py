@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dovetail.cluster.state import ClusterState
-from dovetail.cluster.state_node import paid
+from dovetail.cluster.state_node import launch_price
 from dovetail.controllers.disruption import candidates
-from dovetail.controllers.disruption.consolidation import WORTH
-from dovetail.controllers.disruption.consolidation_state import FOR
+from dovetail.controllers.disruption.consolidation import MIN_SAVING_SHARE
+from dovetail.controllers.disruption.consolidation_state import REJECTION_TTL_S
 from dovetail.controllers.disruption.expiration import date
 from dovetail.controllers.explain import nodepools
-from dovetail.controllers.explain.answer import Answer, Unknown, dollars, others, safe_mode, story
+from dovetail.controllers.explain.answer import Answer, Unknown, dollars, lines, others, safe_mode
 from dovetail.controllers.history.decisions import Decision, concerns
 from dovetail.controllers.node.termination import deadline, drain
 from dovetail.controllers.provisioning.provisionable_pods import AHEAD
@@ -30,7 +30,7 @@ from dovetail.model.quantity import resources
 
 # A node that is not terminating: whether it stays, why, and when it is evaluated again.
 
-_RESTLESS = "stays for now: pods were scheduled or deleted lately"
+_RECENT_POD_EVENTS = "stays for now: pods were scheduled or deleted lately"
 
 
 class Outlook:
@@ -45,7 +45,7 @@ class Outlook:
         self._pool: NodePool | None = cluster_state.pools.store.get(claim.node_pool or "")
         self._drifted = claim.condition("Drifted") if claim.is_true("Drifted") else None
         self.empty = not any(map(returning, cluster_state.pods_on(node.metadata.name)))
-        self.kept = self._last_look(about)
+        self.kept = self._last_evaluation(about)
 
     @property
     def reason(self) -> str:
@@ -54,14 +54,14 @@ class Outlook:
             return "Drifted"
         return "Empty" if self.empty else "Underutilized"
 
-    def _last_look(self, about: Sequence[Decision]) -> Decision | None:
+    def _last_evaluation(self, about: Sequence[Decision]) -> Decision | None:
         """The last evaluation, if it still counts: that no budget was left does only while none is."""
         kept = next((each for each in reversed(about) if each.kind == "keep"), None)
-        if kept is None or self.empty or self._spared():
+        if kept is None or self.empty or self._never_consolidated():
             return None
         return None if kept.reason == "BUDGET" and self._left("Underutilized") else kept
 
-    def _spared(self) -> str:
+    def _never_consolidated(self) -> str:
         """Why its NodePool never consolidates a node like this; nothing if it may."""
         pool = self._pool
         if pool is None:
@@ -75,9 +75,9 @@ class Outlook:
         return ""
 
     def _left(self, reason: str) -> bool:
-        return self._pool is None or nodepools.left(self._cluster_state, self._pool, reason, self._now)[0] > 0
+        return self._pool is None or nodepools.allowed_now(self._cluster_state, self._pool, reason, self._now)[0] > 0
 
-    def verdict(self, why: Sequence[candidates.Blocker], stopped: str, repair: str) -> str:
+    def result(self, why: Sequence[candidates.Blocker], stopped: str, repair: str) -> str:
         """What happens to the node, in one line."""
         rebooting, reason = self._claim.condition("Rebooting"), self._claim.condition("DisruptionReason")
         if rebooting is not None and rebooting.status == "True":
@@ -87,7 +87,7 @@ class Outlook:
         if repair:
             return f"is unhealthy: {repair}"
         if why:
-            return f"stays: {candidates.words(why[0])}{others(why)}"
+            return f"stays: {candidates.describe(why[0])}{others(why)}"
         if stopped:
             return f"stays: safe mode. {stopped}"
         return self._replacement(self._drifted) if self._drifted is not None else self._cost()
@@ -103,18 +103,18 @@ class Outlook:
         """What happens to a node that only its cost could be a reason to remove."""
         if self.kept is not None:
             return f"stays: {self.kept.summary} ({self.kept.reason}{saving(self.kept)})"
-        spared = self._spared()
-        if spared:
-            return f"stays: {spared}"
-        quiet = self._claim.is_true("Consolidatable")
+        never = self._never_consolidated()
+        if never:
+            return f"stays: {never}"
+        consolidatable = self._claim.is_true("Consolidatable")
         if not self.empty:
-            return "may be consolidated; nothing cheaper has been found yet" if quiet else _RESTLESS
+            return "may be consolidated; nothing cheaper has been found yet" if consolidatable else _RECENT_POD_EVENTS
         if self._pool is not None and not self._left("Empty"):
             return f"is empty and waits: {nodepools.allowance(self._cluster_state, self._pool, 'Empty', self._now)}"
-        at = self._quiet_at()
+        at = self._consolidatable_at()
         return (
             "is empty and will be removed within seconds"
-            if quiet or at is None
+            if consolidatable or at is None
             else f"is empty and will be removed at {at:%H:%M:%SZ}"
         )
 
@@ -125,7 +125,7 @@ class Outlook:
         at = self._drifted.last_transition_time
         return [f"drifted: {self._drifted.reason}" + (f" since {stamp(at)}" if at else "")]
 
-    def _quiet_at(self) -> datetime | None:
+    def _consolidatable_at(self) -> datetime | None:
         """When its NodePool's consolidateAfter will have passed, if there is no further pod event."""
         after = self._pool.spec.disruption.quiet_time if self._pool is not None else None
         initialized = self._claim.condition("Initialized")
@@ -139,25 +139,25 @@ class Outlook:
             else []
         )
 
-    def next_look(self, why: Sequence[candidates.Blocker]) -> list[str]:
+    def next_evaluation(self, why: Sequence[candidates.Blocker]) -> list[str]:
         """When this node will be evaluated again, and when it expires."""
         expiry = date(self._claim)
-        return [self._look(why), *([f"expires {stamp(expiry)}"] if expiry is not None else [])]
+        return [self._evaluation_line(why), *([f"expires {stamp(expiry)}"] if expiry is not None else [])]
 
-    def _look(self, why: Sequence[candidates.Blocker]) -> str:
+    def _evaluation_line(self, why: Sequence[candidates.Blocker]) -> str:
         ends = [each.until for each in why if each.until is not None]
         if why:
             first = f", the first of them at {stamp(min(ends))}" if ends else ""
             return f"evaluated again as soon as its blockers are gone{first}"
-        if self._spared() or self._pool is None:
+        if self._never_consolidated() or self._pool is None:
             return "not evaluated for consolidation unless its NodePool or its pods change"
-        at = self._quiet_at()
+        at = self._consolidatable_at()
         if at is not None and at > self._now:
             text = self._pool.spec.disruption.consolidate_after
             return f"evaluated again at {at:%H:%M:%SZ}: pods were scheduled or deleted lately (consolidateAfter {text})"
         if self.kept is None:
             return "evaluated again within seconds"
-        again = datetime.fromisoformat(self.kept.time) + timedelta(seconds=FOR)
+        again = datetime.fromisoformat(self.kept.time) + timedelta(seconds=REJECTION_TTL_S)
         when = f"at {again:%H:%M:%SZ} at the latest" if again > self._now else "within minutes"
         return f"evaluated again {when}, or as soon as its pods, budgets or prices change"
 
@@ -180,7 +180,7 @@ def line(claim: NodeClaim, pods: Sequence[Pod], held: Sequence[candidates.Blocke
     left = len(drain.decide(pods, now, deadline.of(claim)).waiting)
     if not left:
         return "is drained; its instance is terminated next"
-    return f"is being drained: {left} pod(s) left" + (f"; {candidates.words(held[0])}{others(held)}" if held else "")
+    return f"is being drained: {left} pod(s) left" + (f"; {candidates.describe(held[0])}{others(held)}" if held else "")
 
 
 def cause(about: Sequence[Decision]) -> list[str]:
@@ -189,7 +189,7 @@ def cause(about: Sequence[Decision]) -> list[str]:
     return [f"terminating since {last.time}: {last.summary} (decision {last.id})"] if last is not None else []
 
 
-def patience(claim: NodeClaim, held: Sequence[candidates.Blocker]) -> list[str]:
+def deadline_lines(claim: NodeClaim, held: Sequence[candidates.Blocker]) -> list[str]:
     """When the wait ends, if there is a deadline."""
     end = deadline.of(claim)
     if end is not None:
@@ -218,96 +218,96 @@ def repair_outlook(node: Node, about: Sequence[Decision]) -> str:
     last = next((each for each in reversed(about) if each.kind == "ill"), None)
     if last is None:
         return ""
-    ailment = (last.reason, last.detail.get("status"))
-    return last.summary if any((each.type, each.status) == ailment for each in node.status.conditions) else ""
+    condition_status = (last.reason, last.detail.get("status"))
+    return last.summary if any((each.type, each.status) == condition_status for each in node.status.conditions) else ""
 
 
 def node(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
     found = cluster_state.nodes.store.get(name)
     if found is None:
-        return gone("node", name, decisions)
+        return deleted("node", name, decisions)
     claim = cluster_state.claim_for(found)
     if claim is None:
         return Answer(subject=f"node/{name}", line="is not managed: no NodeClaim has its provider id")
     pods = tuple(cluster_state.pods_on(name))
-    held = candidates.of_pods(pods, cluster_state.pdbs, now)
+    held = candidates.pod_blockers(pods, cluster_state.pdbs, now)
     about = [each for each in decisions if concerns(each, name)]
-    details = [_machine(found, claim, pods), *conditions(found)]
+    details = [_offering_line(found, claim, pods), *conditions(found)]
     if found.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
-        details += [f"blocked: {candidates.words(each)}" for each in held]
+        details += [f"blocked: {candidates.describe(each)}" for each in held]
         return Answer(
             subject=f"node/{name}",
             line=line(claim, pods, held, now),
-            details=(*cause(about), *details, *patience(claim, held)),
-            deep=story(about[-10:]),
+            details=(*cause(about), *details, *deadline_lines(claim, held)),
+            deep=lines(about[-10:]),
             facts={"blockers": msgspec.to_builtins(held)},
         )
-    why = candidates.of_machine(found, claim, going=False, nominated=False) + held
+    why = candidates.node_blockers(found, claim, terminating=False, nominated=False) + held
     outlook = Outlook(cluster_state, found, claim, about, now)
     kept, repair = outlook.kept, repair_outlook(found, about)
-    stopped, bound, next_look = safe_mode(decisions), rules(pods), outlook.next_look(why)
+    stopped, bound, next_evaluation = safe_mode(decisions), rules(pods), outlook.next_evaluation(why)
     details += [f"repair: {repair}"] if repair else []
     details += outlook.drift()
     details += [stopped] if stopped else []
-    details += [f"blocked: {candidates.words(each)}" for each in why]
+    details += [f"blocked: {candidates.describe(each)}" for each in why]
     details += [f"bound: {each}" for each in bound]
-    details += [*_alternative(kept), *outlook.budget(), *next_look]
+    details += [*_alternative(kept), *outlook.budget(), *next_evaluation]
     return Answer(
         subject=f"node/{name}",
-        line=outlook.verdict(why, stopped, repair),
+        line=outlook.result(why, stopped, repair),
         details=tuple(details),
-        deep=story(about[-10:]),
+        deep=lines(about[-10:]),
         facts={
             "blockers": msgspec.to_builtins(why),
             "rules": bound,
             "keep": msgspec.to_builtins(kept) if kept else None,
             "safeMode": stopped,
-            "nextLook": next_look,
+            "nextLook": next_evaluation,
             "repair": repair,
         },
     )
 
 
-def gone(kind: str, name: str, decisions: Sequence[Decision]) -> Answer:
+def deleted(kind: str, name: str, decisions: Sequence[Decision]) -> Answer:
     """A node that is gone: the last decision about it, if there was one."""
     about = [each for each in decisions if concerns(each, name)]
     if not about:
         raise Unknown(f"{kind}/{name} is not in the cluster")
     last = about[-1]
     line = f"is gone; last decision {last.id} at {last.time}: {last.summary}"
-    return Answer(subject=f"{kind}/{name}", line=line, deep=story(about[-10:]))
+    return Answer(subject=f"{kind}/{name}", line=line, deep=lines(about[-10:]))
 
 
 def claim(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
     """A NodeClaim: its node, or why it has none yet."""
     found = cluster_state.claims.store.get(name)
     if found is None:
-        return gone("nodeclaim", name, decisions)
+        return deleted("nodeclaim", name, decisions)
     there = cluster_state.node_for(found)
     if there is not None:
         return node(cluster_state, decisions, there.metadata.name, now)
     about = [each for each in decisions if concerns(each, name)]
     if found.metadata.deletion_timestamp is not None:
         line, details = "is terminating; it has no node", cause(about)
-        return Answer(subject=f"nodeclaim/{name}", line=line, details=tuple(details), deep=story(about[-10:]))
+        return Answer(subject=f"nodeclaim/{name}", line=line, details=tuple(details), deep=lines(about[-10:]))
     steps = [each for each in found.status.conditions if each.type in ("Launched", "Registered") and each.message]
-    told = "; ".join(f"{each.type}={each.status}: {each.message}" for each in steps if each.status != "True")
-    line = f"has no node yet{': ' + told if told else ''}"
-    return Answer(subject=f"nodeclaim/{name}", line=line, details=(), deep=story(about[-10:]))
+    conditions_text = "; ".join(f"{each.type}={each.status}: {each.message}" for each in steps if each.status != "True")
+    line = f"has no node yet{': ' + conditions_text if conditions_text else ''}"
+    return Answer(subject=f"nodeclaim/{name}", line=line, details=(), deep=lines(about[-10:]))
 
 
-def _machine(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
+def _offering_line(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
     """Its offering, price and utilization."""
-    labels, price = found.metadata.labels, paid(claim)
+    labels, price = found.metadata.labels, launch_price(claim)
     kind = ", ".join(labels.get(key, "?") for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE))
-    room, asked = resources(found.status.allocatable), [requests(pod) for pod in pods if not pod.finished]
+    allocatable, pod_requests = resources(found.status.allocatable), [requests(pod) for pod in pods if not pod.finished]
     full = ", ".join(
-        f"{sum(each.get(name, 0) for each in asked) / room[name]:.0%} of {name}"
+        f"{sum(each.get(name, 0) for each in pod_requests) / allocatable[name]:.0%} of {name}"
         for name in ("cpu", "memory")
-        if room.get(name)
+        if allocatable.get(name)
     )
     cost = "price unknown" if price is None else f"{dollars(price)} at launch"
-    return f"{kind}, {cost}; {len(asked)} pod(s) request {full}"
+    return f"{kind}, {cost}; {len(pod_requests)} pod(s) request {full}"
 
 
 def rules(pods: Iterable[Pod]) -> list[str]:
@@ -340,7 +340,7 @@ def _alternative(kept: Decision | None) -> list[str]:
         return []
     threshold = kept.detail.get("needed")
     if threshold is None and kept.before is not None:
-        threshold = WORTH * kept.before
+        threshold = MIN_SAVING_SHARE * kept.before
     needed = f"; a move must save at least {dollars(threshold)}" if threshold is not None else ""
     best = "best alternative" if isinstance(kept.detail.get("saving"), float) else "evaluated"
     found = "; ".join(filter(None, (kept.detail.get("instead"), kept.summary)))

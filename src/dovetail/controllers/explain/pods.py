@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from dovetail.cluster.state import ClusterState
-from dovetail.cluster.state_node import paid
+from dovetail.cluster.state_node import launch_price
 from dovetail.controllers.disruption import candidates
-from dovetail.controllers.explain.answer import Answer, Unknown, dollars, since, story
+from dovetail.controllers.explain.answer import Answer, Unknown, dollars, lines, since
 from dovetail.controllers.history.decisions import Decision, Refusal, concerns
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod
@@ -24,27 +24,29 @@ def pod(cluster_state: ClusterState, decisions: Sequence[Decision], key: str, no
     if found is None:
         raise Unknown(f"pod/{key} is not in the cluster; name it as NAMESPACE/NAME or with -n")
     born = found.metadata.creation_timestamp
-    life = since(decisions, now, now - born) if born is not None else decisions  # its name may be an earlier pod's too
-    about = [each for each in life if concerns(each, key)]
+    since_creation = (
+        since(decisions, now, now - born) if born is not None else decisions
+    )  # its name may be an earlier pod's too
+    about = [each for each in since_creation if concerns(each, key)]
     if found.spec.node_name:
         return _running(cluster_state, decisions, about, found, now)
-    refusal = _refusal(cluster_state, life, found)
-    nominated_pods = cluster_state.reservations.of(found.metadata.uid)
+    refusal = _refusal(cluster_state, since_creation, found)
+    nominated_pods = cluster_state.nominations.of(found.metadata.uid)
     if nominated_pods is not None:
         line = f"waits for {nominated_pods.kind} {nominated_pods.name}, which is starting"
-        return Answer(subject=f"pod/{key}", line=line, deep=story(about[-5:]))
+        return Answer(subject=f"pod/{key}", line=line, deep=lines(about[-5:]))
     if refusal is not None:
         return _refused(key, refusal, about)
-    bought = next((each for each in reversed(about) if each.machines), None)
-    if bought is not None:
-        claims = ", ".join(each.claim for each in bought.machines[:3])
-        return Answer(subject=f"pod/{key}", line=f"waits for {claims} (decision {bought.id})", deep=story(about[-5:]))
+    launched = next((each for each in reversed(about) if each.node_claims), None)
+    if launched is not None:
+        claims = ", ".join(each.claim for each in launched.node_claims[:3])
+        return Answer(subject=f"pod/{key}", line=f"waits for {claims} (decision {launched.id})", deep=lines(about[-5:]))
     scheduled = condition(found.status.conditions, "PodScheduled")
-    words = "kube-scheduler has not tried it yet" if scheduled is None else "it has not been planned for yet"
+    reason_text = "kube-scheduler has not tried it yet" if scheduled is None else "it has not been planned for yet"
     if found.spec.scheduling_gates:
         gates = ", ".join(each.name for each in found.spec.scheduling_gates)
-        words = f"its scheduling gates hold it: {gates}"
-    return Answer(subject=f"pod/{key}", line=f"pending: {words}")
+        reason_text = f"its scheduling gates hold it: {gates}"
+    return Answer(subject=f"pod/{key}", line=f"pending: {reason_text}")
 
 
 def _refusal(cluster_state: ClusterState, decisions: Sequence[Decision], pod: Pod) -> Refusal | None:
@@ -71,7 +73,7 @@ def _refused(key: str, refusal: Refusal, about: Sequence[Decision]) -> Answer:
         subject=f"pod/{key}",
         line=f"pending: {refusal.message} ({refusal.code})",
         details=tuple(details),
-        deep=(*deep, *story(about[-5:])),
+        deep=(*deep, *lines(about[-5:])),
         facts=msgspec.to_builtins(refusal),
     )
 
@@ -99,18 +101,18 @@ def _running(
     name = found.spec.node_name
     node = cluster_state.nodes.store.get(name)
     claim = cluster_state.claim_for(node) if node else None
-    price = paid(claim) if claim else None
+    price = launch_price(claim) if claim else None
     cost = "" if price is None else f" ({dollars(price)} at launch)"
-    held = candidates.of_pods((found,), cluster_state.pdbs, now)
-    bought = [each for each in decisions if claim and any(made.claim == claim.name for made in each.machines)]
-    machines = [made for each in bought for made in each.machines if claim and made.claim == claim.name]
+    held = candidates.pod_blockers((found,), cluster_state.pdbs, now)
+    launched = [each for each in decisions if claim and any(made.claim == claim.name for made in each.node_claims)]
+    created = [made for each in launched for made in each.node_claims if claim and made.claim == claim.name]
     return Answer(
         subject=f"pod/{found.metadata.key}",
         line=f"runs on {name}{cost}",
         details=(
-            *(f"blocks its node: {candidates.words(each)}" for each in held),
-            *story(sorted({each.id: each for each in (*about[-5:], *bought)}.values(), key=lambda each: each.time)),
+            *(f"blocks its node: {candidates.describe(each)}" for each in held),
+            *lines(sorted({each.id: each for each in (*about[-5:], *launched)}.values(), key=lambda each: each.time)),
         ),
-        deep=tuple(f"cheaper, but {lost}" for made in machines for lost in made.cheaper),
-        facts={"node": name, "blockers": msgspec.to_builtins(held), "decisions": [each.id for each in bought]},
+        deep=tuple(f"cheaper, but {lost}" for made in created for lost in made.cheaper),
+        facts={"node": name, "blockers": msgspec.to_builtins(held), "decisions": [each.id for each in launched]},
     )

@@ -20,17 +20,17 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.model.meta import stamp
 
-KEPT = timedelta(days=7)
+RETENTION = timedelta(days=7)
 #: How often it is recorded that a node stays while nothing about it changes.
-STAYS = timedelta(hours=6)
+KEEP_INTERVAL = timedelta(hours=6)
 #: Names of pods and nodes shown in one decision; the counts are always exact.
 SHOWN = 50
 _IN_MEMORY = 5000
 #: Decisions that go to the store in one call: after an outage there are many.
-TOGETHER = 50
+SAVE_BATCH_SIZE = 50
 
 
-class Bought(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class CreatedNodeClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A NodeClaim that a decision creates, with the cheaper offerings that were rejected and why."""
 
     claim: str
@@ -75,7 +75,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     seconds: float = 0.0
     pods: tuple[str, ...] = ()
     pod_count: int = 0
-    machines: tuple[Bought, ...] = ()
+    node_claims: tuple[CreatedNodeClaim, ...] = ()
     removed: tuple[str, ...] = ()
     evictions: int = 0
     refusals: tuple[Refusal, ...] = ()
@@ -101,10 +101,10 @@ class DecisionHistory:
         self._clock = clock
         self._chance = chance
         self._store = store
-        self._kept: deque[Decision] = deque(maxlen=_IN_MEMORY)
+        self._decisions: deque[Decision] = deque(maxlen=_IN_MEMORY)
         self._unsaved: deque[Decision] = deque(maxlen=_IN_MEMORY)
         self._stays: dict[str, Decision] = {}
-        self._news = asyncio.Event()
+        self._recorded = asyncio.Event()
         self._saving = asyncio.Lock()
 
     def new_id(self) -> str:
@@ -116,41 +116,41 @@ class DecisionHistory:
 
     def record(self, decision: Decision) -> None:
         if decision.kind == "keep":
-            known = self._stays.get(decision.subject)
-            if known is not None and _same(known, decision):
+            last = self._stays.get(decision.subject)
+            if last is not None and _same(last, decision):
                 return
             self._stays[decision.subject] = decision
-        self._kept.append(decision)
+        self._decisions.append(decision)
         self._unsaved.append(decision)
-        self._news.set()
+        self._recorded.set()
 
     def decisions(self) -> tuple[Decision, ...]:
-        return tuple(self._kept)
+        return tuple(self._decisions)
 
     def about(self, subject: str) -> tuple[Decision, ...]:
         """Decisions that name a pod (`namespace/name`), a node or a NodePool, newest last."""
-        return tuple(each for each in self._kept if concerns(each, subject))
+        return tuple(each for each in self._decisions if concerns(each, subject))
 
     async def restore(self) -> None:
         """Load what was decided before this process, if there is a store."""
         if self._store is None:
             return
         oldest = self._oldest()
-        known = [each for each in await self._store.load() if each.time >= oldest]
-        self._kept.clear()
-        self._kept.extend((*known, *self._unsaved))
-        self._stays = {each.subject: each for each in self._kept if each.kind == "keep"}
+        last = [each for each in await self._store.load() if each.time >= oldest]
+        self._decisions.clear()
+        self._decisions.extend((*last, *self._unsaved))
+        self._stays = {each.subject: each for each in self._decisions if each.kind == "keep"}
 
-    async def news(self) -> None:
+    async def recorded(self) -> None:
         """Returns when something was recorded since it last did."""
-        await self._news.wait()
-        self._news.clear()
+        await self._recorded.wait()
+        self._recorded.clear()
 
     async def save(self) -> None:
         """Write what is new to the store; on failure it stays for the next time."""
         async with self._saving:
             while self._store is not None and self._unsaved:
-                batch = list(islice(self._unsaved, TOGETHER))
+                batch = list(islice(self._unsaved, SAVE_BATCH_SIZE))
                 await self._store.append(batch)
                 saved = {id(each) for each in batch}
                 while self._unsaved and id(self._unsaved[0]) in saved:
@@ -159,22 +159,22 @@ class DecisionHistory:
     async def forget(self) -> None:
         """Drop what is older than it must be kept."""
         oldest = self._oldest()
-        while self._kept and self._kept[0].time < oldest:
-            self._kept.popleft()
+        while self._decisions and self._decisions[0].time < oldest:
+            self._decisions.popleft()
         self._stays = {subject: each for subject, each in self._stays.items() if each.time >= oldest}
         if self._store is not None:
             await self._store.forget(oldest)
 
     def _oldest(self) -> str:
-        moment: datetime = self._clock.now() - KEPT
+        moment: datetime = self._clock.now() - RETENTION
         return stamp(moment)
 
 
-def _same(known: Decision, decision: Decision) -> bool:
+def _same(last: Decision, decision: Decision) -> bool:
     """Whether nothing has changed about a node that stays, since it was last recorded."""
-    age = datetime.fromisoformat(decision.time) - datetime.fromisoformat(known.time)
-    return age < STAYS and all(
-        getattr(known, name) == getattr(decision, name) for name in ("reason", "summary", "before", "detail")
+    age = datetime.fromisoformat(decision.time) - datetime.fromisoformat(last.time)
+    return age < KEEP_INTERVAL and all(
+        getattr(last, name) == getattr(decision, name) for name in ("reason", "summary", "before", "detail")
     )
 
 
@@ -189,6 +189,6 @@ def concerns(decision: Decision, subject: str) -> bool:
         or among(decision.pods)
         or subject in decision.removed
         or subject in decision.about
-        or any(subject in (each.claim, each.pool) for each in decision.machines)
+        or any(subject in (each.claim, each.pool) for each in decision.node_claims)
         or any(among(each.pods) for each in decision.refusals)
     )

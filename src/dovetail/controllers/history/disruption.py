@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dovetail.cluster.state_node import paid
+from dovetail.cluster.state_node import launch_price
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.replacement import Copy
-from dovetail.controllers.disruption.types import Candidate, Command, old_words
-from dovetail.controllers.history.decisions import Bought, Decision
+from dovetail.controllers.disruption.types import Candidate, Command, legacy_log_text
+from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision
 from dovetail.planner.plan import Plan
 
 
-def begun(context: Context, command: Command, plan: Plan | None, copy: Copy | None) -> Decision:
-    bought = _bought(command.replacements, plan, copy)
+def started(context: Context, command: Command, plan: Plan | None, copy: Copy | None) -> Decision:
+    created = _created(command.replacements, plan, copy)
     return Decision(
         id=command.id,
         kind="disrupt",
         time=context.decision_history.now(),
         reason=command.reason,
-        summary=_words(command),
+        summary=_summary(command),
         view_age=context.cluster_state.age(),
-        cost=_cost(command, plan, bought),
+        cost=_cost(command, plan, created),
         before=_sum(_price(context, each) for each in command.candidates),
         bound=plan.cost.lower_bound if plan else None,
         gap=plan.cost.gap if plan else None,
         removed=tuple(each.node for each in command.candidates),
         evictions=command.evictions,
         about=_about(command),
-        machines=bought,
+        node_claims=created,
     )
 
 
@@ -38,24 +38,24 @@ def undone(context: Context, command: Command, why: str) -> Decision:
         kind="undo",
         time=context.decision_history.now(),
         reason=command.reason,
-        summary=f"rolled back, {why}: {_words(command)}",
+        summary=f"rolled back, {why}: {_summary(command)}",
         view_age=context.cluster_state.age(),
         removed=tuple(each.node for each in command.candidates),
         about=_about(command),
     )
 
 
-def _words(command: Command) -> str:
-    cause = command.drift or command.ailment
-    return f"{old_words(command)} ({cause})" if cause else old_words(command)
+def _summary(command: Command) -> str:
+    cause = command.drift or command.condition
+    return f"{legacy_log_text(command)} ({cause})" if cause else legacy_log_text(command)
 
 
-def _bought(names: Sequence[str], plan: Plan | None, copy: Copy | None) -> tuple[Bought, ...]:
+def _created(names: Sequence[str], plan: Plan | None, copy: Copy | None) -> tuple[CreatedNodeClaim, ...]:
     """The replacements, by the names of their NodeClaims."""
     if copy is not None and copy.likely is not None:
         kind, offering = copy.likely.instance_type.name, copy.likely.offering
         return tuple(
-            Bought(
+            CreatedNodeClaim(
                 claim=name,
                 pool=copy.pool.name,
                 instance_type=kind,
@@ -67,32 +67,32 @@ def _bought(names: Sequence[str], plan: Plan | None, copy: Copy | None) -> tuple
             for name in names
         )
     return tuple(
-        Bought(
+        CreatedNodeClaim(
             claim=name,
-            pool=machine.pool,
-            instance_type=machine.choice.instance_type,
-            zone=machine.choice.zone,
-            capacity_type=machine.choice.capacity_type,
-            price=machine.choice.price,
-            pods=len(machine.pods),
+            pool=planned.pool,
+            instance_type=planned.choice.instance_type,
+            zone=planned.choice.zone,
+            capacity_type=planned.choice.capacity_type,
+            price=planned.choice.price,
+            pods=len(planned.pods),
         )
-        for name, machine in zip(names, plan.machines if plan else (), strict=False)
+        for name, planned in zip(names, plan.machines if plan else (), strict=False)
     )
 
 
-def _cost(command: Command, plan: Plan | None, bought: Sequence[Bought]) -> float | None:
+def _cost(command: Command, plan: Plan | None, created: Sequence[CreatedNodeClaim]) -> float | None:
     """The price of the replacements per hour; unknown where a later decision launches them, or a price is unknown."""
     if plan is not None:
         return plan.cost.per_hour
-    if command.terminate_first or len(bought) < len(command.replacements):
+    if command.terminate_first or len(created) < len(command.replacements):
         return None
-    return _sum(each.price for each in bought)
+    return _sum(each.price for each in created)
 
 
 def _price(context: Context, candidate: Candidate) -> float | None:
     """The price of a node today; or at its launch, where its offering no longer exists."""
     claim = context.cluster_state.claims.store.get(candidate.claim)
-    return candidate.price if candidate.price is not None or claim is None else paid(claim)
+    return candidate.price if candidate.price is not None or claim is None else launch_price(claim)
 
 
 def _about(command: Command) -> tuple[str, ...]:

@@ -37,32 +37,36 @@ class ExternalDeletions:
     async def run(self) -> None:
         """Record what was deleted while no controller was running, unless a previous process has recorded it."""
         context = self._context
-        ends = [each for each in context.decision_history.decisions() if each.kind in ("disrupt", "end")]
-        told = {name for each in ends for name in each.about}
+        terminations = [each for each in context.decision_history.decisions() if each.kind in ("disrupt", "end")]
+        recorded = {name for each in terminations for name in each.about}
         for claim in context.cluster_state.claims.store.all():
             node = context.cluster_state.node_for(claim)
-            at = claim.metadata.deletion_timestamp or (node.metadata.deletion_timestamp if node is not None else None)
-            if at is None:
+            deleted_at = claim.metadata.deletion_timestamp or (
+                node.metadata.deletion_timestamp if node is not None else None
+            )
+            if deleted_at is None:
                 continue
-            if claim.name in told:
-                context.ended.add(claim.metadata.uid)
+            if claim.name in recorded:
+                context.deleted_claims.add(claim.metadata.uid)
             what, reason = _NODE if claim.metadata.deletion_timestamp is None else _CLAIM
-            self._tell(claim, reason, f"its {what} was deleted at {stamp(at)}, while no controller was running")
+            self._record(
+                claim, reason, f"its {what} was deleted at {stamp(deleted_at)}, while no controller was running"
+            )
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
         old, new = change.old, change.new
-        was_going = old is None or old.metadata.deletion_timestamp is not None
-        if not was_going and (new is None or new.metadata.deletion_timestamp is not None):
-            self._claim_goes(change.object)
+        was_deleted = old is None or old.metadata.deletion_timestamp is not None
+        if not was_deleted and (new is None or new.metadata.deletion_timestamp is not None):
+            self._claim_deleted(change.object)
         if new is None:
-            self._context.ended.discard(change.object.metadata.uid)
+            self._context.deleted_claims.discard(change.object.metadata.uid)
 
-    def _claim_goes(self, claim: NodeClaim) -> None:
+    def _claim_deleted(self, claim: NodeClaim) -> None:
         pool = self._context.cluster_state.pools.store.get(claim.node_pool or "")
         if claim.node_pool and (pool is None or pool.metadata.deletion_timestamp is not None):
-            self._tell(claim, "nodepool_deleted", f"its NodePool {claim.node_pool} was deleted")
+            self._record(claim, "nodepool_deleted", f"its NodePool {claim.node_pool} was deleted")
         else:
-            self._tell(claim, _CLAIM.reason, "its NodeClaim was deleted by another actor")
+            self._record(claim, _CLAIM.reason, "its NodeClaim was deleted by another actor")
 
     def _node_changed(self, change: Change[Node]) -> None:
         """A Node that is deleted before its NodeClaim; one without our finalizer is not ours to record."""
@@ -71,13 +75,13 @@ class ExternalDeletions:
             return
         claim = self._context.cluster_state.claim_for(new)
         if claim is not None and claim.metadata.deletion_timestamp is None:
-            self._tell(claim, _NODE.reason, f"its Node {change.key} was deleted by another actor")
+            self._record(claim, _NODE.reason, f"its Node {change.key} was deleted by another actor")
 
-    def _tell(self, claim: NodeClaim, reason: str, why: str) -> None:
+    def _record(self, claim: NodeClaim, reason: str, why: str) -> None:
         context = self._context
-        if claim.metadata.uid in context.ended:
+        if claim.metadata.uid in context.deleted_claims:
             return
-        context.ended.add(claim.metadata.uid)
+        context.deleted_claims.add(claim.metadata.uid)
         context.log.info(
             "nodeclaim deleted by another actor",
             controller="external-deletions",

@@ -7,24 +7,24 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from dovetail.cluster.state import ClusterState
-from dovetail.controllers.history.decisions import SHOWN, Bought, Decision, DecisionHistory, Refusal
+from dovetail.controllers.history.decisions import SHOWN, CreatedNodeClaim, Decision, DecisionHistory, Refusal
 from dovetail.planner.plan import Machine, Plan, Unschedulable
 
 
-def bought(
+def launched(
     decision_history: DecisionHistory, cluster_state: ClusterState, plan: Plan, names: Mapping[str, str], decision: str
 ) -> Decision:
     """`names` are the NodeClaims' names by the plan's own; one that has none was not created."""
-    machines = [machine for machine in plan.machines if machine.name in names]
-    whole = len(machines) == len(plan.machines)
-    cost = plan.cost.per_hour if whole else sum(machine.price for machine in machines)
-    pods = [pod for machine in machines for pod in machine.pods]
+    created = [planned for planned in plan.machines if planned.name in names]
+    complete = len(created) == len(plan.machines)
+    cost = plan.cost.per_hour if complete else sum(planned.price for planned in created)
+    pods = [pod for planned in created for pod in planned.pods]
     placed = [key for key, place in plan.placements.items() if place.node is not None]
     return Decision(
         id=decision,
         kind="provision",
         time=decision_history.now(),
-        summary=_summary(len(machines), len(pods), cost, len(placed)),
+        summary=_summary(len(created), len(pods), cost, len(placed)),
         view_age=cluster_state.age(),
         cost=cost,
         bound=plan.cost.lower_bound,
@@ -34,7 +34,7 @@ def bought(
         seconds=plan.seconds,
         pods=tuple((*pods, *placed)[:SHOWN]),
         pod_count=len(pods) + len(placed),
-        machines=tuple(_bought(machine, names[machine.name]) for machine in machines[:SHOWN]),
+        node_claims=tuple(_created(planned, names[planned.name]) for planned in created[:SHOWN]),
     )
 
 
@@ -66,11 +66,11 @@ def refused(
     )
 
 
-def _summary(machines: int, pods: int, cost: float, placed: int) -> str:
+def _summary(created: int, pods: int, cost: float, placed: int) -> str:
     """Only the parts that are not empty: most plans either launch or fill."""
-    bought = f"{machines} node(s) for {pods} pod(s) at ${cost:.4f}/h" if machines else ""
+    launched = f"{created} node(s) for {pods} pod(s) at ${cost:.4f}/h" if created else ""
     filled = f"{placed} pod(s) on existing nodes" if placed else ""
-    return ", ".join(filter(None, (bought, filled)))
+    return ", ".join(filter(None, (launched, filled)))
 
 
 def _reasons(messages: Sequence[str]) -> str:
@@ -79,19 +79,19 @@ def _reasons(messages: Sequence[str]) -> str:
     return messages[0] + more
 
 
-def _bought(machine: Machine, claim: str) -> Bought:
-    choice = machine.choice
-    return Bought(
+def _created(planned: Machine, claim: str) -> CreatedNodeClaim:
+    choice = planned.choice
+    return CreatedNodeClaim(
         claim=claim,
-        pool=machine.pool,
+        pool=planned.pool,
         instance_type=choice.instance_type,
         zone=choice.zone,
         capacity_type=choice.capacity_type,
         price=choice.price,
-        pods=len(machine.pods),
-        options=len(machine.offerings),
+        pods=len(planned.pods),
+        options=len(planned.offerings),
         cheaper=tuple(
-            f"{lost.choice.instance_type}/{lost.choice.zone}/{lost.choice.capacity_type}: {lost.because}"
-            for lost in machine.cheaper[:10]
+            f"{other.choice.instance_type}/{other.choice.zone}/{other.choice.capacity_type}: {other.because}"
+            for other in planned.cheaper[:10]
         ),
     )

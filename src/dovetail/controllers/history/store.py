@@ -23,7 +23,7 @@ LABEL = "dovetail.sh/history"
 #: The namespace of the lease and the history by default.
 NAMESPACE = "kube-system"
 #: A ConfigMap may hold 1 MiB; we stop well before, since each append sends it whole.
-FULL = 128 * 1024
+MAX_CONFIGMAP_CHARS = 128 * 1024
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Decision).decode
@@ -62,11 +62,11 @@ class File:
     async def forget(self, before: str) -> None:
         if not self._path.exists():
             return
-        known = lines(self._path.read_bytes())
-        kept = [each for each in known if each.time >= before]
-        if len(kept) <= len(known) * 0.8:
+        existing = lines(self._path.read_bytes())
+        recent = [each for each in existing if each.time >= before]
+        if len(recent) <= len(existing) * 0.8:
             fresh = self._path.with_suffix(self._path.suffix + ".new")
-            fresh.write_bytes(b"".join(_encode(each) + b"\n" for each in kept))
+            fresh.write_bytes(b"".join(_encode(each) + b"\n" for each in recent))
             fresh.replace(self._path)
 
 
@@ -92,7 +92,7 @@ class ConfigMaps:
             await self._append(time, text)
 
     async def _append(self, time: str, text: str) -> None:
-        if not self._name or len(self._text) + len(text) > FULL:
+        if not self._name or len(self._text) + len(text) > MAX_CONFIGMAP_CHARS:
             await self._begin(time, text)
             return
         try:
@@ -104,20 +104,20 @@ class ConfigMaps:
 
     async def forget(self, before: str) -> None:
         for each in await self._maps():
-            known = lines((each.get("data") or {}).get("decisions", ""))
-            if each["metadata"]["name"] != self._name and (not known or known[-1].time < before):
+            existing = lines((each.get("data") or {}).get("decisions", ""))
+            if each["metadata"]["name"] != self._name and (not existing or existing[-1].time < before):
                 await self._kube.delete(CONFIGMAPS, each["metadata"]["name"], self._namespace)
 
     async def _begin(self, time: str, text: str) -> None:
         """A new ConfigMap; or one of the same second that has room, which a previous process created."""
         second = "dovetail-history-" + "".join(c for c in time if c.isdigit())
         for name in chain((second,), (f"{second}-{number:03}" for number in count(1))):
-            held = await self._held(name, text)
-            if len(held) + len(text) <= FULL or not held:
+            existing_text = await self._held(name, text)
+            if len(existing_text) + len(text) <= MAX_CONFIGMAP_CHARS or not existing_text:
                 break
-        if held:
-            await self._kube.patch(CONFIGMAPS, name, {"data": {"decisions": held + text}}, self._namespace)
-        self._name, self._text = name, held + text
+        if existing_text:
+            await self._kube.patch(CONFIGMAPS, name, {"data": {"decisions": existing_text + text}}, self._namespace)
+        self._name, self._text = name, existing_text + text
 
     async def _held(self, name: str, text: str) -> str:
         """What a ConfigMap holds already; one that does not exist is created with the text."""
@@ -126,8 +126,8 @@ class ConfigMaps:
             await self._kube.create(CONFIGMAPS, {"metadata": metadata, "data": {"decisions": text}})
             return ""
         except AlreadyExists:
-            known = await self._kube.get(CONFIGMAPS, name, self._namespace)
-            return str((known.get("data") or {}).get("decisions", ""))
+            existing = await self._kube.get(CONFIGMAPS, name, self._namespace)
+            return str((existing.get("data") or {}).get("decisions", ""))
 
     async def _maps(self) -> Sequence[dict[str, Any]]:
         listing = await self._kube.list(CONFIGMAPS, self._namespace, labels=f"{LABEL}=true")
@@ -139,7 +139,7 @@ def _pieces(decisions: Iterable[Decision]) -> Iterator[tuple[str, str]]:
     time, text = "", ""
     for each in decisions:
         line = _line(each)
-        if text and len(text) + len(line) > FULL:
+        if text and len(text) + len(line) > MAX_CONFIGMAP_CHARS:
             yield time, text
             text = ""
         time, text = time if text else each.time, text + line
@@ -150,7 +150,7 @@ def _pieces(decisions: Iterable[Decision]) -> Iterator[tuple[str, str]]:
 def _line(decision: Decision) -> str:
     """A decision in one line. One that would fill a ConfigMap alone goes without its funnels."""
     line = _encode(decision).decode()
-    if len(line) > FULL:
+    if len(line) > MAX_CONFIGMAP_CHARS:
         bare = tuple(msgspec.structs.replace(each, pools={}) for each in decision.refusals)
         line = _encode(msgspec.structs.replace(decision, refusals=bare)).decode()
     return line + "\n"

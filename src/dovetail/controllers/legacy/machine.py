@@ -21,7 +21,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 Json = dict[str, Any]
 
 
-class Legacy:
+class MachineViews:
     """The controller `legacy`. A cluster without Provisioners costs it nothing."""
 
     def __init__(self, context: Context) -> None:

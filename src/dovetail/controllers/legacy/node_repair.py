@@ -22,7 +22,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import Condition
 from dovetail.model.nodes import Node
 
-PERIOD = 10.0
+PERIOD_S = 10.0
 UNHEALTHY_SHARE = 0.2
 
 
@@ -40,9 +40,9 @@ class LegacyRepair:
     async def run(self) -> None:
         settings = self._context.settings
         if settings.gate("NodeRepair") and settings.legacy_node_repair:
-            await every(PERIOD, self.look, "node.health", self._context.log)
+            await every(PERIOD_S, self.check, "node.health", self._context.log)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         now = self._context.clock.now()
         for claim in tuple(self._context.cluster_state.claims.store.all()):
             node = self._context.cluster_state.node_for(claim)
@@ -56,7 +56,7 @@ class LegacyRepair:
                 text = f"more than {UNHEALTHY_SHARE:.0%} nodes are unhealthy {where}"
                 self._context.event_publisher.publish(node, "Warning", "NodeRepairBlocked", text, dedupe=900.0)
                 continue
-            await self._end(node, claim, problem)
+            await self._delete(node, claim, problem)
 
     def _problems(self, node: Node, now: datetime) -> Iterator[tuple[datetime, Condition]]:
         """Unhealthy conditions of a node, and when each is due for repair."""
@@ -73,13 +73,13 @@ class LegacyRepair:
             if pool is None or node.metadata.labels.get(wellknown.NODEPOOL) == pool
         ]
         now = self._context.clock.now()
-        ill = sum(any(True for _ in self._problems(node, now)) for node in nodes)
-        return ill > math.ceil(UNHEALTHY_SHARE * len(nodes))
+        unhealthy = sum(any(True for _ in self._problems(node, now)) for node in nodes)
+        return unhealthy > math.ceil(UNHEALTHY_SHARE * len(nodes))
 
-    async def _end(self, node: Node, claim: NodeClaim, problem: Condition) -> None:
+    async def _delete(self, node: Node, claim: NodeClaim, problem: Condition) -> None:
         """Delete at once: the pods of an unhealthy node cannot be evicted gracefully."""
         context = self._context
-        await deadline.at_once(context, claim, "unhealthy")
+        await deadline.force_now(context, claim, "unhealthy")
         context.metrics.claims_unhealthy_disrupted.labels(
             snake(problem.type),
             claim.node_pool or "",

@@ -25,10 +25,10 @@ OLD = {"Provisioner": PROVISIONERS, "AWSNodeTemplate": AWSNODETEMPLATES}
 NEW = {"NodePool": NODEPOOLS, "EC2NodeClass": EC2NODECLASSES}
 MANAGER = "dovetail-generations"
 #: How long to wait before trying again after a refusal or a name collision.
-AGAIN = 60.0
+RETRY_INTERVAL_S = 60.0
 
 
-class Generations:
+class ProvisionerMigration:
     """The controller `generations`."""
 
     def __init__(self, context: Context) -> None:
@@ -68,13 +68,13 @@ class Generations:
     def _stands_changed(self, kind: str) -> Any:
         old = "Provisioner" if kind == "NodePool" else "AWSNodeTemplate"
 
-        def tell(change: Change[Any]) -> None:
+        def enqueue(change: Change[Any]) -> None:
             if change.new is not None:
                 self._worker.add(f"{kind}/{change.key}")
             if self._old[old].store.get(change.key) is not None:
                 self._worker.add(f"{old}/{change.key}", after=1.0)
 
-        return tell
+        return enqueue
 
     async def reconcile(self, key: str) -> Again:
         kind, _, name = key.partition("/")
@@ -86,7 +86,7 @@ class Generations:
         obj = {**obj, "apiVersion": f"{OLD[kind].group}/{OLD[kind].version}", "kind": kind}
         problems = [text for each in adopted(obj, self._profile()) if (text := await self._stand(each, obj))]
         await self._show(obj, problems)
-        return AGAIN if problems else None
+        return RETRY_INTERVAL_S if problems else None
 
     def _profile(self) -> str:
         """The instance profile of templates that name none: the one that the v1alpha5 installer created."""
@@ -142,7 +142,7 @@ class Generations:
         if any(before.get(field) != value for field, value in status.items()):
             await self._context.kube.patch(OLD[kind], name, {"status": status}, subresource="status")
 
-    def _looks_sound(self, resource: Resource, name: str) -> bool:
+    def _needs_no_mending(self, resource: Resource, name: str) -> bool:
         """Whether the cluster state shows nothing to mend, which is nearly always: then no request is made."""
         if resource is NODEPOOLS:
             pool = self._context.cluster_state.pools.store.get(name)
@@ -153,7 +153,7 @@ class Generations:
 
     async def _mend(self, resource: Resource, name: str) -> Again:
         """Mend an object that was written as v1beta1 without conversion."""
-        if self._looks_sound(resource, name):
+        if self._needs_no_mending(resource, name):
             return None
         try:
             obj = await self._context.kube.get(resource, name)

@@ -15,7 +15,7 @@ from dovetail.controllers.metrics.condition_kinds import CLAIMS, CLASSES, NODES,
 BUCKETS = tuple(0.5 * 2**n for n in range(15))
 
 
-class Turns:
+class ConditionMetrics:
     """Counters and histograms of transitions and terminations."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -30,21 +30,23 @@ class Turns:
         }
         self._all = _Families(registry, "operator", ("kind", "group"), Histogram.DEFAULT_BUCKETS)
 
-    def turned(self, kind: Kind, values: Sequence[str], condition: str, status: str, reason: str) -> None:
-        for families, labels in self._told(kind, values):
+    def count_transition(self, kind: Kind, values: Sequence[str], condition: str, status: str, reason: str) -> None:
+        for families, labels in self._with_general(kind, values):
             families.transitions.labels(condition, status, reason, *labels).inc()
 
-    def lasted(self, kind: Kind, values: Sequence[str], condition: str, turn: tuple[str, str], seconds: float) -> None:
+    def observe_duration(
+        self, kind: Kind, values: Sequence[str], condition: str, statuses: tuple[str, str], seconds: float
+    ) -> None:
         """A condition changed from one status to another (`turn`) after so long."""
-        for families, labels in self._told(kind, values):
-            families.durations.labels(condition, *turn, *labels).observe(seconds)
+        for families, labels in self._with_general(kind, values):
+            families.durations.labels(condition, *statuses, *labels).observe(seconds)
 
-    def ended(self, kind: Kind, values: Sequence[str], seconds: float) -> None:
-        for families, labels in self._told(kind, values):
-            ends = families.ends.labels(*labels) if labels else families.ends
-            ends.observe(seconds)
+    def observe_termination(self, kind: Kind, values: Sequence[str], seconds: float) -> None:
+        for families, labels in self._with_general(kind, values):
+            terminations = families.terminations.labels(*labels) if labels else families.terminations
+            terminations.observe(seconds)
 
-    def _told(self, kind: Kind, values: Sequence[str]) -> list[tuple[_Families, Sequence[str]]]:
+    def _with_general(self, kind: Kind, values: Sequence[str]) -> list[tuple[_Families, Sequence[str]]]:
         own: list[tuple[_Families, Sequence[str]]] = [(self._own[kind], values)]
         return [*own, (self._all, (kind.resource.kind, kind.resource.group))] if kind.general else own
 
@@ -67,7 +69,7 @@ class _Families:
             registry=registry,
             buckets=buckets,
         )
-        self.ends = Histogram(
+        self.terminations = Histogram(
             f"{prefix}_termination_duration_seconds",
             "From the deletion of an object to its removal.",
             labels,

@@ -18,7 +18,7 @@ from dovetail.kube.reflector import Change
 UNKNOWN = "Unknown"
 
 
-class Transitions:
+class ConditionTransitions:
     """The controllers `operatorpkg.*.status`."""
 
     def __init__(self, context: Context) -> None:
@@ -36,49 +36,51 @@ class Transitions:
 
     def _listener(self, kind: Kind) -> Callable[[Change[Any]], None]:
         def changed(change: Change[Any]) -> None:
-            if _says_the_same(change.old, change.new):
+            if _is_unchanged(change.old, change.new):
                 return
             old = seen(kind, change.old) if change.old is not None else None
             if change.new is not None:
                 self._compare(kind, change.new, old, seen(kind, change.new))
             elif old is not None:
-                self._gone(kind, change.old, old)
+                self._deleted(kind, change.old, old)
 
         return changed
 
     def _compare(self, kind: Kind, obj: Any, old: Seen | None, new: Seen) -> None:
         for each in old.finalizers if old is not None else ():
             if each not in new.finalizers:
-                self._say(kind, obj, "Finalized", f"Finalized {each}")
+                self._publish(kind, obj, "Finalized", f"Finalized {each}")
         for name, now in new.conditions.items():
             before = old.conditions.get(name) if old is not None else None
             if now.status == (before.status if before is not None else UNKNOWN):
                 continue
-            self._context.metrics.turns.turned(kind, new.values, name, now.status, now.reason)
+            self._context.metrics.conditions.count_transition(kind, new.values, name, now.status, now.reason)
             if before is not None:
                 self._turned(kind, obj, new, before, now)
 
     def _turned(self, kind: Kind, obj: Any, new: Seen, before: AnyCondition, now: AnyCondition) -> None:
-        since, at = before.last_transition_time, now.last_transition_time
-        if since is not None and at is not None:
-            lasted = (at - since).total_seconds()
-            self._context.metrics.turns.lasted(kind, new.values, now.type, (before.status, now.status), lasted)
+        since, changed = before.last_transition_time, now.last_transition_time
+        if since is not None and changed is not None:
+            lasted = (changed - since).total_seconds()
+            self._context.metrics.conditions.observe_duration(
+                kind, new.values, now.type, (before.status, now.status), lasted
+            )
         text = f"Type: {now.type}, Status: {before.status} -> {now.status}, Reason: {now.reason}"
         message = f", Message: {now.message}" if now.message else ""
-        self._say(kind, obj, now.type, f"Status condition transitioned, {text}{message}")
+        self._publish(kind, obj, now.type, f"Status condition transitioned, {text}{message}")
 
-    def _gone(self, kind: Kind, obj: Any, old: Seen) -> None:
+    def _deleted(self, kind: Kind, obj: Any, old: Seen) -> None:
         for each in old.finalizers:
-            self._say(kind, obj, "Finalized", f"Finalized {each}")
+            self._publish(kind, obj, "Finalized", f"Finalized {each}")
         if old.deleted is not None:
             took = (self._context.clock.now() - old.deleted).total_seconds()
-            self._context.metrics.turns.ended(kind, old.values, took)
+            self._context.metrics.conditions.observe_termination(kind, old.values, took)
 
-    def _say(self, kind: Kind, obj: Any, reason: str, text: str) -> None:
+    def _publish(self, kind: Kind, obj: Any, reason: str, text: str) -> None:
         self._recorder.record(reference(kind.resource, obj), "Normal", reason, text)
 
 
-def _says_the_same(old: Any, new: Any) -> bool:
+def _is_unchanged(old: Any, new: Any) -> bool:
     """Most changes are of something else and cost nothing. NodeClasses are few and always compared."""
     if old is None or new is None or isinstance(new, dict):
         return False

@@ -10,13 +10,13 @@ from dovetail.cluster.state import ClusterState
 from dovetail.controllers.metrics.condition_kinds import Kind, Seen, seen, watched
 from dovetail.controllers.metrics.exposition import gauge, labelled
 
-Found = list[tuple[str, Seen]]
+Labelled = list[tuple[str, Seen]]
 
 
 def statuses(cluster_state: ClusterState, clock: Clock) -> Iterator[str]:
     """By kind, and those of Karpenter's own kinds once more by the names that all kinds share."""
     now = clock.now()
-    general: Found = []
+    general: Labelled = []
     for kind, reflector in watched(cluster_state):
         objects = [seen(kind, each) for each in tuple(reflector.store.all())]
         yield from _family(f"operator_{kind.name}_", [(_named(kind, each), each) for each in objects], now)
@@ -30,11 +30,11 @@ def _named(kind: Kind, each: Seen) -> str:
     return labelled({"name": each.name, **dict(zip(kind.called, each.values, strict=True))})
 
 
-def _family(prefix: str, found: Found, now: datetime) -> Iterator[str]:
+def _family(prefix: str, found: Labelled, now: datetime) -> Iterator[str]:
     standing = [
         (f'{labels},type="{each.type}",status="{each.status}",{labelled({"reason": each.reason})}', each)
-        for labels, one in found
-        for each in one.conditions.values()
+        for labels, status in found
+        for each in status.conditions.values()
     ]
     counted = ((labels, 1.0) for labels, _ in standing)
     yield from gauge(f"{prefix}status_condition_count", "Conditions that objects have.", counted)
@@ -44,13 +44,13 @@ def _family(prefix: str, found: Found, now: datetime) -> Iterator[str]:
         "For how long a condition has been as it is.",
         _seconds(since, now),
     )
-    going = ((labels, one.deleted) for labels, one in found)
+    terminating = ((labels, status.deleted) for labels, status in found)
     yield from gauge(
         f"{prefix}termination_current_time_seconds",
         "For how long an object has been terminating.",
-        _seconds(going, now),
+        _seconds(terminating, now),
     )
 
 
 def _seconds(since: Iterable[tuple[str, datetime | None]], now: datetime) -> Iterator[tuple[str, float]]:
-    return ((labels, (now - at).total_seconds()) for labels, at in since if at is not None)
+    return ((labels, (now - moment).total_seconds()) for labels, moment in since if moment is not None)

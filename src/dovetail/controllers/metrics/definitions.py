@@ -22,7 +22,7 @@ from prometheus_client import (
 
 from dovetail import __version__
 from dovetail.clock import Clock
-from dovetail.controllers.metrics.condition_metrics import Turns
+from dovetail.controllers.metrics.condition_metrics import ConditionMetrics
 from dovetail.controllers.metrics.exposition import Summary
 from dovetail.controllers.runtime_metrics import RuntimeMetrics
 from dovetail.controllers.shadow.metrics import ShadowMetrics
@@ -107,7 +107,7 @@ class Metrics:
         self._state()
         self._disruption()
         self._interruption()
-        self.turns = Turns(self.registry)
+        self.conditions = ConditionMetrics(self.registry)
         self.runtime = RuntimeMetrics(self.registry, clock)
         self.shadow = ShadowMetrics(self.registry)
 
@@ -163,7 +163,7 @@ class Metrics:
         self.deletion_costs = self._counter(
             "pod_deletion_cost_pod_annotation_writes", "Deletion costs written on pods, by result.", ("result",)
         )
-        self.deletion_costs_left = self._gauge(
+        self.pending_deletion_costs = self._gauge(
             "pod_deletion_cost_nodes_with_pending_annotation_writes",
             "Nodes whose pods are to be annotated in this cycle.",
             ("nodepool",),
@@ -314,7 +314,7 @@ class Metrics:
         self.interruptions_deleted = self._counter(
             "interruption_deleted_messages", "Messages deleted from the interruption queue.", ()
         )
-        self.unhealthy_machines = self._counter(
+        self.unhealthy_instances = self._counter(
             "interruption_instance_status_unhealthy", "Instances that the cloud reports as unhealthy.", ("category",)
         )
         self.interruption_latency = self._histogram(

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 #: Rows that are written at a time: the server can do something else in between.
-AT_A_TIME = 500
+ROWS_PER_PIECE = 500
 #: Quantiles of summaries, and the seconds of observations that they cover.
 QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
-LOOK_BACK = 600.0
+QUANTILE_WINDOW_S = 600.0
 
 Row = tuple[str, float]
 
@@ -30,7 +30,7 @@ def gauge(name: str, text: str, rows: Iterable[Row]) -> Iterator[str]:
     """A gauge, in pieces: rows are the labels as `labelled` writes them, and the value."""
     yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
     left = iter(rows)
-    while some := list(islice(left, AT_A_TIME)):
+    while some := list(islice(left, ROWS_PER_PIECE)):
         yield "".join([f"{name}{{{labels}}} {value}\n" for labels, value in some])
 
 
@@ -62,7 +62,7 @@ class Summary:
             yield f"{self._name}_sum{{{text}}} {total}\n{self._name}_count{{{text}}} {count}\n"
 
     def _forget(self, recent: deque[tuple[float, float]]) -> None:
-        since = self._now() - LOOK_BACK
+        since = self._now() - QUANTILE_WINDOW_S
         while recent and recent[0][0] < since:
             recent.popleft()
 

@@ -17,7 +17,7 @@ def sheet(context: Context) -> Iterator[str]:
     yield from nodes(context.cluster_state, context.clock)
     yield from types(context.cluster_state)
     yield from pods(context.cluster_state)
-    yield from waiting(context.waits)
+    yield from waiting(context.pod_latency)
     yield from effective_zones(context.cluster_state)
     yield from statuses(context.cluster_state, context.clock)
     yield from pools(context.cluster_state, context.metrics.unpriced)

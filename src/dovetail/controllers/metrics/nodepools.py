@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from prometheus_client import Counter
 
-from dovetail.cluster.nodepool_usage import Holdings
+from dovetail.cluster.nodepool_usage import NodePoolUsage
 from dovetail.cluster.state import ClusterState
-from dovetail.cluster.state_node import paid, price
+from dovetail.cluster.state_node import launch_price, price
 from dovetail.controllers.history.decisions import DecisionHistory
 from dovetail.controllers.metrics.exposition import gauge
 from dovetail.controllers.metrics.nodes import amount, plain
@@ -19,9 +19,9 @@ from dovetail.model.quantity import resources
 
 def pools(cluster_state: ClusterState, unpriced: Counter) -> Iterator[str]:
     """`unpriced` counts NodeClaims whose price was not known when the cost was computed."""
-    holdings = Holdings(cluster_state)
+    nodepool_usage = NodePoolUsage(cluster_state)
     limit = {pool.name: resources(pool.spec.limits) for pool in cluster_state.pools.store.all()}
-    usage = {name: holdings.of(name) for name in limit}
+    usage = {name: nodepool_usage.of(name) for name in limit}
     for what, text, found in (
         ("limit", "Limits of a NodePool.", limit),
         ("usage", "Resources of a NodePool.", usage),
@@ -56,4 +56,4 @@ def decisions(decision_history: DecisionHistory) -> Iterator[str]:
 def _price(cluster_state: ClusterState, claim: NodeClaim) -> float | None:
     """Today's price, or the planned one while today's is unknown."""
     today = price(claim.metadata.labels, cluster_state.types)
-    return today if today is not None else paid(claim)
+    return today if today is not None else launch_price(claim)

@@ -50,16 +50,16 @@ def nodes(cluster_state: ClusterState, clock: Clock) -> Iterator[str]:
 
 def types(cluster_state: ClusterState) -> Iterator[str]:
     """The instance types of the last snapshot: size, price and availability."""
-    sold = tuple(cluster_state.sold.values())
+    types_on_offer = tuple(cluster_state.types_by_name.values())
     name = "karpenter_cloudprovider_instance_type"
     offerings = [
         (f'instance_type="{each.name}",capacity_type="{offer.capacity_type}",zone="{offer.zone}"', offer)
-        for each in sold
+        for each in types_on_offer
         for offer in each.offerings
     ]
-    cores = ((f'instance_type="{each.name}"', amount("cpu", each.capacity.get("cpu", 0))) for each in sold)
+    cores = ((f'instance_type="{each.name}"', amount("cpu", each.capacity.get("cpu", 0))) for each in types_on_offer)
     yield from gauge(f"{name}_cpu_cores", "CPUs of an instance type.", cores)
-    memory = ((f'instance_type="{each.name}"', float(each.capacity.get("memory", 0))) for each in sold)
+    memory = ((f'instance_type="{each.name}"', float(each.capacity.get("memory", 0))) for each in types_on_offer)
     yield from gauge(f"{name}_memory_bytes", "Memory of an instance type.", memory)
     available = {labels: 0.0 for labels, _ in offerings} | {labels: 1.0 for labels, each in offerings if each.available}
     yield from gauge(f"{name}_offering_available", "Whether an offering is available.", available.items())

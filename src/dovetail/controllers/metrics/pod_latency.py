@@ -18,7 +18,7 @@ from dovetail.model.meta import condition
 from dovetail.model.pods import Pod
 
 
-class Waits:
+class PodLatency:
     """Follows the pods of a cluster state, and receives every plan."""
 
     def __init__(self, clock: Clock, metrics: Metrics) -> None:
@@ -40,7 +40,7 @@ class Waits:
 
     # -- plans
 
-    def looked_at(self, pods: Iterable[Pod]) -> None:
+    def planning(self, pods: Iterable[Pod]) -> None:
         """A plan is about to be made for these."""
         now = self._clock.now()
         for pod in pods:
@@ -82,16 +82,16 @@ class Waits:
         if found is None or found.status != "True":
             return
         self._unbound.discard(key)
-        at, dynamic = found.last_transition_time, is_dynamic(pod)
-        _observe(self._metrics.pod_bound.labels(dynamic), pod.metadata.creation_timestamp, at)
-        _observe(self._metrics.pod_provisioning_bound.labels(dynamic), self._planned.get(pod.metadata.uid), at)
+        observed, dynamic = found.last_transition_time, is_dynamic(pod)
+        _observe(self._metrics.pod_bound.labels(dynamic), pod.metadata.creation_timestamp, observed)
+        _observe(self._metrics.pod_provisioning_bound.labels(dynamic), self._planned.get(pod.metadata.uid), observed)
 
     def _started(self, key: str, pod: Pod) -> None:
         found = condition(pod.status.conditions, "Ready")
         if found is not None and found.status == "True":
-            at = found.last_transition_time
-            _observe(self._metrics.pod_startup, pod.metadata.creation_timestamp, at)
-            _observe(self._metrics.pod_provisioning_startup, self._planned.get(pod.metadata.uid), at)
+            observed = found.last_transition_time
+            _observe(self._metrics.pod_startup, pod.metadata.creation_timestamp, observed)
+            _observe(self._metrics.pod_provisioning_startup, self._planned.get(pod.metadata.uid), observed)
         elif not pod.finished:
             self._unstarted[key] = pod
             return
@@ -139,6 +139,6 @@ class _Observed(Protocol):
     def observe(self, value: float) -> None: ...
 
 
-def _observe(what: _Observed, since: datetime | None, at: datetime | None) -> None:
-    if since is not None and at is not None:
-        what.observe(max(0.0, (at - since).total_seconds()))
+def _observe(what: _Observed, since: datetime | None, observed: datetime | None) -> None:
+    if since is not None and observed is not None:
+        what.observe(max(0.0, (observed - since).total_seconds()))

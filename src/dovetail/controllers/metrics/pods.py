@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.metrics.exposition import gauge, labelled
-from dovetail.controllers.metrics.pod_latency import Waits, has, is_dynamic
+from dovetail.controllers.metrics.pod_latency import PodLatency, has, is_dynamic
 from dovetail.model import wellknown
 from dovetail.model.labels import ARCH
 from dovetail.model.pods import Pod
@@ -28,15 +28,17 @@ def pods(cluster_state: ClusterState) -> Iterator[str]:
     yield from gauge("karpenter_pods_state", "Pods by state.", rows)
 
 
-def waiting(waits: Waits) -> Iterator[str]:
+def waiting(pod_latency: PodLatency) -> Iterator[str]:
     """Pods that have not started, pods without a node, and pods without a decision."""
-    unstarted = [(_named(pod), waits.since(pod), waits.since_plan(pod)) for pod in waits.unstarted()]
+    unstarted = [(_named(pod), pod_latency.since(pod), pod_latency.since_plan(pod)) for pod in pod_latency.unstarted()]
     unbound = [
-        (f'{_named(pod)},dynamic_resources="{is_dynamic(pod)}"', waits.since(pod), waits.since_plan(pod))
-        for pod in waits.unstarted()
+        (f'{_named(pod)},dynamic_resources="{is_dynamic(pod)}"', pod_latency.since(pod), pod_latency.since_plan(pod))
+        for pod in pod_latency.unstarted()
         if not has(pod, "PodScheduled")
     ]
-    undecided = [(_named(pod), waits.since_seen(pod)) for pod in waits.unstarted() if not pod.spec.node_name]
+    undecided = [
+        (_named(pod), pod_latency.since_seen(pod)) for pod in pod_latency.unstarted() if not pod.spec.node_name
+    ]
     for what, found in (("unstarted", unstarted), ("unbound", unbound)):
         name, plain = f"karpenter_pods_{what}_time_seconds", "For how long a pod has not been "
         yield from gauge(name, f"{plain}{what[2:]}.", [(labels, age) for labels, age, _ in found])

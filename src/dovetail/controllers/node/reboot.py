@@ -29,19 +29,19 @@ from dovetail.model.nodes import Node
 
 REQUESTED, ISSUED, SUCCEEDED, FAILED = "RebootRequested", "RebootIssued", "RebootSucceeded", "RebootFailed"
 #: Seconds: between two checks of a drain and of a boot; the shortest drain.
-LOOK_AT_DRAIN, LOOK, LEAST = 1.0, 5.0, 5.0
+DRAIN_CHECK_INTERVAL_S, BOOT_CHECK_INTERVAL_S, MIN_DRAIN_S = 1.0, 5.0, 5.0
 #: How long the cloud may take to accept a reboot, and a node to return.
-ISSUANCE, RECOVERY = timedelta(minutes=5), timedelta(minutes=20)
+ISSUANCE_TIMEOUT, RECOVERY_TIMEOUT = timedelta(minutes=5), timedelta(minutes=20)
 #: Result and message when one of these phases times out.
 NOT_ACCEPTED = "provider_error", "reboot was not issued within the issuance timeout"
 NOT_BACK = "recovery_timeout", "node did not recover within the observation window"
 #: After so many reboots within a day a node is replaced instead.
-MOST, DAY = 2, timedelta(hours=24)
+MAX_REBOOTS_PER_DAY, DAY = 2, timedelta(hours=24)
 
 
 def exhausted(claim: NodeClaim, now: datetime) -> bool:
     """Whether a node was rebooted so often lately that another reboot would not help."""
-    return len(_lately(claim, now)) >= MOST
+    return len(_recent_reboots(claim, now)) >= MAX_REBOOTS_PER_DAY
 
 
 async def commit(context: Context, claim: NodeClaim, why: str, grace: float | None) -> bool:
@@ -54,7 +54,7 @@ async def commit(context: Context, claim: NodeClaim, why: str, grace: float | No
         return False
     now, own = context.clock.now(), claim.spec.termination_grace_period
     bound = duration.format_duration(timedelta(seconds=grace)) if grace is not None else own
-    history = ",".join([*map(stamp, _lately(claim, now)), stamp(now)])
+    history = ",".join([*map(stamp, _recent_reboots(claim, now)), stamp(now)])
     claim = await _annotate(context, claim, {wellknown.REBOOT_GRACE: bound, wellknown.REBOOTS: history})
     conditions = of_claim(claim, now)
     conditions.true("DisruptionReason", "Unhealthy", "Unhealthy")
@@ -64,7 +64,7 @@ async def commit(context: Context, claim: NodeClaim, why: str, grace: float | No
     return True
 
 
-class Rebooting:
+class Reboots:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._evictions = Evictions(context)
@@ -114,17 +114,17 @@ class Rebooting:
         if end is not None and context.clock.now() > end:
             return await self._failed(claim, *(NOT_BACK if issued else NOT_ACCEPTED))
         if node is None:
-            return LOOK
+            return BOOT_CHECK_INTERVAL_S
         return await (self._observe(claim, node) if issued else self._issue(claim, node))
 
     def _deadline(self, claim: NodeClaim, *, issued: bool, lost: bool) -> datetime | None:
         """When this phase must be over; a drain may last, unless there is no node to drain."""
         if issued:
-            return _issued_at(claim) + RECOVERY
+            return _issued_at(claim) + RECOVERY_TIMEOUT
         asking = self._asking.get(claim.metadata.uid)
         if asking is None and lost:
             asking = _requested_at(claim)
-        return asking + ISSUANCE if asking is not None else None
+        return asking + ISSUANCE_TIMEOUT if asking is not None else None
 
     # -- until the cloud has accepted it
 
@@ -167,19 +167,19 @@ class Rebooting:
         now, asked = self._context.clock.now(), _requested_at(claim)
         spent = (now - asked).total_seconds()
         todo = drain.decide(self._context.cluster_state.pods_on(node.metadata.name), now, None)
-        if todo.done or (grace is not None and spent >= max(grace, LEAST)):
-            return max(0.0, LEAST - spent)
+        if todo.done or (grace is not None and spent >= max(grace, MIN_DRAIN_S)):
+            return max(0.0, MIN_DRAIN_S - spent)
         await self._evictions.evict(node, todo.evict, "Unhealthy")
-        return LOOK_AT_DRAIN
+        return DRAIN_CHECK_INTERVAL_S
 
     async def _accepted(self, claim: NodeClaim, node: Node) -> Again:
         conditions = of_claim(claim, self._context.clock.now())
-        known = conditions.get("Rebooting")
-        conditions.true("Rebooting", ISSUED, known.message if known else "")
+        before_ = conditions.get("Rebooting")
+        conditions.true("Rebooting", ISSUED, before_.message if before_ else "")
         conditions.unknown("Initialized", "Rebooting", "node is rebooting")
         await _write(self._context, claim, conditions)
         await self._uninitialize(node)
-        return LOOK
+        return BOOT_CHECK_INTERVAL_S
 
     async def _uninitialize(self, node: Node) -> None:
         if wellknown.INITIALIZED in node.metadata.labels:
@@ -192,19 +192,19 @@ class Rebooting:
         context = self._context
         await self._uninitialize(node)
         if node.status.node_info.boot_id == claim.metadata.annotations.get(wellknown.REBOOT_PRE_BOOT_ID):
-            return LOOK
+            return BOOT_CHECK_INTERVAL_S
         await taints.remove(context, node.metadata.name, wellknown.REBOOTING_TAINT)
         text = "New boot observed (bootID changed); awaiting node readiness"
         context.event_publisher.publish(claim, "Normal", "RebootObserved", text, dedupe=1800.0, same=_episode(claim))
         if not node.ready:
-            return LOOK
+            return BOOT_CHECK_INTERVAL_S
         took, since = context.clock.now() - _requested_at(claim), context.clock.now() - _issued_at(claim)
-        await self._ended(claim, SUCCEEDED, "node rebooted and rejoined the cluster")
+        await self._finish(claim, SUCCEEDED, "node rebooted and rejoined the cluster")
         self._count("succeeded", took)
         context.metrics.reboot_recovery.observe(since.total_seconds())
         return None
 
-    async def _ended(self, claim: NodeClaim, reason: str, message: str) -> None:
+    async def _finish(self, claim: NodeClaim, reason: str, message: str) -> None:
         context = self._context
         self._asking.pop(claim.metadata.uid, None)
         if wellknown.REBOOT_PRE_BOOT_ID in claim.metadata.annotations:
@@ -226,7 +226,7 @@ class Rebooting:
         if node is not None:
             await taints.remove(context, node.metadata.name, wellknown.REBOOTING_TAINT)
         if result == "invalid_request":
-            await self._ended(claim, FAILED, why)
+            await self._finish(claim, FAILED, why)
         else:
             grace = _bound(claim)
             if grace is not None:
@@ -248,7 +248,7 @@ class Rebooting:
         self._context.metrics.reboot_duration.labels(result).observe(took.total_seconds())
 
 
-def _lately(claim: NodeClaim, now: datetime) -> list[datetime]:
+def _recent_reboots(claim: NodeClaim, now: datetime) -> list[datetime]:
     """The reboots of the last day."""
     texts = filter(None, claim.metadata.annotations.get(wellknown.REBOOTS, "").split(","))
     return [at for at in map(instant, texts) if at is not None and now - at < DAY]

@@ -17,8 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from dovetail.cluster.nominations import Target
-from dovetail.cluster.replacement_nominations import COME
-from dovetail.cluster.replacement_nominations import Place as Room
+from dovetail.cluster.replacement_nominations import REPLACEMENT_POD_TIMEOUT_S, Slot
 from dovetail.controllers import daemon_pods, logs
 from dovetail.controllers.binding_check import BindingCheck
 from dovetail.controllers.context import Context
@@ -44,21 +43,21 @@ from dovetail.model.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, U
 #: Taints of a node that is being filled, which keep no planned pod away.
 FILLING = frozenset({wellknown.PLACING, UNSCHEDULABLE})
 #: Seconds between two checks whether the DaemonSet pods of a node exist.
-DAEMON_PODS_LOOK_S = 0.25
+DAEMON_PODS_CHECK_INTERVAL_S = 0.25
 #: Concurrent bindings, over all nodes.
-AT_ONCE = 32
+MAX_CONCURRENT_BINDINGS = 32
 #: The taint stays at least and at most so many seconds after the last binding.
-LEAST, MOST = 2.0, 20.0
+MIN_TAINT_S, MAX_TAINT_S = 2.0, 20.0
 #: A pod that has waited this long, in seconds, for the scheduler's first attempt shows that it is behind.
-BEHIND = 1.0
+SCHEDULER_BEHIND_S = 1.0
 
 
-class Placement:
+class BindingController:
     """The controller `placement`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._gate = asyncio.Semaphore(MAX_CONCURRENT_BINDINGS)
         self._placed: dict[str, float] = {}
         self._check = BindingCheck(context.cluster_state, context.clock)
         #: Pods whose planned binding did not hold at the last check, by node.
@@ -67,7 +66,7 @@ class Placement:
         self._ready: dict[str, float] = {}
         self._schedulers = frozenset(filter(None, context.settings.place_schedulers.replace(" ", "").split(",")))
         #: Planned and bound pods of each node whose pods are being bound: one log line when that is over.
-        self._waves: dict[str, tuple[int, int]] = {}
+        self._progress: dict[str, tuple[int, int]] = {}
         #: Pods that are bound, though the watch has not reported it yet.
         self._bound: set[str] = set()
         self._worker = Worker(
@@ -92,7 +91,7 @@ class Placement:
             self._placed.pop(change.key, None)
             self._ready.pop(change.key, None)
             self._refused.pop(change.key, None)
-            self._waves.pop(change.key, None)
+            self._progress.pop(change.key, None)
         elif change.new.metadata.labels.get(wellknown.REGISTERED) == "true":
             self._worker.add(change.key)
 
@@ -103,28 +102,28 @@ class Placement:
         if pod is None or pod.metadata.controller is None:
             return
         if pod.spec.node_name and pod.terminating:
-            self._bequeath(pod, pod.metadata.controller.uid)
+            self._expect_replacement(pod, pod.metadata.controller.uid)
         elif not pod.spec.node_name and change.old is None:
-            self._inherit(pod, pod.metadata.controller.uid)
+            self._nominate_replacement(pod, pod.metadata.controller.uid)
 
-    def _bequeath(self, pod: Pod, owner: str) -> None:
+    def _expect_replacement(self, pod: Pod, owner: str) -> None:
         """The nomination of a pod that is evicted from a terminating node goes to its replacement."""
-        room = self._context.cluster_state.reservations.of(pod.metadata.uid)
-        if room is not None and _succeeded(pod) and self._context.settings.place is Place.BIND:
-            until = self._context.clock.monotonic() + COME
-            self._context.replacement_nominations.expect(owner, Room(room, pod.metadata.uid, until))
+        target = self._context.cluster_state.nominations.of(pod.metadata.uid)
+        if target is not None and _is_replaced(pod) and self._context.settings.place is Place.BIND:
+            until = self._context.clock.monotonic() + REPLACEMENT_POD_TIMEOUT_S
+            self._context.replacement_nominations.expect(owner, Slot(target, pod.metadata.uid, until))
 
-    def _inherit(self, pod: Pod, owner: str) -> None:
+    def _nominate_replacement(self, pod: Pod, owner: str) -> None:
         """A replacement pod gets the nomination of an evicted pod of its owner."""
         context = self._context
-        room = context.replacement_nominations.take(owner, context.clock.monotonic())
-        if room is None:
+        slot = context.replacement_nominations.take(owner, context.clock.monotonic())
+        if slot is None:
             return
-        context.cluster_state.withdraw_nomination(room.uid)
-        claim = context.cluster_state.claims.store.get(room.target.name) if room.target.kind == "claim" else None
-        replacement_nominations = claim is not None and not claim.is_true("Initialized")
-        context.cluster_state.nominate(pod, room.target, None if replacement_nominations else room.until)
-        node = node_of(context, room.target)
+        context.cluster_state.withdraw_nomination(slot.uid)
+        claim = context.cluster_state.claims.store.get(slot.target.name) if slot.target.kind == "claim" else None
+        starting = claim is not None and not claim.is_true("Initialized")
+        context.cluster_state.nominate(pod, slot.target, None if starting else slot.until)
+        node = node_of(context, slot.target)
         if node is not None:
             self._worker.add(node)
 
@@ -134,12 +133,12 @@ class Placement:
         taint = initialization.placing_taint(node) if node else None
         if node is None or taint is None:
             return await self._fill(name)
-        left = wellknown.placing_expires(taint) - context.clock.now().timestamp()
-        if left <= 0:
+        remaining = wellknown.placing_expires(taint) - context.clock.now().timestamp()
+        if remaining <= 0:
             await self._expire(node)
             return None
         again = await self._fill(name)
-        return left if again is None else min(again, left)
+        return remaining if again is None else min(again, remaining)
 
     async def _expire(self, node: Node) -> None:
         """Remove a taint whose writer did not: it crashed, was rolled back, or the node never became ready."""
@@ -152,7 +151,7 @@ class Placement:
         context = self._context
         node = context.cluster_state.nodes.store.get(name)
         claim = context.cluster_state.claim_for(node) if node else None
-        if node is None or claim is None or context.cluster_state.going(claim, node):
+        if node is None or claim is None or context.cluster_state.is_terminating(claim, node):
             return None
         if context.settings.place is Place.NOMINATE:
             await self._nominate(claim, node)
@@ -161,24 +160,24 @@ class Placement:
             self._ready.pop(name, None)
             self._refused.pop(name, None)
             return None
-        wanting = initialization.wanting(node, claim)
-        if wanting is not None and wanting.reason != "ResourceNotRegistered":
+        missing = initialization.missing(node, claim)
+        if missing is not None and missing.reason != "ResourceNotRegistered":
             return None
-        if wanting is None:
+        if missing is None:
             if self._awaits_daemon_pods(node):
-                return DAEMON_PODS_LOOK_S
+                return DAEMON_PODS_CHECK_INTERVAL_S
             bound = await self._bind(claim, node)
             if bound or name not in self._placed:
                 self._placed[name] = context.clock.monotonic()
             wait = self._settling(claim, node)
             if wait > 0:
                 return wait
-        self._tell_wave(claim, node)
+        self._log_bound(claim, node)
         await self._open(node)
         return None
 
-    def _tell_wave(self, claim: NodeClaim, node: Node) -> None:
-        planned, bound = self._waves.pop(node.metadata.name, (0, 0))
+    def _log_bound(self, claim: NodeClaim, node: Node) -> None:
+        planned, bound = self._progress.pop(node.metadata.name, (0, 0))
         if planned:
             self._context.log.info(
                 "placed pod(s)",
@@ -195,17 +194,15 @@ class Placement:
             return False
         now, cluster_state = self._context.clock.monotonic(), self._context.cluster_state
         since = self._ready.setdefault(name, now)
-        replacement_nominations = daemon_pods.missing(
-            node, cluster_state.daemonsets.store.all(), cluster_state.pods_on(name)
-        )
-        if replacement_nominations and now - since < daemon_pods.MAX_WAIT_FOR_DAEMON_PODS_S:
+        awaited = daemon_pods.missing(node, cluster_state.daemonsets.store.all(), cluster_state.pods_on(name))
+        if awaited and now - since < daemon_pods.MAX_WAIT_FOR_DAEMON_PODS_S:
             return True
-        if replacement_nominations and name not in self._placed:
+        if awaited and name not in self._placed:
             self._context.log.warning(
                 "placing pods before daemonset pods",
                 controller="placement",
                 Node=logs.ref(name),
-                DaemonSets=", ".join(replacement_nominations),
+                DaemonSets=", ".join(awaited),
                 waited=round(now - since, 1),
             )
         return False
@@ -214,26 +211,26 @@ class Placement:
         """Seconds to wait until the scheduler surely knows the node's pods, and expected replacement pods exist."""
         now = self._context.clock.monotonic()
         since = now - self._placed[node.metadata.name]
-        if since < LEAST:
-            return LEAST - since
-        if self._context.replacement_nominations.awaited(_names(claim, node), now):
+        if since < MIN_TAINT_S:
+            return MIN_TAINT_S - since
+        if self._context.replacement_nominations.awaited(_targets(claim, node), now):
             return 0.5
-        if since < COME and any(map(self._leaving, self._nominated_pods(claim, node))):
+        if since < REPLACEMENT_POD_TIMEOUT_S and any(map(self._is_draining, self._nominated_pods(claim, node))):
             return 0.5
-        waits = self._behind() or bool(self._refused.get(node.metadata.name))
-        return 0.5 if since < MOST and waits else 0.0
+        waits = self._scheduler_is_behind() or bool(self._refused.get(node.metadata.name))
+        return 0.5 if since < MAX_TAINT_S and waits else 0.0
 
-    def _leaving(self, pod: Pod) -> bool:
+    def _is_draining(self, pod: Pod) -> bool:
         """Whether a pod is being drained and will be replaced. Not where the drain itself waits for this very node."""
-        if not pod.spec.node_name or not _succeeded(pod):
+        if not pod.spec.node_name or not _is_replaced(pod):
             return False
         node = self._context.cluster_state.nodes.store.get(pod.spec.node_name)
         claim = self._context.cluster_state.claim_for(node) if node else None
         return any(each is not None and each.metadata.deletion_timestamp is not None for each in (node, claim))
 
-    def _behind(self) -> bool:
+    def _scheduler_is_behind(self) -> bool:
         """Whether the scheduler has not tried a pod yet that exists for a while."""
-        oldest = self._context.clock.now() - timedelta(seconds=BEHIND)
+        oldest = self._context.clock.now() - timedelta(seconds=SCHEDULER_BEHIND_S)
         return any(
             pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp < oldest and queued(pod)
             for pod in self._context.cluster_state.unbound()
@@ -256,17 +253,17 @@ class Placement:
         self._context.metrics.pods_placed.labels("bound").inc(bound)
         self._context.metrics.pods_placed.labels("left").inc(len(pods) - bound)
         if pods:
-            before = self._waves.get(node.metadata.name, (0, 0))
-            self._waves[node.metadata.name] = (before[0] + len(pods), before[1] + bound)
+            before = self._progress.get(node.metadata.name, (0, 0))
+            self._progress[node.metadata.name] = (before[0] + len(pods), before[1] + bound)
         return bound
 
     def _refuse(self, node: Node, pods: Sequence[Pod], why: Mapping[str, str]) -> None:
         """Note pods whose planned binding does not hold now; they are checked again while the node is closed."""
         name = node.metadata.name
-        known = self._refused.get(name, frozenset())
+        refused_before = self._refused.get(name, frozenset())
         self._refused[name] = frozenset(pod.metadata.uid for pod in pods)
         for pod in pods:
-            if pod.metadata.uid not in known:
+            if pod.metadata.uid not in refused_before:
                 self._context.log.info(
                     "planned binding does not hold",
                     controller="placement",
@@ -277,8 +274,8 @@ class Placement:
 
     def _nominated_pods(self, claim: NodeClaim, node: Node) -> Iterator[Pod]:
         cluster_state = self._context.cluster_state
-        for target in _names(claim, node):
-            yield from filter(None, map(cluster_state.pod, tuple(cluster_state.reservations.on(target))))
+        for target in _targets(claim, node):
+            yield from filter(None, map(cluster_state.pod, tuple(cluster_state.nominations.on(target))))
 
     def _bindable(self, pod: Pod) -> bool:
         """Still pending as planned, and without anything that only the scheduler can arrange."""
@@ -325,8 +322,8 @@ class Placement:
         if taint is None:
             return
         ours = {wellknown.PLACING, UNSCHEDULABLE} if taint.effect == PREFER_NO_SCHEDULE else {wellknown.PLACING}
-        left = [manifest(each) for each in fresh.spec.taints if each.key not in ours]
-        spec: dict[str, Any] = {"taints": left or None}
+        remaining = [manifest(each) for each in fresh.spec.taints if each.key not in ours]
+        spec: dict[str, Any] = {"taints": remaining or None}
         if taint.effect == PREFER_NO_SCHEDULE:
             spec["unschedulable"] = None
         body = {"metadata": {"resourceVersion": fresh.metadata.resource_version}, "spec": spec}
@@ -336,7 +333,7 @@ class Placement:
         """Set nominatedNodeName on the nominated pods, as a hint to the scheduler."""
         cluster_state = self._context.cluster_state
         body = {"status": {"nominatedNodeName": node.metadata.name}}
-        for uid in tuple(cluster_state.reservations.on(Target("claim", claim.name))):
+        for uid in tuple(cluster_state.nominations.on(Target("claim", claim.name))):
             pod = cluster_state.pod(uid)
             if pod is None or pod.spec.node_name or pod.status.nominated_node_name or pod.finished:
                 continue
@@ -357,12 +354,12 @@ def node_of(context: Context, target: Target) -> str | None:
     return node.metadata.name if node else None
 
 
-def _names(claim: NodeClaim, node: Node) -> tuple[Target, Target]:
+def _targets(claim: NodeClaim, node: Node) -> tuple[Target, Target]:
     """The targets that mean one node."""
     return Target("claim", claim.name), Target("node", node.metadata.name)
 
 
-def _succeeded(pod: Pod) -> bool:
+def _is_replaced(pod: Pod) -> bool:
     """Whether a replacement is created, under another name, as soon as this pod is deleted."""
     owner = pod.metadata.controller
     return owner is not None and owner.kind == "ReplicaSet" and not pod.finished
@@ -383,11 +380,11 @@ async def close(context: Context, name: str) -> bool:
 
 def fitting(node: Node, there: Iterable[Pod], pods: Iterable[Pod]) -> list[Pod]:
     """Those of `pods` that the node as it is can take together with its pods, in their order."""
-    room = dict(resources(node.status.allocatable))
+    free = dict(resources(node.status.allocatable))
     ports: list[HostPort] = []
     for pod in there:
         if not pod.finished:
-            _take(room, pod)
+            _take(free, pod)
             ports.extend(host_ports(pod))
     ours = FILLING if initialization.placing(node) else ()
     taints = [each for each in node.spec.taints if each.key not in ours]
@@ -396,28 +393,28 @@ def fitting(node: Node, there: Iterable[Pod], pods: Iterable[Pod]) -> list[Pod]:
     for pod in pods:
         wanted = host_ports(pod)
         if (
-            _room_for(room, pod)
+            _fits(free, pod)
             and not untolerated(taints, pod.spec.tolerations, (NO_SCHEDULE, NO_EXECUTE))
             and clash(wanted, ports) is None
             and _selects(pod, own)
         ):
-            _take(room, pod)
+            _take(free, pod)
             ports.extend(wanted)
             chosen.append(pod)
     return chosen
 
 
-def _room_for(room: dict[str, int], pod: Pod) -> bool:
-    return room.get("pods", 0) >= 1 and all(
-        room.get(name, 0) >= amount for name, amount in requests(pod).items() if amount and name != "pods"
+def _fits(free: dict[str, int], pod: Pod) -> bool:
+    return free.get("pods", 0) >= 1 and all(
+        free.get(name, 0) >= amount for name, amount in requests(pod).items() if amount and name != "pods"
     )
 
 
-def _take(room: dict[str, int], pod: Pod) -> None:
-    room["pods"] = room.get("pods", 0) - 1
+def _take(free: dict[str, int], pod: Pod) -> None:
+    free["pods"] = free.get("pods", 0) - 1
     for name, amount in requests(pod).items():
         if name != "pods":
-            room[name] = room.get(name, 0) - amount
+            free[name] = free.get(name, 0) - amount
 
 
 def _selects(pod: Pod, own: Requirements) -> bool:

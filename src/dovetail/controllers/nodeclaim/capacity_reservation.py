@@ -21,34 +21,34 @@ from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import RESERVATION, RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
 
-PERIOD = 60.0
+PERIOD_S = 60.0
 _LABELS = (RESERVATION, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE)
 
 
-class Reserved:
+class CapacityReservations:
     """The controllers `capacityreservation.capacitytype` and `capacityreservation.expiration`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def run(self) -> None:
-        await every(PERIOD, self.look, "capacityreservation", self._context.log)
+        await every(PERIOD_S, self.check, "capacityreservation", self._context.log)
 
-    async def look(self) -> None:
-        held = [
+    async def check(self) -> None:
+        claims = [
             claim
             for claim in self._context.cluster_state.claims.store.by(STAGE, RESERVED)
             if claim.status.provider_id and claim.metadata.deletion_timestamp is None
         ]
-        if not held:
+        if not claims:
             return
-        machines = {machine.provider_id: machine for machine in await self._context.cloud.machines()}
-        for claim in held:
-            machine = machines.get(claim.status.provider_id)
-            if machine is not None and machine.capacity_type != "reserved":
-                await self._demote(claim, machine)
+        instances = {instance.provider_id: instance for instance in await self._context.cloud.machines()}
+        for claim in claims:
+            instance = instances.get(claim.status.provider_id)
+            if instance is not None and instance.capacity_type != "reserved":
+                await self._demote(claim, instance)
             elif claim.metadata.labels.get(RESERVATION) in self._expiring(claim):
-                await self._end(claim)
+                await self._terminate(claim)
 
     def _expiring(self, claim: NodeClaim) -> set[str]:
         """The reservations of the NodeClaim's NodeClass that are about to end."""
@@ -56,8 +56,8 @@ class Reserved:
         listed = (node_class.get("status") or {}).get("capacityReservations") or ()
         return {each["id"] for each in listed if each.get("state") == "expiring"}
 
-    async def _demote(self, claim: NodeClaim, machine: Instance) -> None:
-        labels = {wellknown.CAPACITY_TYPE: machine.capacity_type} | dict.fromkeys(_LABELS)
+    async def _demote(self, claim: NodeClaim, instance: Instance) -> None:
+        labels = {wellknown.CAPACITY_TYPE: instance.capacity_type} | dict.fromkeys(_LABELS)
         body = {"metadata": {"labels": labels}}
         if claim.status.node_name:
             with suppress(NotFound):  # without a Node for a while, its NodeClaim is updated all the same
@@ -70,10 +70,10 @@ class Reserved:
             "updated capacity type for nodeclaim",
             controller="capacityreservation.capacitytype",
             NodeClaim=logs.ref(claim.name),
-            **{"capacity-type": machine.capacity_type},
+            **{"capacity-type": instance.capacity_type},
         )
 
-    async def _end(self, claim: NodeClaim) -> None:
+    async def _terminate(self, claim: NodeClaim) -> None:
         message = "The capacity block of this NodeClaim ends soon; its node is drained before that"
         self._context.event_publisher.publish(claim, "Warning", "CapacityBlockExpiring", message)
         self._context.log.info(

@@ -5,7 +5,7 @@ Everything else follows from the deletion: the node is drained, the instance ter
 
 from __future__ import annotations
 
-from dovetail.cluster.state_node import paid
+from dovetail.cluster.state_node import launch_price
 from dovetail.controllers.context import Context
 from dovetail.controllers.history.decisions import Decision
 from dovetail.kube.errors import NotFound
@@ -30,7 +30,7 @@ async def delete(
     `why` says more than the reason does, `decision` is the command's that has recorded it, `policy` the
     consolidation policy, and `bound` the seconds its drain may take whatever the NodeClaim says.
     """
-    context.ended.add(claim.metadata.uid)
+    context.deleted_claims.add(claim.metadata.uid)
     try:
         await context.kube.delete(NODECLAIMS, claim.name, uid=claim.metadata.uid)
     except NotFound:
@@ -58,7 +58,7 @@ def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:
 def record(context: Context, claim: NodeClaim, reason: str, why: str) -> str:
     """Record that a NodeClaim is deleted, and return the id of the decision."""
     decision_history, labels = context.decision_history, claim.metadata.labels
-    node, price = context.cluster_state.node_for(claim), paid(claim) if claim.status.provider_id else None
+    node, price = context.cluster_state.node_for(claim), launch_price(claim) if claim.status.provider_id else None
     known = [labels[key] for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE) if key in labels]
     what = f"{claim.name} ({', '.join(known)})" if known else claim.name
     decision = Decision(

@@ -33,9 +33,9 @@ from dovetail.model.pods import Pod
 from dovetail.model.reasons import REASONS
 
 #: Seconds between two rounds of asking the cloud.
-LOOK = 300.0
+DRIFT_ROUND_INTERVAL_S = 300.0
 #: Pod events closer together than this are one, and so are requests for the instance types.
-TOGETHER = timedelta(seconds=10)
+DEDUPE_WINDOW = timedelta(seconds=10)
 
 
 class _Opinion(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class _Opinion(msgspec.Struct, frozen=True):
 
     about: tuple[object, ...]
     since: float
-    said: str | None
+    reported: str | None
 
 
 class _Demand(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class _Demand(msgspec.Struct, frozen=True):
     version: tuple[object, ...]
 
 
-class Marks:
+class DisruptionConditions:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._suspects: dict[str, tuple[str, float]] = {}
@@ -79,8 +79,8 @@ class Marks:
         self._all()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._worker.run(), name="marks")
-            await asyncio.sleep(LOOK)
-            await every(LOOK, self._round, "nodeclaim.disruption", self._context.log)
+            await asyncio.sleep(DRIFT_ROUND_INTERVAL_S)
+            await every(DRIFT_ROUND_INTERVAL_S, self._round, "nodeclaim.disruption", self._context.log)
 
     def _all(self) -> None:
         for claim in self._context.cluster_state.claims.store.all():
@@ -153,8 +153,8 @@ class Marks:
 
     def _event(self, claim: NodeClaim, now: datetime) -> datetime | None:
         """A pod event that the NodeClaim's status does not have yet."""
-        event, known = self._events.get(claim.name), claim.status.last_pod_event_time
-        if event is None or (known is not None and known <= now and event - known < TOGETHER):
+        event, opinion = self._events.get(claim.name), claim.status.last_pod_event_time
+        if event is None or (opinion is not None and opinion <= now and event - opinion < DEDUPE_WINDOW):
             return None
         return event
 
@@ -200,7 +200,7 @@ class Marks:
         current = version(pool, self._context.offers.node_class(pool) or {})
         stop = self._loops.observe(claim, pool, current, reason, self._context.clock.now())
         if stop is not None:
-            self._say_stopped(pool, stop)
+            self._report_stop(pool, stop)
             for other in self._context.cluster_state.claims_of(pool.name):
                 self._worker.add(other.name)
         return stop is not None
@@ -214,7 +214,7 @@ class Marks:
             )
             self._record(pool, "drift resumes: the NodePool or its NodeClass has changed")
 
-    def _say_stopped(self, pool: NodePool, stop: Stop) -> None:
+    def _report_stop(self, pool: NodePool, stop: Stop) -> None:
         context, code = self._context, REASONS["DRIFT_REPEATS"]
         why = f"{code.told(claim=stop.claim, reason=stop.reason)} (DRIFT_REPEATS)"
         context.metrics.drift_stopped.labels(pool.name).set(1)
@@ -249,31 +249,35 @@ class Marks:
         A Drifted condition that a previous process left is the first report.
         """
         demand = self._demanded(pool) if claim.status.provider_id else None
-        said = await self._opinion(claim, demand) if demand is not None else None
+        reported = await self._opinion(claim, demand) if demand is not None else None
         uid = claim.metadata.uid
-        if said is None:
+        if reported is None:
             self._suspects.pop(uid, None)
             return None, None
-        heard, known = self._opinions[uid].since, self._suspects.get(uid)
-        if known is None or known[0] != said:
+        reported_at, opinion = self._opinions[uid].since, self._suspects.get(uid)
+        if opinion is None or opinion[0] != reported:
             marked = claim.condition("Drifted")
-            before = drift.AGAIN if marked is not None and (marked.status, marked.reason) == ("True", said) else 0.0
-            self._suspects[uid] = known = (said, heard - before)
-        if heard - known[1] >= drift.AGAIN:
-            return said, None
-        return None, heard + drift.AGAIN - self._context.clock.monotonic()
+            before = (
+                drift.CONFIRM_AFTER_S
+                if marked is not None and (marked.status, marked.reason) == ("True", reported)
+                else 0.0
+            )
+            self._suspects[uid] = opinion = (reported, reported_at - before)
+        if reported_at - opinion[1] >= drift.CONFIRM_AFTER_S:
+            return reported, None
+        return None, reported_at + drift.CONFIRM_AFTER_S - self._context.clock.monotonic()
 
     async def _round(self) -> None:
         """Ask the cloud again about all instances; a NodeClaim is reconciled where the answer changed."""
         context = self._context
         demands = {pool.name: self._demanded(pool) for pool in context.cluster_state.pools.store.all()}
-        for machine in await context.cloud.machines():
-            claim = context.cluster_state.owner(machine.provider_id)
-            known = self._opinions.get(claim.metadata.uid) if claim is not None else None
+        for instance in await context.cloud.machines():
+            claim = context.cluster_state.owner(instance.provider_id)
+            opinion = self._opinions.get(claim.metadata.uid) if claim is not None else None
             demand = demands.get(claim.node_pool or "") if claim is not None else None
-            if claim is None or demand is None or known is None:
+            if claim is None or demand is None or opinion is None:
                 continue
-            if await self._opinion(claim, demand, machine) != known.said:
+            if await self._opinion(claim, demand, instance) != opinion.reported:
                 self._worker.add(claim.name)
 
     def _demanded(self, pool: NodePool) -> _Demand | None:
@@ -284,39 +288,42 @@ class Marks:
         version = node_class.get("metadata", {}).get("resourceVersion")
         return _Demand(pool, node_class, (pool.metadata.generation, version))
 
-    async def _opinion(self, claim: NodeClaim, demand: _Demand, machine: Instance | None = None) -> str | None:
+    async def _opinion(self, claim: NodeClaim, demand: _Demand, instance: Instance | None = None) -> str | None:
         """The cloud's report. It is asked again for new versions, or after a while; pod events are neither."""
         about = (*demand.version, claim.is_true("Initialized"))
         now, uid = self._context.clock.monotonic(), claim.metadata.uid
-        known = self._opinions.get(uid)
-        if known is None or known.about != about or now - known.since >= drift.AGAIN:
-            known = _Opinion(about, now, await self._cloud_says(claim, demand, machine))
-            self._opinions[uid] = known
-        return known.said
+        opinion = self._opinions.get(uid)
+        if opinion is None or opinion.about != about or now - opinion.since >= drift.CONFIRM_AFTER_S:
+            opinion = _Opinion(about, now, await self._cloud_drift(claim, demand, instance))
+            self._opinions[uid] = opinion
+        return opinion.reported
 
-    async def _cloud_says(self, claim: NodeClaim, demand: _Demand, machine: Instance | None) -> str | None:
+    async def _cloud_drift(self, claim: NodeClaim, demand: _Demand, instance: Instance | None) -> str | None:
         context, meta = self._context, claim.metadata
-        if meta.creation_timestamp is not None and context.clock.now() - meta.creation_timestamp > drift.YOUNG:
-            gone = drift.type_gone(claim, await self._types(demand))
-            if gone is not None:
-                return gone
+        if (
+            meta.creation_timestamp is not None
+            and context.clock.now() - meta.creation_timestamp > drift.MIN_AGE_WITHOUT_TYPE
+        ):
+            type_gone = drift.type_gone(claim, await self._types(demand))
+            if type_gone is not None:
+                return type_gone
         if not demand.node_class:
             return None
         try:
-            there = machine or await context.cloud.get(claim.status.provider_id)
+            described = instance or await context.cloud.get(claim.status.provider_id)
         except InstanceNotFound:
             return None  # garbage collection handles it
-        told = {"metadata": {"name": meta.name, "labels": meta.labels, "annotations": meta.annotations}}
-        return await context.cloud.drift(told, there, demand.node_class)
+        body = {"metadata": {"name": meta.name, "labels": meta.labels, "annotations": meta.annotations}}
+        return await context.cloud.drift(body, described, demand.node_class)
 
     async def _types(self, demand: _Demand) -> Mapping[str, InstanceType]:
         """The instance types by name; NodeClaims that are reconciled together are compared with the same list."""
         name, now = demand.pool.name, self._context.clock.monotonic()
-        known = self._offered.get(name)
-        if known is None or known[0] != demand.version or now - known[1] >= TOGETHER.total_seconds():
+        opinion = self._offered.get(name)
+        if opinion is None or opinion[0] != demand.version or now - opinion[1] >= DEDUPE_WINDOW.total_seconds():
             types = {each.name: each for each in await self._context.offers.types(demand.pool)}
-            known = self._offered[name] = (demand.version, now, types)
-        return known[2]
+            opinion = self._offered[name] = (demand.version, now, types)
+        return opinion[2]
 
 
 def _since(claim: NodeClaim, conditions: Conditions, now: datetime) -> datetime | None:

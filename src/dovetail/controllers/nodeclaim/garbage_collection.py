@@ -26,20 +26,20 @@ from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.reasons import REASONS
 
-PERIOD = 120.0
+PERIOD_S = 120.0
 #: The first rounds of a process, and the seconds between them.
-HASTE, ROUNDS = 10.0, 20
+STARTUP_INTERVAL_S, STARTUP_ROUNDS = 10.0, 20
 #: An instance launched less than so many seconds ago may not be listed yet.
 LISTED_AFTER_S = 300.0
 #: More NodeClaims than both of these left out in one list say more about the list than about the instances.
 MAX_UNLISTED, MAX_UNLISTED_SHARE = 2, 0.1
 #: An instance this young may belong to a NodeClaim that is being written right now.
-YOUNG = timedelta(seconds=30)
+MIN_INSTANCE_AGE = timedelta(seconds=30)
 #: Orphans beyond this number, and beyond half of the fleet, are kept until they have been orphans for so long.
-FEW, LONG = 2, 3600.0
+FEW_ORPHANS, MANY_ORPHANS_AGE_S = 2, 3600.0
 
 
-class Garbage:
+class GarbageCollection:
     """The controllers `nodeclaim.garbagecollection` and `instance.garbagecollection`."""
 
     def __init__(self, context: Context) -> None:
@@ -47,28 +47,30 @@ class Garbage:
         self._orphans: dict[str, float] = {}
 
     async def run(self) -> None:
-        await every(HASTE, self.collect, "garbagecollection", self._context.log, times=ROUNDS)
-        await every(PERIOD, self.collect, "garbagecollection", self._context.log, again=HASTE)
+        await every(STARTUP_INTERVAL_S, self.collect, "garbagecollection", self._context.log, times=STARTUP_ROUNDS)
+        await every(PERIOD_S, self.collect, "garbagecollection", self._context.log, again=STARTUP_INTERVAL_S)
 
     async def collect(self) -> None:
         with self._context.safety.cloud("list instances"):
-            machines = await self._context.cloud.machines()
-        await self._orphan_claims(machines)
-        await self._orphan_instances(machines)
+            instances = await self._context.cloud.machines()
+        await self._orphan_claims(instances)
+        await self._orphan_instances(instances)
 
-    async def _orphan_claims(self, machines: tuple[Instance, ...]) -> None:
+    async def _orphan_claims(self, instances: tuple[Instance, ...]) -> None:
         context = self._context
-        listed = {machine.provider_id for machine in machines}
+        listed = {instance.provider_id for instance in instances}
         launched = [
             claim
             for claim in tuple(context.cluster_state.claims.store.all())
             if claim.status.provider_id and claim.metadata.deletion_timestamp is None and claim.is_true("Launched")
         ]
-        terminated, unlisted = await self._absent(claim for claim in launched if claim.status.provider_id not in listed)
+        terminated, unlisted = await self._unlisted(
+            claim for claim in launched if claim.status.provider_id not in listed
+        )
         many = len(unlisted) > max(MAX_UNLISTED, MAX_UNLISTED_SHARE * len(launched))
         context.safety.set(Cause.CLOUD_EMPTY, _cloud_empty(len(unlisted), len(launched)) if many else None)
         for claim in [*terminated, *(() if many else unlisted)]:
-            if self._speaks_for(claim):
+            if self._may_exist(claim):
                 continue
             decision = await delete(context, claim, "garbage_collected")
             context.log.info(
@@ -80,7 +82,7 @@ class Garbage:
                 **{"provider-id": claim.status.provider_id},
             )
 
-    async def _absent(self, claims: Iterable[NodeClaim]) -> tuple[list[NodeClaim], list[NodeClaim]]:
+    async def _unlisted(self, claims: Iterable[NodeClaim]) -> tuple[list[NodeClaim], list[NodeClaim]]:
         """Of NodeClaims that a list left out: those whose instance is described as terminated, and those not found."""
         terminated: list[NodeClaim] = []
         unlisted: list[NodeClaim] = []
@@ -91,7 +93,7 @@ class Garbage:
                 (terminated if answer.why else unlisted).append(claim)
         return terminated, unlisted
 
-    def _speaks_for(self, claim: NodeClaim) -> bool:
+    def _may_exist(self, claim: NodeClaim) -> bool:
         """Whether the Node, or the NodeClaim's age, shows that an instance which the cloud does not list may exist."""
         node, launched = self._context.cluster_state.node_for(claim), claim.condition("Launched")
         if node is not None or claim.is_true("Registered"):
@@ -99,63 +101,63 @@ class Garbage:
         since = launched.last_transition_time if launched is not None else None
         return since is None or (self._context.clock.now() - since).total_seconds() < LISTED_AFTER_S
 
-    async def _orphan_instances(self, machines: tuple[Instance, ...]) -> None:
+    async def _orphan_instances(self, instances: tuple[Instance, ...]) -> None:
         context, now = self._context, self._context.clock.monotonic()
-        oldest = context.clock.now() - YOUNG
+        oldest = context.clock.now() - MIN_INSTANCE_AGE
         claims = context.cluster_state.claims.store.all()
         owned = {claim.status.provider_id or claim.metadata.uid for claim in claims}
         orphans = [
-            machine
-            for machine in machines
-            if machine.state == "running"
-            and machine.created < oldest
-            and machine.provider_id not in owned
-            and machine.claim_uid not in owned
-            and await self._orphaned(machine)
+            instance
+            for instance in instances
+            if instance.state == "running"
+            and instance.created < oldest
+            and instance.provider_id not in owned
+            and instance.claim_uid not in owned
+            and await self._orphaned(instance)
         ]
         self._orphans = {each.provider_id: self._orphans.get(each.provider_id, now) for each in orphans}
-        for machine in self._certain(orphans, len(machines)):
+        for instance in self._terminable(orphans, len(instances)):
             try:
                 with context.safety.cloud("terminate instances"):
-                    await context.cloud.terminate(machine.provider_id)
+                    await context.cloud.terminate(instance.provider_id)
             except InstanceNotFound:
                 continue
             context.log.info(
                 "garbage collected cloudprovider instance",
                 controller="instance.garbagecollection",
-                decision=self._record(machine),
-                **{"provider-id": machine.provider_id},
+                decision=self._record(instance),
+                **{"provider-id": instance.provider_id},
             )
 
-    def _record(self, machine: Instance) -> str:
+    def _record(self, instance: Instance) -> str:
         decision_history = self._context.decision_history
-        name, pool = machine.claim_name or "", machine.node_pool or ""
+        name, pool = instance.claim_name or "", instance.node_pool or ""
         decision = Decision(
             id=decision_history.new_id(),
             kind="end",
             time=decision_history.now(),
             reason="garbage_collected",
-            subject=machine.provider_id,
-            summary=f"{machine.instance_type} in {machine.zone} is terminated: its NodeClaim {name} does not exist",
+            subject=instance.provider_id,
+            summary=f"{instance.instance_type} in {instance.zone} is terminated: its NodeClaim {name} does not exist",
             about=tuple(filter(None, (name, pool))),
         )
         decision_history.record(decision)
         return decision.id
 
-    async def _orphaned(self, machine: Instance) -> bool:
+    async def _orphaned(self, instance: Instance) -> bool:
         """Whether the server answers that the instance's NodeClaim does not exist, or has another instance."""
-        name = machine.claim_name
+        name = instance.claim_name
         if name is None:
             return False
         try:
             claim = await self._context.kube.get(NODECLAIMS, name, type=NodeClaim)
         except NotFound as answer:
             return answer.details.get("name") == name  # otherwise the server does not know the kind just now
-        return (claim.status.provider_id or claim.metadata.uid) not in (machine.provider_id, machine.claim_uid)
+        return (claim.status.provider_id or claim.metadata.uid) not in (instance.provider_id, instance.claim_uid)
 
-    def _certain(self, orphans: list[Instance], fleet: int) -> list[Instance]:
+    def _terminable(self, orphans: list[Instance], fleet: int) -> list[Instance]:
         """Those of the orphans that may be terminated now."""
-        if len(orphans) <= max(FEW, fleet // 2):
+        if len(orphans) <= max(FEW_ORPHANS, fleet // 2):
             return orphans
         self._context.log.error(
             "keeping instances without a NodeClaim",
@@ -164,8 +166,8 @@ class Garbage:
             cure=REASONS["MANY_ORPHANS"].cure,
             code="MANY_ORPHANS",
         )
-        since = self._context.clock.monotonic() - LONG
-        return [machine for machine in orphans if self._orphans[machine.provider_id] <= since]
+        since = self._context.clock.monotonic() - MANY_ORPHANS_AGE_S
+        return [instance for instance in orphans if self._orphans[instance.provider_id] <= since]
 
 
 def _cloud_empty(unlisted: int, claims: int) -> str:

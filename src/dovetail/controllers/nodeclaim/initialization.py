@@ -11,29 +11,29 @@ from dovetail.model.quantity import resources
 from dovetail.model.taints import ephemeral, text
 
 
-class Wanting(NamedTuple):
+class Missing(NamedTuple):
     """What a node still lacks, as its NodeClaim's condition says it."""
 
     reason: str
     message: str
 
 
-def wanting(node: Node | None, claim: NodeClaim) -> Wanting | None:
+def missing(node: Node | None, claim: NodeClaim) -> Missing | None:
     """What is missing; None if the node is initialized (but for pods that we are still binding)."""
     if node is None:
-        return Wanting("NodeNotFound", "Node not registered with cluster")
+        return Missing("NodeNotFound", "Node not registered with cluster")
     if not node.ready:
-        return Wanting("NodeNotReady", "Node status is NotReady")
+        return Missing("NodeNotReady", "Node status is NotReady")
     for taint in node.spec.taints:
         if any(taint.key == each.key and taint.effect == each.effect for each in claim.spec.startup_taints):
-            return Wanting("StartupTaintsExist", f'StartupTaint "{text(taint)}" still exists')
+            return Missing("StartupTaintsExist", f'StartupTaint "{text(taint)}" still exists')
     for taint in node.spec.taints:
         if ephemeral(taint):
-            return Wanting("KnownEphemeralTaintsExist", f'KnownEphemeralTaint "{text(taint)}" still exists')
+            return Missing("KnownEphemeralTaintsExist", f'KnownEphemeralTaint "{text(taint)}" still exists')
     allocatable = resources(node.status.allocatable)
     for name, amount in resources(claim.spec.resources.requests).items():
         if amount and not allocatable.get(name):
-            return Wanting("ResourceNotRegistered", f'Resource "{name}" was requested but not registered')
+            return Missing("ResourceNotRegistered", f'Resource "{name}" was requested but not registered')
     return None
 
 

@@ -35,9 +35,9 @@ from dovetail.model.pods import Pod
 from dovetail.model.quantity import format_resources
 
 #: How long a NodePool whose launches fail is left out of planning, in seconds.
-POOL_PAUSE = 180.0
+NODEPOOL_PAUSE_S = 180.0
 #: The longest pause between two tries of one launch, in seconds.
-LONGEST_PAUSE = 60.0
+MAX_RETRY_PAUSE_S = 60.0
 
 
 class Launcher:
@@ -59,28 +59,28 @@ class Launcher:
     async def launch(self, claim: NodeClaim, conditions: Conditions) -> Instance | None:
         """The NodeClaim's instance; None if there is none yet (the condition says why) or the NodeClaim was deleted."""
         uid = claim.metadata.uid
-        known = self._launched.get(uid)
-        if known is not None or self.pause(uid) > 0:
-            return known
+        remembered = self._launched.get(uid)
+        if remembered is not None or self.pause(uid) > 0:
+            return remembered
         try:
-            machine = await self._buy(claim)
+            instance = await self._launch(claim)
         except CloudError as problem:
             await self._failed(claim, conditions, problem)
             return None
         self._context.safety.launch(True)
-        self._launched[uid] = machine
-        self._tell(claim, machine)
-        return machine
+        self._launched[uid] = instance
+        self._log_launched(claim, instance)
+        return instance
 
     async def _failed(self, claim: NodeClaim, conditions: Conditions, problem: CloudError) -> None:
         context = self._context
         context.safety.launch(False, problem.message)
         self._count(claim, problem)
-        if await self._given_up(claim, problem):
-            self._failures[claim.metadata.uid] = (0, context.clock.monotonic() + LONGEST_PAUSE)
+        if await self._delete_hopeless(claim, problem):
+            self._failures[claim.metadata.uid] = (0, context.clock.monotonic() + MAX_RETRY_PAUSE_S)
             return
         failures = self._failures.get(claim.metadata.uid, (0, 0.0))[0] + 1
-        seconds = doubled(1.0, LONGEST_PAUSE, failures) * (1.0 + 0.2 * context.chance.random())
+        seconds = doubled(1.0, MAX_RETRY_PAUSE_S, failures) * (1.0 + 0.2 * context.chance.random())
         self._failures[claim.metadata.uid] = (failures, context.clock.monotonic() + seconds)
         conditions.unknown("Launched", _reason(problem), truncated(problem.message))
         context.event_publisher.launch_failed(claim, _reason(problem), problem.message)
@@ -94,7 +94,7 @@ class Launcher:
             retry=round(seconds, 1),
         )
 
-    async def _buy(self, claim: NodeClaim) -> Instance:
+    async def _launch(self, claim: NodeClaim) -> Instance:
         context = self._context
         reference = claim.spec.node_class_ref
         node_class = context.cluster_state.node_classes.store.get(reference.name)
@@ -107,19 +107,19 @@ class Launcher:
         choices = options(claim, context.offers.corrected(types, claim.node_pool or ""))
         if not choices:
             raise InsufficientCapacity("all requested instance types were unavailable during launch")
-        given = {**custom_labels(claim, types), **labels(claim)}
+        labels_ = {**custom_labels(claim, types), **labels(claim)}
         began = context.clock.monotonic()
         request = Launch(
             token=claim.metadata.uid,
             claim=msgspec.to_builtins(claim),
             node_class=node_class or {},
             options=choices,
-            labels=given,
+            labels=labels_,
             taints=_taints(claim),
             tags={"karpenter.sh/nodeclaim": claim.name, **_pool_tag(claim)},
         )
         try:
-            machine = await context.cloud.launch(request)
+            instance = await context.cloud.launch(request)
         except InsufficientCapacity as refusal:
             if not refusal.offerings:  # none is named, so it refuses all: else the next plan would ask for the same
                 for choice in choices:
@@ -129,17 +129,17 @@ class Launcher:
         context.metrics.cloud_seconds.labels("nodeclaim.lifecycle", "Create", context.cloud.name).observe(
             context.clock.monotonic() - began
         )
-        owner = context.cluster_state.owner(machine.provider_id)
+        owner = context.cluster_state.owner(instance.provider_id)
         if owner is not None and owner.metadata.uid != claim.metadata.uid:
-            raise CloudError("InstanceTaken", f"{machine.provider_id} belongs to NodeClaim {owner.name}", Remedy.RETRY)
-        return _priced(msgspec.structs.replace(machine, labels={**given, **machine.labels}), choices)
+            raise CloudError("InstanceTaken", f"{instance.provider_id} belongs to NodeClaim {owner.name}", Remedy.RETRY)
+        return _priced(msgspec.structs.replace(instance, labels={**labels_, **instance.labels}), choices)
 
     def _pool(self, claim: NodeClaim) -> dict[str, Any]:
-        found = self._context.cluster_state.pools.store.get(claim.node_pool or "")
-        answer: dict[str, Any] = msgspec.to_builtins(found) if found else {}
+        nodepool = self._context.cluster_state.pools.store.get(claim.node_pool or "")
+        answer: dict[str, Any] = msgspec.to_builtins(nodepool) if nodepool else {}
         return answer
 
-    async def _given_up(self, claim: NodeClaim, problem: CloudError) -> bool:
+    async def _delete_hopeless(self, claim: NodeClaim, problem: CloudError) -> bool:
         """Whether this NodeClaim will never launch, so that its pods are better planned anew."""
         context = self._context
         if problem.remedy is Remedy.NEXT_OFFERING:
@@ -150,11 +150,13 @@ class Launcher:
         elif isinstance(problem, NodeClassNotReady):
             reason = "nodeclass_not_ready"
             context.event_publisher.class_not_ready(claim, problem.message)
-        elif problem.remedy is Remedy.NEXT_POOL or (problem.remedy is Remedy.OPERATOR and self._others(claim)):
+        elif problem.remedy is Remedy.NEXT_POOL or (
+            problem.remedy is Remedy.OPERATOR and self._has_other_nodepools(claim)
+        ):
             reason = "launch_failed"
             context.event_publisher.launch_failed(claim, problem.reason, problem.message)
             if claim.node_pool:
-                context.offers.pause(claim.node_pool, POOL_PAUSE, problem.message)
+                context.offers.pause(claim.node_pool, NODEPOOL_PAUSE_S, problem.message)
         else:
             return False
         decision = await delete(context, claim, reason, why=problem.message)
@@ -167,7 +169,7 @@ class Launcher:
         )
         return True
 
-    def _others(self, claim: NodeClaim) -> bool:
+    def _has_other_nodepools(self, claim: NodeClaim) -> bool:
         """Whether another NodePool is usable for the pods of a NodeClaim that only an operator can help."""
         offers = self._context.offers
         return any(
@@ -181,7 +183,7 @@ class Launcher:
             "nodeclaim.lifecycle", "Create", self._context.cloud.name, error, pool
         ).inc()
 
-    def _tell(self, claim: NodeClaim, machine: Instance) -> None:
+    def _log_launched(self, claim: NodeClaim, instance: Instance) -> None:
         created = claim.metadata.creation_timestamp
         if created is not None:
             waited = (self._context.clock.now() - created).total_seconds()
@@ -195,11 +197,11 @@ class Launcher:
             namespace="",
             name=claim.name,
             **{
-                "provider-id": machine.provider_id,
-                "instance-type": machine.instance_type,
-                "zone": machine.zone,
-                "capacity-type": machine.capacity_type,
-                "allocatable": format_resources(machine.allocatable),
+                "provider-id": instance.provider_id,
+                "instance-type": instance.instance_type,
+                "zone": instance.zone,
+                "capacity-type": instance.capacity_type,
+                "allocatable": format_resources(instance.allocatable),
                 "decision": claim.metadata.annotations.get(wellknown.DECISION, ""),
             },
         )
@@ -207,25 +209,25 @@ class Launcher:
 
 def waiting_for(context: Context, claim: NodeClaim) -> list[Pod]:
     """The pods a NodeClaim was created for that still have no node."""
-    found = (
+    pods = (
         context.cluster_state.pod(uid)
-        for uid in tuple(context.cluster_state.reservations.on(Target("claim", claim.name)))
+        for uid in tuple(context.cluster_state.nominations.on(Target("claim", claim.name)))
     )
-    return [pod for pod in found if pod and not pod.spec.node_name and not pod.finished and not pod.terminating]
+    return [pod for pod in pods if pod and not pod.spec.node_name and not pod.finished and not pod.terminating]
 
 
-def _priced(machine: Instance, choices: Sequence[LaunchOption]) -> Instance:
+def _priced(instance: Instance, choices: Sequence[LaunchOption]) -> Instance:
     """The instance with the price of the offering it was launched as, which need not be the planned one."""
-    sold = (machine.instance_type, machine.zone, machine.capacity_type)
+    launched = (instance.instance_type, instance.zone, instance.capacity_type)
     prices = (
         each.offering.price
         for each in choices
-        if (each.instance_type.name, each.offering.zone, each.offering.capacity_type) == sold
+        if (each.instance_type.name, each.offering.zone, each.offering.capacity_type) == launched
     )
     price = next(prices, None)
     if price is None:
-        return machine
-    return msgspec.structs.replace(machine, annotations={**machine.annotations, wellknown.PRICE: f"{price:.6g}"})
+        return instance
+    return msgspec.structs.replace(instance, annotations={**instance.annotations, wellknown.PRICE: f"{price:.6g}"})
 
 
 def _reason(problem: CloudError) -> str:

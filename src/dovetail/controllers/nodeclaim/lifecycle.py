@@ -36,9 +36,9 @@ from dovetail.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE
 
 #: How long, in seconds, a launch waits for the other NodeClaims of its batch to be written: they matter more than
 #: the many small writes that follow a launch.
-PATIENCE = 1.0
+BATCH_WRITE_TIMEOUT_S = 1.0
 #: How long, in seconds, until the cloud is asked again for the placement of an instance.
-UNTOLD = 5.0
+PARTITION_POLL_INTERVAL_S = 5.0
 
 
 class Lifecycle:
@@ -65,7 +65,7 @@ class Lifecycle:
         for claim in self._context.cluster_state.claims.store.all():
             node = self._context.cluster_state.node_for(claim)
             if node is not None:
-                self._learn(node, claim)
+                self._observe_capacity(node, claim)
             self._worker.add(claim.name)
         await self._worker.run()
 
@@ -83,19 +83,19 @@ class Lifecycle:
     def _node_changed(self, change: Change[Node]) -> None:
         claim = self._context.cluster_state.claim_for(change.object)
         if claim is not None:
-            self._learn(change.object, claim)
+            self._observe_capacity(change.object, claim)
             self._worker.add(claim.name)
 
-    def _learn(self, node: Node, claim: NodeClaim) -> None:
+    def _observe_capacity(self, node: Node, claim: NodeClaim) -> None:
         """Observe the capacity of a node and its unannounced pods, as long as it is new."""
         cluster_state = self._context.cluster_state
         fresh = wellknown.INITIALIZED not in node.metadata.labels
-        came = (
+        unannounced_requests = (
             unannounced(cluster_state.pods_on(node.metadata.name), cluster_state.daemonsets.store.all())
             if fresh
             else None
         )
-        self._context.offers.learned.observe(node, claim, came)
+        self._context.offers.discovered.observe(node, claim, unannounced_requests)
 
     async def reconcile(self, name: str) -> Again:
         context = self._context
@@ -105,17 +105,17 @@ class Lifecycle:
         if claim.metadata.deletion_timestamp is not None:
             return await finalize(context, claim)
         if wellknown.FINALIZER not in claim.metadata.finalizers:
-            claim = await self._protected(claim)
+            claim = await self._with_finalizer(claim)
         conditions = of_claim(claim, context.clock.now())
         before = {step: conditions.status(step) for step in ("Registered", "Initialized")}
         fields: dict[str, Any] = {}
-        machine = await self._launch(claim, conditions, fields)
+        instance = await self._launch(claim, conditions, fields)
         if conditions.status("Launched") == TRUE:
-            await self._register(claim, machine, conditions, fields)
+            await self._register(claim, instance, conditions, fields)
             await self._initialize(claim, conditions)
         if await self._write(claim, conditions, fields):
             reached = [step for step, status in before.items() if status != TRUE and conditions.status(step) == TRUE]
-            self._tell_reached(claim, reached)
+            self._log_reached(claim, reached)
         return await self._liveness(claim, conditions)
 
     # -- the steps
@@ -125,28 +125,28 @@ class Lifecycle:
             self._launcher.forget(claim.metadata.uid)
             return None
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(BATCH_WRITE_TIMEOUT_S):
                 await self._context.written.wait()
-        machine = await self._launcher.launch(claim, conditions)
-        if machine is None:
+        instance = await self._launcher.launch(claim, conditions)
+        if instance is None:
             return None
-        await self._label(claim, machine)
+        await self._label(claim, instance)
         fields.update(
-            providerID=machine.provider_id,
-            imageID=machine.image_id,
-            capacity=format_resources(machine.capacity),
-            allocatable=format_resources(machine.allocatable),
+            providerID=instance.provider_id,
+            imageID=instance.image_id,
+            capacity=format_resources(instance.capacity),
+            allocatable=format_resources(instance.allocatable),
         )
         conditions.true("Launched")
         self._seen[claim.metadata.uid, "Registered"] = self._context.clock.monotonic()
-        return machine
+        return instance
 
     async def _register(
-        self, claim: NodeClaim, machine: Instance | None, conditions: Conditions, fields: dict[str, Any]
+        self, claim: NodeClaim, instance: Instance | None, conditions: Conditions, fields: dict[str, Any]
     ) -> None:
         if conditions.status("Registered") != UNKNOWN:
             return
-        nodes = self._context.cluster_state.nodes_for(claim) if machine is None else []
+        nodes = self._context.cluster_state.nodes_for(claim) if instance is None else []
         if len(nodes) > 1:
             conditions.false("Registered", "MultipleNodesFound", "Invariant violated, matched multiple nodes")
             return
@@ -159,7 +159,7 @@ class Lifecycle:
             conditions.unknown("Registered", "NodeNotFound", "Node not registered with cluster")
             return
         if claim.metadata.labels.get(PLACEMENT_PARTITION) == "":
-            await self._locate(claim)
+            await self._label_partition(claim)
             return
         if node.metadata.labels.get(wellknown.REGISTERED) != "true":
             await self._sync(claim, node)
@@ -168,14 +168,14 @@ class Lifecycle:
         self._context.health.note(claim, True)
         self._context.safety.registration(True)
 
-    async def _locate(self, claim: NodeClaim) -> None:
+    async def _label_partition(self, claim: NodeClaim) -> None:
         """Write the partition that the cloud chose for an instance; the NodeClaim is reconciled again once it has one.
 
         Pods that are spread over the partitions of a placement group must not see a node without its partition label.
         """
         found = (await self._context.cloud.get(claim.status.provider_id)).labels.get(PLACEMENT_PARTITION)
         if not found:
-            self._worker.add(claim.name, UNTOLD)
+            self._worker.add(claim.name, PARTITION_POLL_INTERVAL_S)
             return
         body = {"metadata": {"labels": {PLACEMENT_PARTITION: found}}}
         await self._context.kube.patch(NODECLAIMS, claim.name, body)
@@ -194,7 +194,7 @@ class Lifecycle:
         place = (
             context.settings.place is Place.BIND
             and not context.rights.is_denied(BIND_PODS)
-            and any(context.cluster_state.reservations.on(_target(claim)))
+            and any(context.cluster_state.nominations.on(_target(claim)))
         )
         daemons = any(daemon_pods.expected(node, context.cluster_state.daemonsets.store.all()))
         effect = PREFER_NO_SCHEDULE if daemons else NO_SCHEDULE
@@ -208,9 +208,9 @@ class Lifecycle:
         if rebooting is not None and rebooting.status == TRUE:
             return
         node = self._context.cluster_state.node_for(claim)
-        wanting = initialization.wanting(node, claim)
-        if wanting is not None:
-            conditions.unknown("Initialized", wanting.reason, wanting.message)
+        missing = initialization.missing(node, claim)
+        if missing is not None:
+            conditions.unknown("Initialized", missing.reason, missing.message)
             return
         assert node is not None
         if initialization.placing(node) or node.metadata.labels.get(wellknown.REGISTERED) != "true":
@@ -258,7 +258,7 @@ class Lifecycle:
 
     # -- writes
 
-    async def _protected(self, claim: NodeClaim) -> NodeClaim:
+    async def _with_finalizer(self, claim: NodeClaim) -> NodeClaim:
         """No launch without the finalizer: else a delete could leave the instance behind."""
         finalizers = [*claim.metadata.finalizers, wellknown.FINALIZER]
         body = {"metadata": {"resourceVersion": claim.metadata.resource_version, "finalizers": finalizers}}
@@ -266,10 +266,10 @@ class Lifecycle:
         self._context.cluster_state.assume(fresh)
         return fresh
 
-    async def _label(self, claim: NodeClaim, machine: Instance) -> None:
+    async def _label(self, claim: NodeClaim, instance: Instance) -> None:
         """Write the cloud's labels and annotations on the NodeClaim; labels that it already has stay."""
-        labels = {k: v for k, v in machine.labels.items() if k not in claim.metadata.labels}
-        annotations = {k: v for k, v in machine.annotations.items() if claim.metadata.annotations.get(k) != v}
+        labels = {k: v for k, v in instance.labels.items() if k not in claim.metadata.labels}
+        annotations = {k: v for k, v in instance.annotations.items() if claim.metadata.annotations.get(k) != v}
         if labels or annotations:
             body = {"metadata": {"labels": labels, "annotations": annotations}}
             await self._context.kube.patch(NODECLAIMS, claim.name, body)
@@ -289,7 +289,7 @@ class Lifecycle:
         self._context.cluster_state.assume(fresh)
         return True
 
-    def _tell_reached(self, claim: NodeClaim, steps: Sequence[str]) -> None:
+    def _log_reached(self, claim: NodeClaim, steps: Sequence[str]) -> None:
         """Log a reached step once the server has the condition: a refused write is repeated, its line must not be."""
         context = self._context
         node = context.cluster_state.node_for(claim)

@@ -14,27 +14,27 @@ from dovetail.cluster.indexes import JOINING, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.deletion import delete
-from dovetail.controllers.nodeclaim.launch import POOL_PAUSE, waiting_for
+from dovetail.controllers.nodeclaim.launch import NODEPOOL_PAUSE_S, waiting_for
 from dovetail.controllers.worker import every
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
-PERIOD = 30.0
+PERIOD_S = 30.0
 #: After this long without a node the instance is looked up, and after that long the cause is searched for.
-QUIET, LATE = timedelta(seconds=20), timedelta(seconds=90)
+LOOKUP_AFTER, DIAGNOSE_AFTER = timedelta(seconds=20), timedelta(seconds=90)
 
 
-class Joining:
+class RegistrationDiagnosis:
     """The controller `nodeclaim.joining`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def run(self) -> None:
-        await every(PERIOD, self.look, "nodeclaim.joining", self._context.log)
+        await every(PERIOD_S, self.check, "nodeclaim.joining", self._context.log)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         now = self._context.clock.now()
         for claim in self._context.cluster_state.claims.store.by(STAGE, JOINING):
             launched = claim.condition("Launched")
@@ -42,8 +42,8 @@ class Joining:
                 continue
             waited = now - launched.last_transition_time
             try:
-                if waited >= QUIET and not await self._ended(claim) and waited >= LATE:
-                    await self._wonder(claim)
+                if waited >= LOOKUP_AFTER and not await self._is_ended(claim) and waited >= DIAGNOSE_AFTER:
+                    await self._diagnose(claim)
             except (CloudError, KubeError) as problem:  # one NodeClaim's failure keeps no other from its check
                 self._context.log.error(
                     "Reconciler error",
@@ -52,30 +52,30 @@ class Joining:
                     error=str(problem),
                 )
 
-    async def _ended(self, claim: NodeClaim) -> bool:
+    async def _is_ended(self, claim: NodeClaim) -> bool:
         """Whether the instance is known to have ended; then its NodeClaim is deleted. Not found is not ended."""
         try:
             await self._context.cloud.get(claim.status.provider_id)
-        except InstanceNotFound as gone:
-            if gone.why:
-                await self._give_up(claim, f"the instance ended before it joined: {gone.why} (NEVER_JOINED)")
-            return bool(gone.why)
+        except InstanceNotFound as absent:
+            if absent.why:
+                await self._delete(claim, f"the instance ended before it joined: {absent.why} (NEVER_JOINED)")
+            return bool(absent.why)
         return False
 
-    async def _give_up(self, claim: NodeClaim, why: str) -> None:
+    async def _delete(self, claim: NodeClaim, why: str) -> None:
         context = self._context
         context.event_publisher.launch_failed(claim, "InstanceTerminated", why)
         for pod in waiting_for(context, claim):
             context.event_publisher.launch_failed_for(pod, claim, "InstanceTerminated", why)
         context.safety.launch(False, why)
         if claim.node_pool:
-            context.offers.pause(claim.node_pool, POOL_PAUSE, why)
+            context.offers.pause(claim.node_pool, NODEPOOL_PAUSE_S, why)
         context.log.error(
             "instance ended before it joined", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why
         )
         await delete(context, claim, "instance_terminated")
 
-    async def _wonder(self, claim: NodeClaim) -> None:
+    async def _diagnose(self, claim: NodeClaim) -> None:
         context = self._context
         node_class = context.cluster_state.node_classes.store.get(claim.spec.node_class_ref.name)
         role = await context.cloud.node_role(node_class) if node_class else None

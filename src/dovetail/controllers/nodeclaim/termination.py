@@ -19,22 +19,22 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import stamp
 
 #: Between two checks of an instance that is shutting down, in seconds.
-LOOK = 5.0
+CHECK_INTERVAL_S = 5.0
 
 
 async def finalize(context: Context, claim: NodeClaim) -> Again:
     if wellknown.FINALIZER not in claim.metadata.finalizers:
         return None
-    claim = await _dated(context, claim)
-    if claim.is_true("Registered") and await _nodes_left(context, claim):
+    claim = await _with_deadline(context, claim)
+    if claim.is_true("Registered") and await _delete_nodes(context, claim):
         return None
-    provider_id = claim.status.provider_id or await _lost(context, claim)
+    provider_id = claim.status.provider_id or await _find_unrecorded_instance(context, claim)
     if provider_id and not await _terminated(context, claim, provider_id):
-        return LOOK
+        return CHECK_INTERVAL_S
     return await _release(context, claim)
 
 
-async def _dated(context: Context, claim: NodeClaim) -> NodeClaim:
+async def _with_deadline(context: Context, claim: NodeClaim) -> NodeClaim:
     """With a grace period the termination has a deadline, written where the drain reads it."""
     grace, deleted = claim.spec.grace, claim.metadata.deletion_timestamp
     if grace is None or deleted is None or deadline.of(claim) is not None:
@@ -49,11 +49,11 @@ async def _dated(context: Context, claim: NodeClaim) -> NodeClaim:
         NodeClaim=logs.ref(claim.name),
         **{wellknown.TERMINATION_TIMESTAMP: stamp(end)},
     )
-    context.event_publisher.publish(fresh, "Warning", "TerminationGracePeriodExpiring", deadline.words(end))
+    context.event_publisher.publish(fresh, "Warning", "TerminationGracePeriodExpiring", deadline.message(end))
     return fresh
 
 
-async def _nodes_left(context: Context, claim: NodeClaim) -> bool:
+async def _delete_nodes(context: Context, claim: NodeClaim) -> bool:
     nodes = context.cluster_state.nodes_for(claim)
     for node in nodes:
         if node.metadata.deletion_timestamp is None:
@@ -64,11 +64,11 @@ async def _nodes_left(context: Context, claim: NodeClaim) -> bool:
     return bool(nodes)
 
 
-async def _lost(context: Context, claim: NodeClaim) -> str:
+async def _find_unrecorded_instance(context: Context, claim: NodeClaim) -> str:
     """The instance that was launched for a NodeClaim whose status never had its provider id."""
-    for machine in await context.cloud.machines():
-        if machine.claim_uid == claim.metadata.uid and context.cluster_state.owner(machine.provider_id) is None:
-            return machine.provider_id
+    for instance in await context.cloud.machines():
+        if instance.claim_uid == claim.metadata.uid and context.cluster_state.owner(instance.provider_id) is None:
+            return instance.provider_id
     return ""
 
 

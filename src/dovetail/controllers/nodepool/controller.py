@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.cluster.nodepool_usage import Holdings
+from dovetail.cluster.nodepool_usage import NodePoolUsage
 from dovetail.controllers.conditions import FALSE, POOL, TRUE, Conditions, manifest
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodepool.hash import rehash
@@ -32,7 +32,7 @@ class NodePools:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._holdings = Holdings(context.cluster_state)
+        self._usage = NodePoolUsage(context.cluster_state)
         self._worker = Worker(
             "nodepool",
             self.reconcile,
@@ -60,7 +60,7 @@ class NodePools:
             self._worker.add(change.key)
             return
         metrics = self._context.metrics
-        for gauge in (metrics.allowed_disruptions, metrics.consuming_budgets, metrics.deletion_costs_left):
+        for gauge in (metrics.allowed_disruptions, metrics.consuming_budgets, metrics.pending_deletion_costs):
             gauge.remove_by_labels({"nodepool": change.key})
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
@@ -155,7 +155,7 @@ class NodePools:
             conditions.false(kind, *health.why(pool.name))
 
     def _counted(self, pool: NodePool, node_class: Mapping[str, Any] | None) -> dict[str, Any]:
-        used = self._holdings.of(pool.name)
+        used = self._usage.of(pool.name)
         return {
             "resources": format_resources(used),
             "nodes": used["nodes"],

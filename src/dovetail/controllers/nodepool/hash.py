@@ -20,8 +20,8 @@ async def rehash(kube: Kube, claims: Iterable[NodeClaim], marks: Mapping[str, st
         if claim.metadata.annotations.get(version) == marks[version]:
             continue
         drifted = claim.condition("Drifted") is not None
-        said = {version: marks[version]} if drifted else dict(marks)
+        annotations = {version: marks[version]} if drifted else dict(marks)
         try:
-            await kube.patch(NODECLAIMS, claim.name, {"metadata": {"annotations": said}})
+            await kube.patch(NODECLAIMS, claim.name, {"metadata": {"annotations": annotations}})
         except NotFound:
             continue

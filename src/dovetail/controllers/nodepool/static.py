@@ -23,10 +23,10 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.quantity import resources
 
-PERIOD = 10.0
+PERIOD_S = 10.0
 
 
-class Static:
+class StaticCapacity:
     """The controllers `static.provisioning` and `static.deprovisioning`."""
 
     def __init__(self, context: Context) -> None:
@@ -34,25 +34,27 @@ class Static:
 
     async def run(self) -> None:
         if self._context.settings.gate("StaticCapacity"):
-            await every(PERIOD, self.look, "static.provisioning", self._context.log)
+            await every(PERIOD_S, self.check, "static.provisioning", self._context.log)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         for pool in tuple(self._context.cluster_state.pools.store.all()):
             if pool.static and pool.metadata.deletion_timestamp is None and pool.spec.replicas is not None:
-                await self._bring(pool, pool.spec.replicas)
+                await self._scale(pool, pool.spec.replicas)
 
-    async def _bring(self, pool: NodePool, wanted: int) -> None:
+    async def _scale(self, pool: NodePool, wanted: int) -> None:
         cluster_state = self._context.cluster_state
         standing = [
-            c for c in cluster_state.claims_of(pool.name) if not cluster_state.going(c, cluster_state.node_for(c))
+            c
+            for c in cluster_state.claims_of(pool.name)
+            if not cluster_state.is_terminating(c, cluster_state.node_for(c))
         ]
         if any(c.is_true("DisruptionReason") and not c.is_true("Rebooting") for c in standing):
             return  # a command is just beginning: its node will be deleted, and its replacement is being created
         if len(standing) > wanted:
-            for claim in sorted(standing, key=self._reluctance)[: len(standing) - wanted]:
+            for claim in sorted(standing, key=self._deletion_order)[: len(standing) - wanted]:
                 await delete(self._context, claim, "static_scale_down")
         elif nodepools.ready(pool):
-            await self._fill(pool, min(wanted - len(standing), room(cluster_state, pool)))
+            await self._fill(pool, min(wanted - len(standing), remaining_nodes(cluster_state, pool)))
 
     async def _fill(self, pool: NodePool, missing: int) -> None:
         """Create the missing NodeClaims, as one decision."""
@@ -89,7 +91,7 @@ class Static:
         self._context.metrics.claims_created.labels("provisioned", pool.name, "false").inc()
         return claim.name
 
-    def _reluctance(self, claim: NodeClaim) -> tuple[int, float, str]:
+    def _deletion_order(self, claim: NodeClaim) -> tuple[int, float, str]:
         """The order of deletion: the lowest first."""
         node = self._context.cluster_state.node_for(claim)
         if node is None:
@@ -97,13 +99,13 @@ class Static:
         pods = self._context.cluster_state.pods_on(node.metadata.name)
         now = self._context.clock.now()
         own = [pod for pod in pods if not any(o.kind == "DaemonSet" for o in pod.metadata.owner_references)]
-        cost = consolidation.machine(own) * expiration.remaining(claim, now)
+        cost = consolidation.node_disruption_cost(own) * expiration.remaining(claim, now)
         if any(do_not_disrupt.of(pod).holds(now) for pod in pods):
             return 3, cost, claim.name
         return (2, cost, claim.name) if own else (1, 0.0, claim.name)
 
 
-def room(cluster_state: ClusterState, pool: NodePool) -> int:
+def remaining_nodes(cluster_state: ClusterState, pool: NodePool) -> int:
     """How many more nodes a NodePool's limits.nodes allow, terminating ones counted."""
     limit = resources(pool.spec.limits).get("nodes")
     return sys.maxsize if limit is None else limit - len(cluster_state.claims_of(pool.name))

@@ -21,12 +21,12 @@ from dovetail.model.meta import OwnerReference, condition
 from dovetail.model.workloads import Job, ReplicaSet, ReplicationController, StatefulSet
 
 #: After so many seconds without a new pod there will likely be none.
-LULL = 0.25
+LULL_S = 0.25
 #: How many idle periods may pass without a new pod while an owner is still creating some.
-PATIENCE = 3.0
+MAX_IDLE_PERIODS = 3.0
 
 
-async def _nobody(uids: Iterable[str]) -> bool:
+async def _no_owner(uids: Iterable[str]) -> bool:
     return False
 
 
@@ -41,12 +41,12 @@ class Batcher:
         clock: Clock,
         idle: float = 1.0,
         longest: float = 10.0,
-        filling: Callable[[Iterable[str]], Awaitable[bool]] = _nobody,
+        still_creating: Callable[[Iterable[str]], Awaitable[bool]] = _no_owner,
     ) -> None:
         self._clock = clock
         self._idle = idle
         self._longest = longest
-        self._filling = filling
+        self._still_creating = still_creating
         self._seen: dict[str, None] = {}
         self._last = 0.0
         self._open = False
@@ -72,14 +72,14 @@ class Batcher:
             await self._arrived.wait()
         opened = self._clock.monotonic()
         self._open = True
-        filling = False
-        while (left := self._left(opened, filling)) > 0:
+        still_creating = False
+        while (left := self._left(opened, still_creating)) > 0:
             self._arrived.clear()
-            if await self._came(min(left, LULL)):
+            if await self._came(min(left, LULL_S)):
                 continue
             self.lull.set()
-            if not await self._came(min(left, self._idle) - LULL):
-                filling = self._left(opened, True) > 0 and await self._filling(self._seen)
+            if not await self._came(min(left, self._idle) - LULL_S):
+                still_creating = self._left(opened, True) > 0 and await self._still_creating(self._seen)
         batch = frozenset(self._seen)
         self._seen.clear()
         self._open = False
@@ -94,9 +94,9 @@ class Batcher:
             return False
         return True
 
-    def _left(self, opened: float, filling: bool) -> float:
+    def _left(self, opened: float, still_creating: bool) -> float:
         """Seconds that the window stays open if no pod comes."""
-        idle = self._idle * PATIENCE if filling else self._idle
+        idle = self._idle * MAX_IDLE_PERIODS if still_creating else self._idle
         return min(max(opened, self._last) + idle, opened + self._longest) - self._clock.monotonic()
 
 
@@ -115,7 +115,7 @@ _KINDS: Mapping[str, tuple[Resource, Any]] = {
     "Job": (JOBS, Job),
 }
 #: How many owners are read at once: the last to have created a pod.
-MOST = 20
+MAX_OWNERS = 20
 
 
 def wanted(owner: Owner) -> int:
@@ -130,7 +130,7 @@ def wanted(owner: Owner) -> int:
     return 0 if refused is not None and refused.status == "True" else owner.spec.replicas
 
 
-class Filling:
+class OwnersStillCreating:
     """Checks whether the owners of some pods are about to create more."""
 
     def __init__(self, kube: Kube, cluster_state: ClusterState) -> None:
@@ -140,22 +140,22 @@ class Filling:
     async def __call__(self, uids: Iterable[str]) -> bool:
         """`uids` of pods in order of arrival; other UIDs among them have no owner."""
         owners = self._owners(uids)
-        found = await asyncio.gather(*(self._asked(namespace, owner) for namespace, owner in owners.values()))
-        short = {uid: count for uid, count in zip(owners, found, strict=True) if count}
-        there = self._there(short) if short else Counter()
-        return any(there[uid] < count for uid, count in short.items())
+        counts = await asyncio.gather(*(self._wanted_pods(namespace, owner) for namespace, owner in owners.values()))
+        wanting_owners = {uid: count for uid, count in zip(owners, counts, strict=True) if count}
+        there = self._there(wanting_owners) if wanting_owners else Counter()
+        return any(there[uid] < count for uid, count in wanting_owners.items())
 
     def _owners(self, uids: Iterable[str]) -> dict[str, tuple[str, OwnerReference]]:
-        found: dict[str, tuple[str, OwnerReference]] = {}
+        counts: dict[str, tuple[str, OwnerReference]] = {}
         for pod in map(self._cluster_state.pod, reversed(list(uids))):
             owner = pod.metadata.controller if pod is not None else None
             if pod is not None and owner is not None and owner.kind in _KINDS:
-                found.setdefault(owner.uid, (pod.metadata.namespace, owner))
-                if len(found) == MOST:
+                counts.setdefault(owner.uid, (pod.metadata.namespace, owner))
+                if len(counts) == MAX_OWNERS:
                     break
-        return found
+        return counts
 
-    async def _asked(self, namespace: str, owner: OwnerReference) -> int:
+    async def _wanted_pods(self, namespace: str, owner: OwnerReference) -> int:
         """How many pods it should have. A batch does not wait for an owner that cannot be read."""
         resource, view = _KINDS[owner.kind]
         try:
@@ -164,9 +164,9 @@ class Filling:
             return 0
 
     def _there(self, owners: Mapping[str, int]) -> Counter[str]:
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for pod in self._cluster_state.pods.store.all():
             owner = pod.metadata.controller
             if owner is not None and owner.uid in owners and not pod.finished and not pod.terminating:
-                found[owner.uid] += 1
-        return found
+                counts[owner.uid] += 1
+        return counts

@@ -19,12 +19,12 @@ from dovetail.model.quantity import format_resources
 from dovetail.planner.plan import Machine
 
 
-def manifest(machine: Machine, pool: NodePool, decision: str, pods: Sequence[str]) -> dict[str, Any]:
+def manifest(planned: Machine, pool: NodePool, decision: str, pods: Sequence[str]) -> dict[str, Any]:
     """`pods` are the UIDs of the pods it is created for."""
     template = pool.spec.template
     spec: dict[str, Any] = {
-        "requirements": [dict(each) for each in machine.requirements],
-        "resources": {"requests": format_resources(machine.requests)},
+        "requirements": [dict(each) for each in planned.requirements],
+        "resources": {"requests": format_resources(planned.requests)},
         "nodeClassRef": msgspec.to_builtins(template.spec.node_class_ref),
         "expireAfter": template.spec.expire_after,
     }
@@ -39,8 +39,8 @@ def manifest(machine: Machine, pool: NodePool, decision: str, pods: Sequence[str
         "kind": "NodeClaim",
         "metadata": {
             "generateName": f"{pool.name}-",
-            "labels": {**machine.labels, **nodepools.labels(pool)},
-            "annotations": _annotations(machine, pool, decision, pods),
+            "labels": {**planned.labels, **nodepools.labels(pool)},
+            "annotations": _annotations(planned, pool, decision, pods),
             "finalizers": [wellknown.FINALIZER],
             "ownerReferences": [owner(pool)],
         },
@@ -85,14 +85,14 @@ def owner(pool: NodePool) -> dict[str, Any]:
     }
 
 
-def _annotations(machine: Machine, pool: NodePool, decision: str, pods: Sequence[str]) -> dict[str, str]:
+def _annotations(planned: Machine, pool: NodePool, decision: str, pods: Sequence[str]) -> dict[str, str]:
     return {
         **pool.spec.template.metadata.annotations,
         nodepool_hash.HASH_ANNOTATION: nodepool_hash.pool_hash(pool),
         nodepool_hash.VERSION_ANNOTATION: nodepool_hash.VERSION,
         wellknown.NODEPOOL_GENERATION: str(pool.metadata.generation),
-        wellknown.MIN_VALUES_RELAXED: str(machine.min_values_relaxed).lower(),
+        wellknown.MIN_VALUES_RELAXED: str(planned.min_values_relaxed).lower(),
         wellknown.DECISION: decision,
-        wellknown.PRICE: f"{machine.price:.6g}",
+        wellknown.PRICE: f"{planned.price:.6g}",
         **({wellknown.PODS: ",".join(pods)} if pods else {}),
     }

@@ -28,29 +28,29 @@ class Planning:
     def __init__(self, context: Context) -> None:
         self.refusal = ""
         self._context = context
-        self._ahead: Thought | None = None
+        self._speculative: SpeculativePlan | None = None
 
-    def think_ahead(self, snapshot: Snapshot) -> None:
+    def plan_speculatively(self, snapshot: Snapshot) -> None:
         """Start a plan that may be requested soon. One at a time: improving it takes a processor."""
         deadline = self._context.settings.plan_deadline
-        if deadline and (self._ahead is None or self._ahead.answer.done()):
-            self._ahead = begun(snapshot, asyncio.ensure_future(self._checked(snapshot, deadline)))
+        if deadline and (self._speculative is None or self._speculative.answer.done()):
+            self._speculative = speculative_plan(snapshot, asyncio.ensure_future(self._checked(snapshot, deadline)))
 
     async def provision(self, snapshot: Snapshot) -> Plan | None:
         """A verified plan, or None: then nothing is launched for these pods together."""
-        plan = await self._thought(snapshot)
+        plan = await self._take_speculative(snapshot)
         return plan if plan is not None else await self._provision(snapshot)
 
-    async def _thought(self, snapshot: Snapshot) -> Plan | None:
+    async def _take_speculative(self, snapshot: Snapshot) -> Plan | None:
         """The speculative plan, if it is for this snapshot and holds now."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is None or not alike(ahead.snapshot, snapshot):
+        speculative, self._speculative = self._speculative, None
+        if speculative is None or not alike(speculative.snapshot, snapshot):
             return None
-        await asyncio.wait([ahead.answer])
-        if ahead.answer.exception() is not None:
+        await asyncio.wait([speculative.answer])
+        if speculative.answer.exception() is not None:
             return None  # the same snapshot fails in the same way when it is planned again, and is reported then
-        plan, problems = ahead.answer.result()
-        if not problems and ahead.snapshot.nodes != snapshot.nodes:
+        plan, problems = speculative.answer.result()
+        if not problems and speculative.snapshot.nodes != snapshot.nodes:
             problems = await beside(lambda: _problems(plan, snapshot))
         return None if problems else plan
 
@@ -80,11 +80,11 @@ class Planning:
         seed = self._context.chance.root
         optimiser = better_by_work if virtual() else apart()
 
-        def think() -> Checked:
+        def plan_and_verify() -> Checked:
             plan = provision(snapshot, seed=seed, deadline=deadline, optimiser=optimiser)
             return plan, _problems(plan, snapshot)
 
-        return await beside(think)
+        return await beside(plan_and_verify)
 
 
 def _problems(plan: Plan, snapshot: Snapshot) -> list[str]:
@@ -99,16 +99,16 @@ def _problems(plan: Plan, snapshot: Snapshot) -> list[str]:
 Checked = tuple[Plan, list[str]]
 
 
-class Thought(msgspec.Struct, frozen=True):
+class SpeculativePlan(msgspec.Struct, frozen=True):
     """A snapshot, and the plan that is being made for it."""
 
     snapshot: Snapshot
     answer: asyncio.Future[Checked]
 
 
-def begun(snapshot: Snapshot, answer: asyncio.Future[Checked]) -> Thought:
+def speculative_plan(snapshot: Snapshot, answer: asyncio.Future[Checked]) -> SpeculativePlan:
     answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, even if nothing awaits it
-    return Thought(snapshot, answer)
+    return SpeculativePlan(snapshot, answer)
 
 
 #: What else a plan depends on; PDBs only matter to disruption.
@@ -126,23 +126,23 @@ _ASIDE = (
 )
 
 
-def alike(one: Snapshot, other: Snapshot) -> bool:
+def alike(first: Snapshot, other: Snapshot) -> bool:
     """Whether two snapshots have the same plan: the same pending pods, nodes and offers."""
-    before = {pod.metadata.uid: pod for pod in one.pending}
+    before = {pod.metadata.uid: pod for pod in first.pending}
     return (
-        len(one.pools) == len(other.pools)
-        and all(mine is yours for mine, yours in zip(one.pools, other.pools, strict=True))
-        and [node.name for node in one.nodes] == [node.name for node in other.nodes]
-        and len(one.pending) == len(other.pending)
+        len(first.pools) == len(other.pools)
+        and all(mine is yours for mine, yours in zip(first.pools, other.pools, strict=True))
+        and [node.name for node in first.nodes] == [node.name for node in other.nodes]
+        and len(first.pending) == len(other.pending)
         and all(_same(before.get(pod.metadata.uid), pod) for pod in other.pending)
-        and [daemon.spec for daemon in one.daemons] == [daemon.spec for daemon in other.daemons]
-        and all(getattr(one, name) == getattr(other, name) for name in _ASIDE)
+        and [daemon.spec for daemon in first.daemons] == [daemon.spec for daemon in other.daemons]
+        and all(getattr(first, name) == getattr(other, name) for name in _ASIDE)
     )
 
 
-def _same(one: Pod | None, other: Pod) -> bool:
+def _same(first: Pod | None, other: Pod) -> bool:
     """Whether a pod has the same scheduling constraints; its status does not matter."""
-    return one is not None and (
-        one is other
-        or (one.metadata.labels == other.metadata.labels and (one.spec is other.spec or one.spec == other.spec))
+    return first is not None and (
+        first is other
+        or (first.metadata.labels == other.metadata.labels and (first.spec is other.spec or first.spec == other.spec))
     )

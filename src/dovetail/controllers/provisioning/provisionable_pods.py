@@ -60,42 +60,44 @@ def waiting(cluster_state: ClusterState) -> Iterator[Pod]:
     for pod in cluster_state.unbound():
         nominated = pod.status.nominated_node_name
         gone = bool(nominated) and nominated not in cluster_state.nodes.store
-        if (provisionable(pod, gone) or queued(pod)) and cluster_state.reservations.of(pod.metadata.uid) is None:
+        if (provisionable(pod, gone) or queued(pod)) and cluster_state.nominations.of(pod.metadata.uid) is None:
             yield pod
 
 
-def leaving(cluster_state: ClusterState, now: datetime) -> Iterator[Pod]:
+def evictable(cluster_state: ClusterState, now: datetime) -> Iterator[Pod]:
     """Pods on terminating nodes: their replacements will need capacity. Nominated ones are left out.
 
     Pods that may not be evicted stay, and need no capacity elsewhere until shortly before the node's deadline.
     """
     for node in cluster_state.nodes.store.all():
         claim = cluster_state.claim_for(node)
-        if not cluster_state.going(claim, node):
+        if not cluster_state.is_terminating(claim, node):
             continue
         end = deadline.of(claim)
         for pod in cluster_state.pods_on(node.metadata.name):
-            if cluster_state.reservations.of(pod.metadata.uid):
+            if cluster_state.nominations.of(pod.metadata.uid):
                 continue
-            if _free_to_go(pod, cluster_state.pdbs) or (end is not None and returning(pod) and soon(pod, end) <= now):
+            if _free_to_go(pod, cluster_state.pdbs) or (
+                end is not None and returning(pod) and launch_time(pod, end) <= now
+            ):
                 yield pod
 
 
-def soon(pod: Pod, end: datetime) -> datetime:
+def launch_time(pod: Pod, end: datetime) -> datetime:
     """When a node should be launched for the replacement of a pod that will be forced out: it is ready in time."""
     return (drain.forced_at(pod, end) or end) - AHEAD
 
 
 def _free_to_go(pod: Pod, pdbs: PdbIndex) -> bool:
     """Whether a pod can be evicted now, or once other evicted pods were replaced."""
-    return reschedulable(pod, pdbs) and not any(map(_shut, pdbs.of(pod)))
+    return reschedulable(pod, pdbs) and not any(map(_is_closed, pdbs.of(pod)))
 
 
-def _shut(budget: PodDisruptionBudget) -> bool:
+def _is_closed(budget: PodDisruptionBudget) -> bool:
     """A PDB that allows no disruption though no pod is missing: only a larger workload opens it."""
     status = budget.status
-    known = status.observed_generation > 0 and status.expected_pods > 0
-    return known and status.disruptions_allowed < 1 and status.current_healthy >= status.expected_pods
+    reported = status.observed_generation > 0 and status.expected_pods > 0
+    return reported and status.disruptions_allowed < 1 and status.current_healthy >= status.expected_pods
 
 
 def reschedulable(pod: Pod, pdbs: PdbIndex) -> bool:

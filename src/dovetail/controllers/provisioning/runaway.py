@@ -15,9 +15,9 @@ import msgspec
 from dovetail.model.pods import Pod
 
 #: Seconds that a launch counts, and how many are always allowed.
-WINDOW, FREE = 600.0, 3
+WINDOW_S, FREE_LAUNCHES = 600.0, 3
 #: Launches within so many seconds are one: instances boot slower than that, so no pod is counted twice.
-AT_ONCE = 5.0
+BURST_S = 5.0
 
 
 def owner(pod: Pod) -> str:
@@ -35,7 +35,7 @@ class _Tally(msgspec.Struct):
     largest: int = 0
 
 
-class Attempts:
+class RunawayGuard:
     """Owners are in the order of their last launch, so that old ones are soon forgotten."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Attempts:
         """How many owners are remembered."""
         return len(self._tallies)
 
-    def bought(self, pods: Iterable[Pod], now: float, claim: str = "") -> None:
+    def launched(self, pods: Iterable[Pod], now: float, claim: str = "") -> None:
         """A NodeClaim is created for these pods; `claim` is its UID, if it may yet fail to launch."""
         self._forget(now)
         mine: dict[str, set[str]] = {}
@@ -57,7 +57,7 @@ class Attempts:
         for uid, served in mine.items():
             tally = self._tallies[uid] = self._tallies.pop(uid, _Tally(deque(), now, set()))
             tally.times.append(now)
-            if now - tally.since > AT_ONCE:
+            if now - tally.since > BURST_S:
                 tally.since, tally.burst = now, set()
             tally.burst |= served
             tally.largest = max(tally.largest, len(tally.burst))
@@ -66,17 +66,17 @@ class Attempts:
         """Drop owners without a launch within the window."""
         while self._tallies:
             uid, oldest = next(iter(self._tallies.items()))
-            if max((oldest.since, *oldest.times)) > now - WINDOW:
+            if max((oldest.since, *oldest.times)) > now - WINDOW_S:
                 return
             del self._tallies[uid]
 
-    def over(self, claim: str, *, launched: bool) -> None:
+    def claim_gone(self, claim: str, *, launched: bool) -> None:
         """A NodeClaim is gone. One that never launched does not count: no pod was driven off it."""
-        at, owners = self._claims.pop(claim, (0.0, ()))
+        launched_at, owners = self._claims.pop(claim, (0.0, ()))
         for uid in owners:
             tally = self._tallies.get(uid)
-            if not launched and tally is not None and at in tally.times:
-                tally.times.remove(at)
+            if not launched and tally is not None and launched_at in tally.times:
+                tally.times.remove(launched_at)
 
     def exhausted(self, pod: Pod, now: float, count: Callable[[str], int]) -> int:
         """The launches in vain, if that is enough; else 0. `count` returns how many pods an owner has."""
@@ -85,11 +85,11 @@ class Attempts:
         if tally is None:
             return 0
         times = tally.times
-        while times and times[0] <= now - WINDOW:
+        while times and times[0] <= now - WINDOW_S:
             times.popleft()
         if not times:
             del self._tallies[uid]
-        if len(times) <= FREE:
+        if len(times) <= FREE_LAUNCHES:
             return 0
         pods = max(count(uid), tally.largest)
-        return len(times) if len(times) >= 2 * pods + FREE else 0
+        return len(times) if len(times) >= 2 * pods + FREE_LAUNCHES else 0

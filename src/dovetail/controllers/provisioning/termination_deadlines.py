@@ -13,21 +13,21 @@ from datetime import datetime
 from dovetail.clock import Clock
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.node.termination import deadline
-from dovetail.controllers.provisioning.provisionable_pods import soon
+from dovetail.controllers.provisioning.provisionable_pods import launch_time
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.pods import returning
 
 
-class Ends:
+class TerminationDeadlines:
     """The NodeClaims with a termination deadline, kept up by the watch."""
 
     def __init__(self, cluster_state: ClusterState, clock: Clock) -> None:
         self._cluster_state = cluster_state
         self._clock = clock
         self._dates: dict[str, datetime] = {}
-        self._news = asyncio.Event()
+        self._changed_event = asyncio.Event()
         for claim in cluster_state.claims.store.all():
             self._note(claim.name, claim)
         cluster_state.listen(NODECLAIMS, self._changed)
@@ -36,22 +36,22 @@ class Ends:
         self._note(change.key, change.new)
 
     def _note(self, name: str, claim: NodeClaim | None) -> None:
-        going = claim is not None and claim.metadata.deletion_timestamp is not None
-        date = deadline.of(claim) if going else None
+        terminating = claim is not None and claim.metadata.deletion_timestamp is not None
+        date = deadline.of(claim) if terminating else None
         if date is None:
             self._dates.pop(name, None)
         elif self._dates.get(name) != date:
             self._dates[name] = date
-            self._news.set()
+            self._changed_event.set()
 
     async def run(self, trigger: Callable[[str], None]) -> None:
         """Call `trigger` with a NodeClaim's name whenever it is time to plan for some of its pods."""
         while True:
-            name, left = min(self._upcoming(), key=lambda one: one[1], default=("", None))
-            self._news.clear()
+            name, left = min(self._upcoming(), key=lambda upcoming: upcoming[1], default=("", None))
+            self._changed_event.clear()
             try:
                 async with asyncio.timeout(left):
-                    await self._news.wait()
+                    await self._changed_event.wait()
             except TimeoutError:
                 trigger(name)
 
@@ -62,6 +62,6 @@ class Ends:
             claim = self._cluster_state.claims.store.get(name)
             node = self._cluster_state.node_for(claim) if claim is not None else None
             for pod in self._cluster_state.pods_on(node.metadata.name) if node is not None else ():
-                left = (soon(pod, end) - now).total_seconds()
+                left = (launch_time(pod, end) - now).total_seconds()
                 if returning(pod) and left > 0:
                     yield name, left + 0.001

@@ -81,11 +81,11 @@ def launched_since(nodes: Iterable[Node], decided: datetime) -> list[Node]:
     ]
 
 
-def compare(machines: Sequence[Machine], actual: Sequence[ActualNode]) -> Comparison:
-    planned_cost = sum(machine.price for machine in machines)
+def compare(launches: Sequence[Machine], actual: Sequence[ActualNode]) -> Comparison:
+    planned_cost = sum(launch.price for launch in launches)
     prices = [node.price for node in actual]
     actual_cost = None if None in prices else sum(value for value in prices if value is not None)
-    planned = Counter(f"{machine.choice.instance_type}/{machine.choice.capacity_type}" for machine in machines)
+    planned = Counter(f"{launch.choice.instance_type}/{launch.choice.capacity_type}" for launch in launches)
     launched = Counter(f"{node.instance_type}/{node.capacity_type}" for node in actual)
     return Comparison(
         outcome=_outcome(planned_cost, actual_cost, same_nodes=planned == launched),

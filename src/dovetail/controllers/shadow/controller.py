@@ -49,7 +49,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     decision: str
     decided: datetime
     since: float
-    machines: tuple[Machine, ...]
+    launches: tuple[Machine, ...]
     pods: frozenset[str]
 
 
@@ -81,7 +81,7 @@ class Shadow:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._provision_batches(), name="shadow provisioning")
             group.create_task(self._every(DISRUPTION_INTERVAL_S, self.evaluate_disruption), name="shadow disruption")
-            group.create_task(self._every(RETRY_INTERVAL_S, self.look_again), name="shadow retries")
+            group.create_task(self._every(RETRY_INTERVAL_S, self.retry_unschedulable), name="shadow retries")
             group.create_task(self._every(COMPARISON_INTERVAL_S, self.compare_rounds), name="shadow comparison")
 
     def _pod_changed(self, change: Change[Pod]) -> None:
@@ -103,7 +103,7 @@ class Shadow:
             self._refused.clear()
             self._batcher.trigger(new.metadata.uid)
 
-    async def look_again(self) -> None:
+    async def retry_unschedulable(self) -> None:
         """Unschedulable pods are planned for again."""
         planned = self.fleet.planned
         for pod in provisionable_pods.waiting(self._context.cluster_state):
@@ -147,7 +147,7 @@ class Shadow:
         if not pods or not any(not pool.static for pool in cluster_state.pools.store.all()):
             return
         offers = await context.offers.all()
-        snapshot = context.snapshot_builder.cut(offers, pods)
+        snapshot = context.snapshot_builder.build(offers, pods)
         nodes = (*self.fleet.charged(snapshot.nodes, unbound), *self.fleet.states(cluster_state.types, unbound))
         decision = context.decision_history.new_id()
         with context.metrics.planning("shadow", decision, len(pods)):
@@ -176,13 +176,13 @@ class Shadow:
         served = [pod for pod in pods if pod.metadata.key not in plan.unschedulable]
         if not served:
             return
-        names = {machine.name: f"shadow-{decision}-{machine.name}" for machine in plan.machines}
+        names = {launch.name: f"shadow-{decision}-{launch.name}" for launch in plan.machines}
         context.decision_history.record(
-            provisioning.bought(context.decision_history, context.cluster_state, plan, names, decision)
+            provisioning.launched(context.decision_history, context.cluster_state, plan, names, decision)
         )
-        for machine in plan.machines:
-            context.metrics.shadow.launches.labels(machine.pool).inc()
-        context.metrics.shadow.planned.inc(sum(machine.price for machine in plan.machines))
+        for launch in plan.machines:
+            context.metrics.shadow.launches.labels(launch.pool).inc()
+        context.metrics.shadow.planned.inc(sum(launch.price for launch in plan.machines))
         context.log.info(
             "would launch node(s)",
             nodes=len(plan.machines),
@@ -195,7 +195,7 @@ class Shadow:
                 decision=decision,
                 decided=context.clock.now(),
                 since=context.clock.monotonic(),
-                machines=plan.machines,
+                launches=plan.machines,
                 pods=frozenset(pod.metadata.uid for pod in served),
             )
         )
@@ -235,7 +235,7 @@ class Shadow:
         self._attributed.update(node.name for node in actual)
         self._attributed.intersection_update(node.metadata.name for node in cluster_state.nodes.store.all())
         unbound = sum(uid not in self._bound for uid in settled.pods)
-        result = compare(settled.machines, actual)
+        result = compare(settled.launches, actual)
         if result.actual_cost is not None:
             context.metrics.shadow.actual.inc(result.actual_cost)
         if result.differs:

@@ -22,13 +22,13 @@ class HypotheticalNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node that would have been launched, and the UIDs of the pods that would run on it."""
 
     decision: str
-    machine: Machine
+    launch: Machine
     taints: tuple[Taint, ...]
     pods: frozenset[str]
 
     @property
     def name(self) -> str:
-        return f"shadow-{self.decision}-{self.machine.name}"
+        return f"shadow-{self.decision}-{self.launch.name}"
 
 
 class HypotheticalFleet(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +48,11 @@ class HypotheticalFleet(msgspec.Struct, frozen=True, kw_only=True):
         launched = tuple(
             HypotheticalNode(
                 decision=decision,
-                machine=machine,
-                taints=taints.get(machine.pool, ()),
-                pods=frozenset(pods[key].metadata.uid for key in machine.pods if key in pods),
+                launch=launch,
+                taints=taints.get(launch.pool, ()),
+                pods=frozenset(pods[key].metadata.uid for key in launch.pods if key in pods),
             )
-            for machine in plan.machines
+            for launch in plan.machines
         )
         by_name = {node.name: node for node in self.nodes}
         existing = dict(self.existing)
@@ -93,10 +93,10 @@ class HypotheticalFleet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _state(node: HypotheticalNode, types: Types, pods: Mapping[str, Pod]) -> NodeState:
-    choice = node.machine.choice
+    choice = node.launch.choice
     labels = {
-        **node.machine.labels,
-        wellknown.NODEPOOL: node.machine.pool,
+        **node.launch.labels,
+        wellknown.NODEPOOL: node.launch.pool,
         wellknown.INSTANCE_TYPE: choice.instance_type,
         wellknown.ZONE: choice.zone,
         wellknown.CAPACITY_TYPE: choice.capacity_type,
@@ -109,12 +109,12 @@ def _state(node: HypotheticalNode, types: Types, pods: Mapping[str, Pod]) -> Nod
     return NodeState(
         name=node.name,
         labels=labels,
-        allocatable=instance_type.allocatable if instance_type else node.machine.requests,
-        capacity=instance_type.capacity if instance_type else node.machine.requests,
+        allocatable=instance_type.allocatable if instance_type else node.launch.requests,
+        capacity=instance_type.capacity if instance_type else node.launch.requests,
         taints=node.taints,
         pods=tuple(pods[uid] for uid in sorted(node.pods) if uid in pods),
         attach_limits=instance_type.attach_limits if instance_type else {},
-        pool=node.machine.pool,
+        pool=node.launch.pool,
         claim=node.name,
         initialized=False,
         price=choice.price,

@@ -50,10 +50,10 @@ class ShadowQueue:
     async def start(self, command: Command, plan: Plan | None, copy: Copy | None = None) -> bool:
         """Record the command if it is new. It never begins, so the controller goes on to look for others."""
         context = self._context
-        verdict = validation.before(context, command)
-        if not verdict.candidates:
+        result = validation.before(context, command)
+        if not result.candidates:
             return False
-        command = msgspec.structs.replace(command, candidates=verdict.candidates)
+        command = msgspec.structs.replace(command, candidates=result.candidates)
         now = context.clock.monotonic()
         key: _Key = (command.reason, frozenset(candidate.node for candidate in command.candidates))
         known = self.open.get(key)
@@ -62,10 +62,10 @@ class ShadowQueue:
             return False
         self._supersede(key, now)
         self.open[key] = OpenCommand(command=command, since=now, seen=now)
-        names = tuple(f"shadow-{machine.name}" for machine in plan.machines) if plan else ()
+        names = tuple(f"shadow-{launch.name}" for launch in plan.machines) if plan else ()
         hypothetical = msgspec.structs.replace(command, replacements=names)
-        context.decision_history.record(disruption.begun(context, hypothetical, plan, copy))
-        context.log.info("would disrupt node(s)", command=hypothetical.words(), **{"command-id": command.id})
+        context.decision_history.record(disruption.started(context, hypothetical, plan, copy))
+        context.log.info("would disrupt node(s)", command=hypothetical.log_text(), **{"command-id": command.id})
         metrics = context.metrics.shadow
         metrics.removals.labels(command.reason.lower()).inc(len(command.candidates))
         metrics.evictions.inc(command.evictions)

@@ -59,7 +59,7 @@ def report(decisions: Iterable[Decision]) -> Report:
         since=found[0].time if found else "",
         until=found[-1].time if found else "",
         provisioning_decisions=len(launches),
-        planned_nodes=sum(len(decision.machines) for decision in launches),
+        planned_nodes=sum(len(decision.node_claims) for decision in launches),
         compared_decisions=len(compared),
         planned_dollars_per_hour=sum(decision.cost or 0.0 for decision in priced),
         actual_dollars_per_hour=sum(decision.before or 0.0 for decision in priced),

@@ -58,10 +58,10 @@ def _volumes(pod: Pod, claims: Mapping[str, PersistentVolumeClaim]) -> Iterable[
             yield found.spec.volume_name
 
 
-LOOK = 1.0
-LOOK_AT_MACHINE = 5.0
+CHECK_INTERVAL_S = 1.0
+INSTANCE_CHECK_INTERVAL_S = 5.0
 #: A drain lasts at least so long, so that load balancers notice.
-AT_LEAST = 5.0
+MIN_DRAIN_S = 5.0
 
 
 class Termination:
@@ -106,29 +106,29 @@ class Termination:
             return None
         claim = context.cluster_state.claim_for(node)
         if claim is not None and claim.metadata.deletion_timestamp is None:
-            await self._end_claim(claim)
-        if not node.ready and await self._gone(node):
+            await self._delete_claim(claim)
+        if not node.ready and await self._is_gone(node):
             return await self._release(node)
         if not (taints.tainted(node) and taints.excluded(node)):
             await taints.add(context, name, leave_load_balancers=True)
         end = deadline.of(claim)
         if end is not None:
-            context.event_publisher.publish(node, "Warning", "TerminationGracePeriodExpiring", deadline.words(end))
+            context.event_publisher.publish(node, "Warning", "TerminationGracePeriodExpiring", deadline.message(end))
         if not await self._drained(node, claim, end):
-            return LOOK
+            return CHECK_INTERVAL_S
         if not await self._detached(node, claim, end):
-            return LOOK
+            return CHECK_INTERVAL_S
         if not await self._terminated(node):
-            return LOOK_AT_MACHINE
+            return INSTANCE_CHECK_INTERVAL_S
         return await self._release(node)
 
-    async def _end_claim(self, claim: NodeClaim) -> None:
+    async def _delete_claim(self, claim: NodeClaim) -> None:
         try:
             await self._context.kube.delete(NODECLAIMS, claim.name, uid=claim.metadata.uid)
         except NotFound:
             return
 
-    async def _gone(self, node: Node) -> bool:
+    async def _is_gone(self, node: Node) -> bool:
         """Whether the cloud positively answers that the instance of a node that is not ready is gone."""
         try:
             await self._context.cloud.get(node.spec.provider_id)
@@ -150,7 +150,7 @@ class Termination:
             return todo.done
         began = conditions.get("Drained") is not None
         since = (now - conditions.since("Drained")).total_seconds()
-        if not todo.done or not began or 0 <= since < AT_LEAST:  # a date in the future was written by a wrong clock
+        if not todo.done or not began or 0 <= since < MIN_DRAIN_S:  # a date in the future was written by a wrong clock
             conditions.unknown("Drained", "Draining", "Draining")
             await self._write(claim, conditions)
             if todo.protected and not todo.evict:

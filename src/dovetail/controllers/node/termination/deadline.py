@@ -22,15 +22,15 @@ def of(claim: NodeClaim | None) -> datetime | None:
     return instant(text) if text is not None else None
 
 
-def words(end: datetime) -> str:
+def message(end: datetime) -> str:
     """The event message of a deadline."""
     return f"All pods will be deleted by {stamp(end)}"
 
 
 async def tighten(context: Context, claim: NodeClaim, grace: float) -> None:
     """The end comes within `grace` seconds, unless it was to come sooner. NotFound and Conflict go to the caller."""
-    end, known = context.clock.now() + timedelta(seconds=grace), of(claim)
-    if known is not None and known <= end:
+    end, current = context.clock.now() + timedelta(seconds=grace), of(claim)
+    if current is not None and current <= end:
         return
     meta = {
         "resourceVersion": claim.metadata.resource_version,
@@ -39,7 +39,7 @@ async def tighten(context: Context, claim: NodeClaim, grace: float) -> None:
     context.cluster_state.assume(await context.kube.patch(NODECLAIMS, claim.name, {"metadata": meta}, type=NodeClaim))
 
 
-async def at_once(context: Context, claim: NodeClaim, reason: str) -> str:
+async def force_now(context: Context, claim: NodeClaim, reason: str) -> str:
     """Delete a NodeClaim and return the decision's id; its drain forces all pods. NotFound goes to the caller."""
     body = {"metadata": {"annotations": {wellknown.TERMINATION_TIMESTAMP: stamp(context.clock.now())}}}
     await context.kube.patch(NODECLAIMS, claim.name, body)

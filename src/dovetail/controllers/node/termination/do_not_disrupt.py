@@ -59,9 +59,9 @@ def of(pod: Pod) -> Protection:
 # Events about a pod's do-not-disrupt annotation: that it is unreadable, until when it holds, and that it is over.
 
 #: Each is published once a day at most.
-DAY = 86400.0
+DEDUPE_S = 86400.0
 #: What ended longer ago than this is not published.
-NEWS = timedelta(minutes=1)
+PUBLISHED_WITHIN = timedelta(minutes=1)
 
 
 class DoNotDisruptController:
@@ -96,21 +96,21 @@ class DoNotDisruptController:
         pod = self._context.cluster_state.pods.store.get(key)
         if pod is None or pod.terminating or pod.finished:
             return None
-        shield, now = of(pod), self._context.clock.now()
-        if shield.kind is Kind.INVALID:
-            problem = f'"{shield.text}" is neither "true" nor a duration above 0'
+        protection, now = of(pod), self._context.clock.now()
+        if protection.kind is Kind.INVALID:
+            problem = f'"{protection.text}" is neither "true" nor a duration above 0'
             text = f"Invalid {wellknown.DO_NOT_DISRUPT} annotation: {problem}, ignoring annotation"
-            self._say(pod, "InvalidDoNotDisruptAnnotation", text, warn=True)
-        if shield.kind is not Kind.UNTIL or shield.until is None:
+            self._publish(pod, "InvalidDoNotDisruptAnnotation", text, warn=True)
+        if protection.kind is not Kind.UNTIL or protection.until is None:
             return None
-        if now < shield.until:
-            text = f"The {wellknown.DO_NOT_DISRUPT} grace period will elapse at {stamp(shield.until)}"
-            self._say(pod, "DoNotDisruptUntil", text)
-            return (shield.until - now).total_seconds() + 0.001
-        if now - shield.until < NEWS:
+        if now < protection.until:
+            text = f"The {wellknown.DO_NOT_DISRUPT} grace period will elapse at {stamp(protection.until)}"
+            self._publish(pod, "DoNotDisruptUntil", text)
+            return (protection.until - now).total_seconds() + 0.001
+        if now - protection.until < PUBLISHED_WITHIN:
             text = f"The {wellknown.DO_NOT_DISRUPT} grace period has elapsed, pod is now disruptable"
-            self._say(pod, "DoNotDisruptGracePeriodElapsed", text)
+            self._publish(pod, "DoNotDisruptGracePeriodElapsed", text)
         return None
 
-    def _say(self, pod: Pod, reason: str, text: str, *, warn: bool = False) -> None:
-        self._context.event_publisher.publish(pod, "Warning" if warn else "Normal", reason, text, dedupe=DAY)
+    def _publish(self, pod: Pod, reason: str, text: str, *, warn: bool = False) -> None:
+        self._context.event_publisher.publish(pod, "Warning" if warn else "Normal", reason, text, dedupe=DEDUPE_S)

@@ -47,15 +47,15 @@ def decide(pods: Iterable[Pod], now: datetime, end: datetime | None) -> Drain:
     """`end` is the deadline; None does not bound the drain."""
     leaving = [pod for pod in pods if drainable(pod) and not stuck(pod, now)]
     forced = [Forced(pod, _grace(end, now), end) for pod in leaving if end and _overdue(pod, end, now)]
-    made_to_go = {each.pod.metadata.uid for each in forced}
-    patient = [pod for pod in leaving if pod.metadata.uid not in made_to_go]
-    tier = min((tier_of(pod) for pod in patient), default=0)
-    turn = [pod for pod in patient if tier_of(pod) == tier and not pod.terminating]
-    held = tuple(pod for pod in turn if do_not_disrupt.of(pod).holds(now))
+    forced_uids = {each.pod.metadata.uid for each in forced}
+    unforced = [pod for pod in leaving if pod.metadata.uid not in forced_uids]
+    tier = min((tier_of(pod) for pod in unforced), default=0)
+    due = [pod for pod in unforced if tier_of(pod) == tier and not pod.terminating]
+    protected = tuple(pod for pod in due if do_not_disrupt.of(pod).holds(now))
     return Drain(
-        evict=tuple(pod for pod in turn if pod not in held),
+        evict=tuple(pod for pod in due if pod not in protected),
         force=tuple(forced),
-        protected=held,
+        protected=protected,
         waiting=tuple(leaving),
     )
 

@@ -16,7 +16,7 @@ from dovetail.model.meta import stamp
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+MIN_RETRY_S, MAX_RETRY_S = 0.1, 10.0
 
 
 class Evictions:
@@ -41,7 +41,7 @@ class Evictions:
             except (NotFound, Conflict):
                 continue
             except ApiError as answer:
-                self._tell(node, f"deleting pod {meta.key}: {answer.message}")
+                self._publish(node, f"deleting pod {meta.key}: {answer.message}")
                 continue
             self._forget(each.pod)
             context.metrics.pods_drained.labels(reason).inc()
@@ -73,11 +73,11 @@ class Evictions:
         context.event_publisher.publish(pod, "Normal", "Evicted", f"Evicted pod: {reason}", same=meta.uid)
 
     def _postpone(self, node: Node, pod: Pod, answer: ApiError) -> None:
-        pause = min(LONGEST_PAUSE, 2 * self._refused.get(pod.metadata.uid, (FIRST_PAUSE / 2, 0.0))[0])
+        pause = min(MAX_RETRY_S, 2 * self._refused.get(pod.metadata.uid, (MIN_RETRY_S / 2, 0.0))[0])
         self._refused[pod.metadata.uid] = (pause, self._context.clock.monotonic() + pause)
-        self._tell(node, f"evicting pod {pod.metadata.key}: {answer.message}")
+        self._publish(node, f"evicting pod {pod.metadata.key}: {answer.message}")
 
-    def _tell(self, node: Node, what: str) -> None:
+    def _publish(self, node: Node, what: str) -> None:
         self._context.event_publisher.publish(node, "Warning", "FailedDraining", f"Failed to drain node, {what}")
 
     def _forget(self, pod: Pod) -> None:
