@@ -104,7 +104,8 @@ def test_nominate_sets_nominated_node_name_and_off_leaves_it_to_the_scheduler(ru
         assert not node["spec"].get("taints")
         pods = await world.list(kinds.PODS)
         assert {pod["status"].get("nominatedNodeName") for pod in pods} == {node["metadata"]["name"]}
-        assert not any((await world.bound()).values())
+        bound = await world.bound()
+        assert len(bound) == 2 and not any(bound.values())
 
     async def left(world: Any) -> None:
         await world.pool()
@@ -113,6 +114,7 @@ def test_nominate_sets_nominated_node_name_and_off_leaves_it_to_the_scheduler(ru
         await asyncio.sleep(10)
         assert len(await world.list(kinds.NODES)) == 1
         pods = await world.list(kinds.PODS)
+        assert len(pods) == 2
         assert not any(pod["status"].get("nominatedNodeName") or pod["spec"].get("nodeName") for pod in pods)
 
     run_scenario(nominated, place=Place.NOMINATE)

@@ -129,7 +129,7 @@ def test_the_balanced_policy_weighs_saving_against_disruption() -> None:
     assert balanced.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).approved
     assert not balanced.weigh(0.1, 3.0, cost=1.0, disturbance=10.0).approved
     assert not balanced.weigh(0.1, 1.0, cost=0.0, disturbance=10.0).approved
-    assert balanced.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).log_text() == (
+    assert balanced.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).message() == (
         "score 0.50 >= threshold 0.50 (k: 2, savings 10.0%, disruption 20.0%)"
     )
 
@@ -208,22 +208,22 @@ def test_a_set_that_could_not_be_the_best_even_without_replacements_is_not_plann
     few, more = candidate("few", 1.0, pods=1), tuple(candidate(f"more{i}", 0.2, pods=4) for i in range(5))
     planned: list[Sequence[Candidate]] = []
 
-    def simulate(tainted: Sequence[Candidate]) -> Plan:
-        planned.append(tainted)
+    def simulate(removed: Sequence[Candidate]) -> Plan:
+        planned.append(removed)
         return plan()
 
     asked = question(simulate, removals=(more,), thinned=(few,), fresh=1.95)
     best, _ = consolidation.choose([few, *more], asked)
     assert best is not None and best.candidates == (few,)
-    assert not any(tainted == more for tainted in planned)
+    assert planned and not any(removed == more for removed in planned)
 
 
 def test_effort_is_spent_on_the_chosen_set_and_only_if_it_needs_a_replacement() -> None:
     one, other = candidate("one", 1.0, pods=1), candidate("other", 0.5, pods=1)
     searched: list[Sequence[Candidate]] = []
 
-    def search(tainted: Sequence[Candidate]) -> Plan:
-        searched.append(tainted)
+    def search(removed: Sequence[Candidate]) -> Plan:
+        searched.append(removed)
         return plan(planned_node(0.1))
 
     asked = question(lambda _: plan(planned_node(0.2)), search=search, removals=((one,), (other,)), fresh=1.4)

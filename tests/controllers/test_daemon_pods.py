@@ -159,7 +159,8 @@ def test_a_taint_that_outlived_its_writer_is_removed_when_it_expires(run_scenari
         assert await _placing(world) == {"plain", "cordoned"}
         await asyncio.sleep(wellknown.PLACING_LIFETIME_S)
         assert await _placing(world) == set()
-        assert not any(each["spec"].get("unschedulable") for each in await world.list(kinds.NODES))
+        nodes = await world.list(kinds.NODES)
+        assert len(nodes) == 3 and not any(node["spec"].get("unschedulable") for node in nodes)
         assert len(world.logged("removing expired taint")) == 3
 
     run_scenario(scenario)

@@ -30,7 +30,7 @@ def _looked_at(old: NodePool | None, new: NodePool | None) -> bool:
 
     heard: dict[Resource, Any] = {}
     cluster_state = SimpleNamespace(listen=heard.__setitem__, claims_of=claims_of)
-    context = cast(Context, SimpleNamespace(cluster_state=cluster_state, log=None, chance=Chance(1)))
+    context = cast(Context, SimpleNamespace(cluster_state=cluster_state, log=None, chance=Chance(1), metrics=None))
     DisruptionConditions(context)
     heard[NODEPOOLS](Change("modified", "default", old, new))
     return asked == ["default"]

@@ -48,9 +48,9 @@ def test_a_provisioner_launches_a_node_with_its_label(run_scenario: Any) -> None
         [node_class] = await world.list(kinds.EC2NODECLASSES)
         assert node_class["spec"]["instanceProfile"] == "KarpenterNodeInstanceProfile-mine"
 
-        [instance] = await world.list(kinds.NODES_)
-        assert instance["metadata"]["labels"]["karpenter.sh/provisioner-name"] == "default"
-        assert instance["metadata"]["ownerReferences"][0]["kind"] == "NodeClaim"
+        [machine] = await world.list(kinds.MACHINES)
+        assert machine["metadata"]["labels"]["karpenter.sh/provisioner-name"] == "default"
+        assert machine["metadata"]["ownerReferences"][0]["kind"] == "NodeClaim"
 
         async def shown() -> bool:
             status = (await world.kube.get(PROVISIONERS, "default")).get("status") or {}

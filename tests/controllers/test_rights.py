@@ -107,7 +107,8 @@ def test_it_provisions_and_disrupts_with_exactly_karpenters_chart_rbac_and_names
             return len(ready) == 3 and set(ready) == {"True/Initialized"}
 
         await world.until(initialized, within=180)
-        assert not any(node["spec"].get("taints") for node in await world.list(kinds.NODES)), "the scheduler binds"
+        nodes = await world.list(kinds.NODES)
+        assert len(nodes) == 3 and not any(node["spec"].get("taints") for node in nodes), "the scheduler binds"
         await asyncio.sleep(60)
         named = [line["right"] for line in world.logged("missing right")]
         assert sorted(named) == ["create configmaps", "create pods/binding", "list priorityclasses.scheduling.k8s.io"]

@@ -128,6 +128,7 @@ def test_without_the_gate_no_deletion_costs_are_written(run_scenario: RunScenari
         await world.pool(disruption=QUICK)
         await world.served(2)
         await asyncio.sleep(130)
-        assert not any("annotations" in each["metadata"] for each in await world.list(kinds.PODS))
+        pods = await world.list(kinds.PODS)
+        assert len(pods) == 2 and not any("annotations" in pod["metadata"] for pod in pods)
 
     run_scenario(scenario)

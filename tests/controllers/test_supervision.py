@@ -74,10 +74,10 @@ def test_a_cloud_that_raises_what_it_must_not_stops_no_launch(run_scenario: RunS
         world.cloud.machines = broken
         await world.served(3, cpu="1500m")
         await asyncio.sleep(30)
-        assert {line["controller"] for line in world.logged("controller failed")} == {"Garbage"}
+        assert {line["controller"] for line in world.logged("controller failed")} == {"GarbageCollection"}
         assert world.autoscaler.supervisor.unrecovered() == []
         await asyncio.sleep(900)
-        assert world.autoscaler.supervisor.unrecovered()[0].startswith("controller Garbage failed")
+        assert world.autoscaler.supervisor.unrecovered()[0].startswith("controller GarbageCollection failed")
         world.cloud.machines = listed
         await asyncio.sleep(100 + RECOVERED_AFTER_S)
         assert world.autoscaler.supervisor.unrecovered() == []
@@ -159,7 +159,7 @@ def test_liveness_fails_for_what_only_a_restart_may_help() -> None:
         ):
             async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
                 assert (answer.status, await answer.text()) == (200, "ok")
-            unrecovered.append("controller Garbage failed 10 times in a row")
+            unrecovered.append("controller GarbageCollection failed 10 times in a row")
             async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
                 assert (answer.status, await answer.text()) == (503, unrecovered[0])
 

@@ -279,7 +279,7 @@ def _slow(scenario: Scenario) -> Any:
 
 
 @pytest.mark.timeout(900)  # dozens of processes: seconds of work, minutes on a shared host
-@pytest.mark.parametrize("story", [*SCENARIOS, *map(_slow, BY_OTHERS)], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *map(_slow, BY_OTHERS)], ids=lambda scenario: scenario.name)
 def test_killed_after_any_write_the_disruption_ends_as_it_should(run_scenario: RunScenario, scenario: Scenario) -> None:
     writes: list[int] = []
 

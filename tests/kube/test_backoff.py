@@ -23,7 +23,7 @@ def test_jitter_keeps_those_who_failed_together_apart() -> None:
     retries, chance = Retries(base=1.0, cap=8.0), Chance(0)
     pauses = {retries.pause(4, chance) for _ in range(20)}
     assert len(pauses) == 20
-    assert all(4.0 <= pause <= 12.0 for pause in pauses)
+    assert pauses and all(4.0 <= pause <= 12.0 for pause in pauses)
 
 
 @pytest.mark.parametrize(

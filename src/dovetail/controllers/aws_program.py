@@ -14,7 +14,7 @@ UPKEEP_INTERVAL_S = 60.0
 
 
 def aws_settings(settings: Settings, region: str, endpoint: str | None) -> AwsSettings:
-    """What the provider is told; `endpoint` replaces AWS's own addresses."""
+    """Settings of the provider; `endpoint` replaces AWS's own addresses."""
     return AwsSettings(
         cluster_name=settings.cluster_name,
         region=region,
