@@ -71,7 +71,9 @@ RETIRED: dict[str, str] = {
 CHECKED = (
     ".github/",
     "CODE_OF_CONDUCT.md",
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "README.ko.md",
     "SECURITY.md",
     "docs/architecture.md",
     "kubernetes/",
