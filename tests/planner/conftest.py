@@ -112,7 +112,7 @@ Solve = Callable[..., Plan]
 
 @pytest.fixture
 def solve() -> Solve:
-    """Plans, by work alone so that a busy machine changes nothing, and insists that the verifier agrees."""
+    """Plans, by work alone so that a busy node changes nothing, and insists that the verifier agrees."""
 
     def run(*pending: Pod, pools: tuple[Pool, ...] | None = None, deadline: float | None = None, **more: Any) -> Plan:
         snapshot = Snapshot(pools=(pool(),) if pools is None else pools, pending=pending, **more)
@@ -125,6 +125,6 @@ def solve() -> Solve:
 
 
 def zones_of(plan: Plan) -> list[str]:
-    """The zone of each placed pod's machine, sorted."""
+    """The zone of each placed pod's node, sorted."""
     where = {machine.name: machine.choice.zone for machine in plan.machines}
     return sorted(where[place.machine] for place in plan.placements.values() if place.machine is not None)

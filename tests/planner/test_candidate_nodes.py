@@ -1,4 +1,4 @@
-"""Machines remembered as bits are those that somebody looking at all of them would find."""
+"""Nodes remembered as bits are those that a pod looking at all of them would find."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ APPS = ("web", "db", "cache")
 
 
 class Watched(CandidateNodes):
-    """Looks at every machine before it is asked, and insists that the answer is the same."""
+    """Looks at every node before it is asked, and insists that the answer is the same."""
 
     def fill(
         self, packer: Packer, request: PlacementRequest, count: int, topology_key: int | None, domains: Bools | None
@@ -71,7 +71,7 @@ def workloads(draw: st.DrawFn) -> list[Pod]:
 
 @given(workloads(), st.booleans(), st.booleans())
 @settings(max_examples=120, deadline=None)
-def test_what_is_remembered_of_machines_is_what_looking_again_would_find(
+def test_what_is_remembered_of_nodes_is_what_looking_again_would_find(
     pending: list[Pod], level: bool, ignore_counted: bool
 ) -> None:
     standing = tuple(node(f"n{at}", f"z{at % 3 + 1}", cpu="2") for at in range(4))
@@ -89,7 +89,7 @@ def test_what_is_remembered_of_machines_is_what_looking_again_would_find(
 
 
 def _cheapest(state: PackingState, at: int) -> int:
-    """The first column of all that is of the machine's kind and place, is accepted by its pods and holds them."""
+    """The first offering of all that is of the node's kind and place, is accepted by its pods and holds them."""
     frontier, held = state.frontier, [state.placement_requests[number] for number in state.contents[at]]
     ok = frontier.kinds == frontier.kinds[state.offering[at]]
     for request in held:
@@ -100,7 +100,7 @@ def _cheapest(state: PackingState, at: int) -> int:
     return int((ok & (load <= frontier.capacity.T).all(axis=1)).argmax())
 
 
-def test_a_machine_bought_where_another_stood_is_found_like_any_other() -> None:
+def test_a_node_launched_where_another_stood_is_found_like_any_other() -> None:
     """Its place is not behind the others, and asking about it ends."""
     problem = Problem(Snapshot(pools=(pool(),), pending=tuple(pod(f"web-{at}") for at in range(3))))
     packer = Packer(problem, Strategy(ceiling=0.1))

@@ -1,4 +1,4 @@
-"""Columns: masks of what is for sale answer as asking one machine after the other would."""
+"""Offerings: masks of what is on offer answer as asking one node after the other would."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _columns(*cores: int) -> OfferingCatalog:
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=12), st.integers(-1, 70_000))
 @settings(max_examples=80, deadline=None)
-def test_columns_that_hold_an_amount_are_those_that_have_it(cores: list[int], amount: int) -> None:
+def test_offerings_that_hold_an_amount_are_those_that_have_it(cores: list[int], amount: int) -> None:
     catalog = _columns(*cores)
     amounts = catalog.amounts("cpu").tolist()
     expected = sum(1 << at for at, room in enumerate(amounts) if room >= amount)
@@ -32,7 +32,7 @@ def test_a_resource_that_no_type_has_is_nowhere() -> None:
     assert catalog.holding("example.com/card", 1) == 0
 
 
-def test_a_label_is_looked_for_wherever_it_may_be_told() -> None:
+def test_a_label_is_looked_for_wherever_it_may_be_reported() -> None:
     catalog = _columns(2, 4)
     assert catalog.by_label(_TEAM) == {"a": catalog.everything}
     assert catalog.by_label("example.com/unheard-of") == {None: catalog.everything}

@@ -1,4 +1,4 @@
-"""Consolidation: nothing is moved to save nothing, and what is moved has a place."""
+"""Consolidation: nothing is moved to save nothing, and what is moved has a node."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def _consolidated(*nodes: NodeState, **more: Any) -> Plan:
     return plan
 
 
-def test_an_empty_machine_goes() -> None:
+def test_an_empty_node_goes() -> None:
     plan = _consolidated(node("n1", "small"), node("n2", "small", "1"))
     assert plan.remove == ("n1",)
     assert plan.evictions == 0
 
 
-def test_a_machine_of_unknown_price_stays_and_is_told_apart_from_a_free_one() -> None:
+def test_a_node_of_unknown_price_stays_and_is_reported_apart_from_a_free_one() -> None:
     unknown = replace(node("n1", "small"), price=None)
     plan = _consolidated(unknown, node("n2", "small"))
     assert plan.remove == ("n2",)
@@ -49,13 +49,13 @@ def test_a_machine_of_unknown_price_stays_and_is_told_apart_from_a_free_one() ->
     assert "not counted: 1 node whose price is unknown" in as_text(plan, (unknown, node("n2", "small")))
 
 
-def test_pods_move_to_machines_that_stay() -> None:
+def test_pods_move_to_nodes_that_stay() -> None:
     plan = _consolidated(node("n1", "small", "500m"), node("n2", "medium", "2"))
     assert plan.remove == ("n1",)
     assert plan.moves["default/n1-0"].node == "n2"
 
 
-def test_a_big_machine_is_replaced_by_what_its_pods_need() -> None:
+def test_a_big_node_is_replaced_by_what_its_pods_need() -> None:
     plan = _consolidated(node("n1", "large", "1", "500m"))
     assert plan.remove == ("n1",)
     assert [machine.choice.instance_type for machine in plan.machines] == ["small"]
@@ -74,7 +74,7 @@ def test_a_charge_on_evictions_keeps_small_savings_from_moving_pods() -> None:
     assert _consolidated(*nodes, charge=0.5).remove == ()
 
 
-def test_a_machine_that_is_held_stays() -> None:
+def test_a_node_that_is_held_stays() -> None:
     assert _consolidated(node("n1", "large", "1", movable=False, held_by="do-not-disrupt")).remove == ()
 
 
@@ -112,7 +112,7 @@ def test_pods_that_are_pending_anyway_are_planned_along() -> None:
     assert plan.placements["default/new"].node == "n1"
 
 
-def test_what_waits_is_bought_for_where_nothing_may_go() -> None:
+def test_what_waits_is_launched_for_where_nothing_may_go() -> None:
     full = node("n1", "small", "2", movable=False)
     snapshot = Snapshot(pools=(pool(),), nodes=(full,), pending=(pod("new", cpu="1"),))
     plan = consolidate(snapshot, deadline=0.2)

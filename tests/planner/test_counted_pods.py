@@ -6,13 +6,13 @@ from tests.planner.conftest import HOSTNAME, SMALL, ZONE, Solve, near, node, pod
 
 
 def test_those_a_spread_only_counts_go_where_they_must(solve: Solve) -> None:
-    """Pinned to a zone, they would tip the balance; nobody asks them to keep it."""
+    """Pinned to a zone, they would tip the balance; no pod asks them to keep it."""
     pinned = pods(7, "pinned", cpu="100m", labels={"app": "web"}, nodeSelector={ZONE: "z2"})
     assert not solve(*pods(3, cpu="100m", **spread()), *pinned).unschedulable
 
 
-def test_those_a_spread_only_counts_stay_off_its_owners_machines_where_nobody_goes_short(solve: Solve) -> None:
-    """Nobody knows who is bound first: an owner that comes second would find its machine taken."""
+def test_those_a_spread_only_counts_stay_off_its_owners_nodes_where_no_pod_goes_short(solve: Solve) -> None:
+    """No pod knows who is bound first: an owner that comes second would find its node taken."""
     owners = pods(4, cpu="900m", **spread(HOSTNAME))
     others = pods(4, "other", cpu="900m", labels={"app": "web"})
     plan = solve(*owners, *others, pools=(pool(types=(SMALL,)),))
@@ -20,14 +20,14 @@ def test_those_a_spread_only_counts_stay_off_its_owners_machines_where_nobody_go
     assert all(len({name.rsplit("-")[0] for name in machine.pods}) == 1 for machine in plan.machines)
 
 
-def test_a_spread_with_slack_buys_no_machine_for_balance(solve: Solve) -> None:
+def test_a_spread_with_slack_launches_no_node_for_balance(solve: Solve) -> None:
     standing = (node("n1", "z1", cpu="2"), node("n2", "z2", cpu="4"))
     plan = solve(*pods(4, cpu="900m", **spread(skew=4)), nodes=standing)
     assert not plan.machines
 
 
-def test_a_wish_to_be_apart_holds_in_the_end(solve: Solve) -> None:
-    """Those that are avoided come first; otherwise they would follow into the zone and nobody had given up a thing."""
+def test_a_preference_to_be_apart_holds_in_the_end(solve: Solve) -> None:
+    """Those that are avoided come first; otherwise they would follow into the zone and no pod had relaxed a thing."""
     shy = pods(6, "shy", cpu="1500m", **near("podAntiAffinity", ZONE, app="loud", weight=50))
     loud = pods(2, "loud", cpu="200m", nodeSelector={"kubernetes.io/arch": "amd64"})
     plan = solve(*shy, *loud)
@@ -39,7 +39,7 @@ def test_a_wish_to_be_apart_holds_in_the_end(solve: Solve) -> None:
 
 
 def test_those_that_owners_need_near_are_counted(solve: Solve) -> None:
-    """They must come first, so the spread sees them: whoever follows them may find the balance tipped."""
+    """They must come first, so the spread sees them: a pod that follows them may find the balance tipped."""
     base = pods(4, "base", cpu="100m", labels={"app": "base", "tier": "x"}, nodeSelector={ZONE: "z1"})
     rule = spread()
     rule["topologySpreadConstraints"][0]["labelSelector"] = {"matchLabels": {"tier": "x"}}

@@ -1,4 +1,4 @@
-"""Daemonsets are overhead: all they hold on machines to buy, the room they still want on standing ones."""
+"""Daemonsets are overhead: all they hold on new nodes, the room they still want on standing ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_port_that_a_daemon_holds_on_another_address_is_free(solve: Solve) -> 
     assert solve(pod("a", container=_listens(80)), daemons=daemons).unschedulable
 
 
-def test_a_daemon_that_is_not_here_yet_keeps_room_but_no_port_on_a_standing_machine(solve: Solve) -> None:
+def test_a_daemon_that_is_not_here_yet_keeps_room_but_no_port_on_a_existing_node(solve: Solve) -> None:
     daemons = (daemon(cpu="1", container=_listens(80)),)
     plan = solve(pod("a", cpu="3", container=_listens(80)), nodes=(node("n1", cpu="4"),), daemons=daemons)
     assert plan.placements["default/a"].node == "n1"

@@ -1,4 +1,6 @@
-"""Small fleets against exhaustive search: whatever stays and whatever is bought, nothing is cheaper than the bound."""
+"""Small fleets against exhaustive search: whatever stays and whatever is launched, nothing is cheaper than the
+bound.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _NOTHING_CHARGED = 0.0
 
 @st.composite
 def fleets(draw: st.DrawFn) -> tuple[tuple[InstanceType, ...], tuple[NodeState, ...]]:
-    """A few machines with a few pods on them; some are of a type that is no longer sold, or dearer than it is."""
+    """A few nodes with a few pods on them; some are of a type that is no longer offered, or dearer than it is."""
     shop = draw(st.sampled_from(SHOPS))
     found = []
     for at in range(draw(st.integers(1, 3))):
@@ -48,7 +50,7 @@ def fleets(draw: st.DrawFn) -> tuple[tuple[InstanceType, ...], tuple[NodeState, 
 
 
 def cheapest_fleet(shop: tuple[InstanceType, ...], nodes: tuple[NodeState, ...], most: int) -> float:
-    """The least that a fleet costs if at most so many of its machines go: every choice, every way to share."""
+    """The least that a fleet costs if at most so many of its nodes go: every choice, every way to share."""
     best = float("inf")
     for stays in product((False, True), repeat=len(nodes)):
         if stays.count(False) <= most:
@@ -59,7 +61,7 @@ def cheapest_fleet(shop: tuple[InstanceType, ...], nodes: tuple[NodeState, ...],
 
 
 def _moved(shop: tuple[InstanceType, ...], kept: list[NodeState], moving: list[Pod]) -> float:
-    """The least price of what must be bought for pods that move, some of them into room that is there."""
+    """The least price of what must be launched for pods that move, some of them into room that is there."""
     least = float("inf")
     for places in product(range(-1, len(kept)), repeat=len(moving)):
         there = [[*each.pods] for each in kept]

@@ -42,7 +42,7 @@ def few_pods(draw: st.DrawFn) -> tuple[Pod, ...]:
 
 
 def partitions(pods: tuple[Pod, ...]) -> Iterator[list[list[Pod]]]:
-    """Every way to share machines."""
+    """Every way to share nodes."""
     if not pods:
         yield []
         return
@@ -54,7 +54,7 @@ def partitions(pods: tuple[Pod, ...]) -> Iterator[list[list[Pod]]]:
 
 
 def cheapest(group: list[Pod], shop: tuple[InstanceType, ...]) -> float:
-    """The least price of one machine for a group; infinite where they cannot share one."""
+    """The least price of one node for a group; infinite where they cannot share one."""
     if sum(each.metadata.labels["app"] == "alone" for each in group) > 1:
         return float("inf")
     need = {"cpu": 0, "memory": 0}
@@ -92,7 +92,7 @@ def test_the_optimum_lies_between_the_bound_and_the_plan(pods: tuple[Pod, ...], 
 @SMALL_CASES
 @given(st.lists(st.tuples(st.integers(100, 900), st.floats(-1.0, 3.5)), min_size=20, max_size=60, unique=True))
 def test_pods_poured_together_never_raise_the_bound(drawn: list[tuple[int, float]]) -> None:
-    """Machines rich in CPU and machines rich in memory serve different pods better than they serve a mixture."""
+    """Nodes rich in CPU and nodes rich in memory serve different pods better than they serve a mixture."""
     shop = (kind("slim", 16, 32, 0.6), kind("even", 16, 64, 0.7), kind("wide", 16, 128, 0.9))
     pods = tuple(
         pod(f"p{at}", cpu=f"{cpu}m", memory=f"{int(cpu * 2**ratio) + 1}Mi") for at, (cpu, ratio) in enumerate(drawn)
@@ -110,8 +110,8 @@ def test_pods_poured_together_never_raise_the_bound(drawn: list[tuple[int, float
         assert along_relaxation.price <= whole.price + 1e-6
 
 
-def test_pods_that_fill_a_machine_badly_cost_whole_machines() -> None:
-    """Of pods with three CPUs a machine with eight holds two."""
+def test_pods_that_fill_a_node_badly_cost_whole_nodes() -> None:
+    """Of pods with three CPUs a node with eight holds two."""
     pods = tuple(pod(f"p{at}", cpu="3", memory="512Mi") for at in range(10))
     plan = _plan(pods, (kind("eight", 8, 32, 0.4),))
     assert plan.cost.lower_bound == pytest.approx(5 * 0.4, rel=1e-4)
@@ -120,10 +120,10 @@ def test_pods_that_fill_a_machine_badly_cost_whole_machines() -> None:
 
 @SMALL_CASES
 @given(few_pods(), st.integers(1, 3))
-def test_a_machine_less_never_lowers_the_bound(pods: tuple[Pod, ...], count: int) -> None:
+def test_a_node_less_never_lowers_the_bound(pods: tuple[Pod, ...], count: int) -> None:
     standing = [node(f"n{at}", cpu="2", memory="4Gi") for at in range(count)]
     with_all, without = _plan(pods, SHOP, *standing).cost.lower_bound, _plan(pods, SHOP, *standing[1:]).cost.lower_bound
-    if with_all is not None and without is not None:  # there is none where the machine was too busy
+    if with_all is not None and without is not None:  # there is none where the node was too busy
         assert with_all <= without + 1e-9
 
 

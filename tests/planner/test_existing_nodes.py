@@ -1,4 +1,4 @@
-"""Room on machines that are there goes to the pods that would cost most elsewhere."""
+"""Room on existing nodes goes to the pods that would cost most elsewhere."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_pod_that_fits_on_an_existing_node_takes_one_packing(monkeypatch: pyte
 
 
 def test_a_preference_that_an_existing_node_violates_is_weighed(solve: Solve) -> None:
-    """The search goes on where the free packing gives up a preference: a node in the zone may be worth its price."""
+    """The search goes on where the free packing relaxes a preference: a node in the zone may be worth its price."""
     prefers = {
         "nodeAffinity": {
             "preferredDuringSchedulingIgnoredDuringExecution": [
@@ -60,7 +60,7 @@ def test_a_preference_that_an_existing_node_violates_is_weighed(solve: Solve) ->
     assert zones_of(plan) == ["z2"]
 
 
-def test_a_machine_found_full_for_one_zone_is_still_asked_for_another(solve: Solve) -> None:
+def test_a_node_found_full_for_one_zone_is_still_asked_for_another(solve: Solve) -> None:
     wanted = [
         pod(f"p-{zone}-{at}", cpu="1", nodeSelector={"topology.kubernetes.io/zone": zone})
         for at in range(4)
@@ -88,13 +88,13 @@ def test_an_affinity_to_its_own_kind_outweighs_a_soft_spread_over_the_same_key(s
     assert not plan.unschedulable
 
 
-def test_a_kind_that_must_share_one_machine_stops_at_the_skew_of_its_zone_spread(solve: Solve) -> None:
+def test_a_kind_that_must_share_one_node_stops_at_the_skew_of_its_zone_spread(solve: Solve) -> None:
     plan = solve(*pods(4, **spread(), **near("podAffinity", HOSTNAME)))
     assert len(plan.unschedulable) == 3
 
 
 def test_those_who_can_go_nowhere_else_have_the_room(solve: Solve) -> None:
-    """Larger pods come first and would fill the machine; the search asks them to make room."""
+    """Larger pods come first and would fill the node; the search asks them to make room."""
     home = node("n1", labels={"team": "x"}, cpu="4")
     bound = pods(4, "bound", cpu="500m", nodeSelector={"team": "x"})
     plan = solve(*pods(4, "any", cpu="1"), *bound, nodes=(home,), deadline=0.3)

@@ -44,7 +44,7 @@ def test_a_dimension_that_some_types_have_none_of_divides_by_nothing(solve: Solv
 
 
 @pytest.mark.filterwarnings("error")
-def test_machines_that_cost_nothing_are_bounded_by_nothing(solve: Solve) -> None:
+def test_nodes_that_cost_nothing_are_bounded_by_nothing(solve: Solve) -> None:
     free = (kind("free", 4, 16, 0.0), kind("larger", 8, 16, 0.0))
     plan = solve(*pods(5), *pods(5, "db", cpu="300m", memory="3Gi"), pools=(pool(types=free),), deadline=0.1)
     assert (plan.cost.lower_bound, plan.cost.gap) == (0.0, 0.0)
@@ -68,7 +68,7 @@ def test_the_optimiser_runs_where_nothing_can_be_launched(solve: Solve) -> None:
     assert not plan.machines
 
 
-def test_contradictory_requirements_are_told_with_the_clause_that_emptied_the_shop(solve: Solve) -> None:
+def test_contradictory_requirements_are_reported_with_the_clause_that_emptied_the_shop(solve: Solve) -> None:
     plan = solve(pod("a", affinity=_contradiction("z1", "z2")), deadline=0.05)
     why = plan.unschedulable["default/a"]
     assert why.pools["default"].steps[-1].left == 0
@@ -80,7 +80,7 @@ def test_an_empty_catalogue_and_no_pool_at_all_are_reasons_too(solve: Solve) -> 
     assert solve(pod("a"), pools=(), deadline=0.05).unschedulable["default/a"].code == "NO_NODEPOOL"
 
 
-def test_requests_that_nobody_can_read_are_told(solve: Solve) -> None:
+def test_requests_that_no_pod_can_read_are_reported(solve: Solve) -> None:
     plan = solve(pod("a", cpu="many"), deadline=0.05)
     why = plan.unschedulable["default/a"]
     assert why.code == "UNREADABLE"
@@ -88,7 +88,7 @@ def test_requests_that_nobody_can_read_are_told(solve: Solve) -> None:
     assert "is not a quantity" in why.message
 
 
-def test_a_spread_that_can_never_hold_is_told(solve: Solve) -> None:
+def test_a_spread_that_can_never_hold_is_reported(solve: Solve) -> None:
     plan = solve(*pods(4, **spread(minDomains=9)), deadline=0.05)
     assert {why.code for why in plan.unschedulable.values()} == {"SPREAD"}
 
@@ -104,14 +104,14 @@ def test_ten_thousand_kinds_of_pods_are_planned_in_one_pass() -> None:
     assert packing.state.meter.spent < 20 * len(problem.classes)
 
 
-def test_ten_thousand_kinds_that_fit_nowhere_are_all_told() -> None:
+def test_ten_thousand_kinds_that_fit_nowhere_are_all_reported() -> None:
     many = tuple(pod(f"p{n}", cpu=f"{100_000 + n}m") for n in range(10_000))
     plan = provision(Snapshot(pools=(pool(),), pending=many))
     assert len(plan.unschedulable) == 10_000
     assert {why.code for why in plan.unschedulable.values()} == {"NO_TYPE_FITS"}
 
 
-def test_a_spread_over_a_label_that_nobody_has_beside_one_over_zones_is_told(solve: Solve) -> None:
+def test_a_spread_over_a_label_that_no_pod_has_beside_one_over_zones_is_reported(solve: Solve) -> None:
     rules = [*spread()["topologySpreadConstraints"], *spread("rack")["topologySpreadConstraints"]]
     plan = solve(*pods(2, topologySpreadConstraints=rules), pod("other"), deadline=0.05)
     assert set(plan.unschedulable) == {"default/web-0", "default/web-1"}
@@ -119,7 +119,7 @@ def test_a_spread_over_a_label_that_nobody_has_beside_one_over_zones_is_told(sol
 
 @pytest.mark.parametrize("price", [float("nan"), float("inf"), float("-inf"), -1.0])
 def test_what_is_no_price_is_none(solve: Solve, price: float) -> None:
-    """Nobody is paid for taking machines, and what costs nobody knows what is bought last, if at all."""
+    """No pod is paid for taking nodes, and what costs no pod knows what is launched last, if at all."""
     odd = kind("odd", 64, 256, price)
     assert {offering.price for offering in odd.offerings} == {None}
     plan = solve(*pods(3), pools=(pool(types=(odd, kind("plain", 4, 16, 0.2))),), deadline=0.05)
@@ -127,7 +127,7 @@ def test_what_is_no_price_is_none(solve: Solve, price: float) -> None:
 
 
 @pytest.mark.parametrize("amount", [-(10**30), -1, 0, 10**30])
-def test_types_of_absurd_size_disturb_nobody(solve: Solve, amount: int) -> None:
+def test_types_of_absurd_size_disturb_no_pod(solve: Solve, amount: int) -> None:
     odd = kind("odd", 4, 16, 0.1, capacity={"memory": amount, "nvidia.com/gpu": amount})
     plan = solve(
         *pods(3),
@@ -144,13 +144,13 @@ def test_less_than_nothing_cannot_be_asked_for(solve: Solve) -> None:
     assert "memory" in plan.unschedulable["default/a"].message
 
 
-def test_a_selector_that_nobody_can_read_selects_nobody(solve: Solve) -> None:
+def test_a_selector_that_no_pod_can_read_selects_no_pod(solve: Solve) -> None:
     odd = {"matchExpressions": [{"key": "app", "operator": "Odd", "values": ["web"]}]}
     plan = solve(*pods(2, **spread(labelSelector=odd)), deadline=0.05)
     assert plan.unschedulable == {}
 
 
-def test_new_machines_have_names_that_no_node_has(solve: Solve) -> None:
+def test_new_nodes_have_names_that_no_node_has(solve: Solve) -> None:
     plan = solve(*pods(3), nodes=(node("m-1", cpu="100m"), node("mm-2", cpu="100m")), deadline=0.05)
     assert {machine.name[:4] for machine in plan.machines} == {"mmm-"}
 
@@ -161,21 +161,21 @@ def test_limits_of_absurd_size_are_limits(solve: Solve, limit: int) -> None:
     assert (plan.unschedulable == {}) is (limit > 0)
 
 
-def test_a_label_for_every_pod_that_nobody_has_is_told_to_every_pod(solve: Solve) -> None:
+def test_a_label_for_every_pod_that_no_pod_has_is_reported_to_every_pod(solve: Solve) -> None:
     asking = [pod(f"p{n}", nodeSelector={f"team-{n}": "a"}) for n in range(300)]
     plan = solve(*asking, pod("plain"), deadline=0.05)
     assert {each.code for each in plan.unschedulable.values()} == {"UNKNOWN_LABEL"}
     assert len(plan.unschedulable) == 300
 
 
-def test_a_resource_for_every_pod_that_nobody_has_is_told_to_every_pod(solve: Solve) -> None:
+def test_a_resource_for_every_pod_that_no_pod_has_is_reported_to_every_pod(solve: Solve) -> None:
     asking = [pod(f"p{n}", requests={f"example.com/r{n}": "1"}) for n in range(100)]
     plan = solve(*asking, deadline=0.05)
     assert all(f"example.com/r{n}" in plan.unschedulable[f"default/p{n}"].message for n in range(100))
 
 
 def test_more_rules_on_sharing_than_the_bound_looks_at_leave_it_below_every_plan(solve: Solve) -> None:
-    """Each of sixty workloads wants a machine for each of its three pods: the bound keeps to some of the rules."""
+    """Each of sixty workloads wants a node for each of its three pods: the bound keeps to some of the rules."""
     apart = [
         pod(f"w{n}-{i}", cpu="100m", labels={"app": f"w{n}"}, **near("podAntiAffinity", HOSTNAME, app=f"w{n}"))
         for n in range(60)

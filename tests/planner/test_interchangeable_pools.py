@@ -1,4 +1,4 @@
-"""NodePools that no pod can tell apart are planned as one; limits, names and weights stay right."""
+"""NodePools that no pod can distinguish are planned as one; limits, names and weights stay right."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_limit_counts_what_the_pool_already_has() -> None:
     assert planned_with(*pods(2), pools=(pool("a", limits={"cpu": 10**9}), pool("b"))) == ["a"]
 
 
-def test_different_types_taints_and_requirements_are_told_apart() -> None:
+def test_different_types_taints_and_requirements_are_reported_apart() -> None:
     taint = ({"key": "x", "value": "y", "effect": "NoSchedule"},)
     pools = (pool("a"), pool("b", types=SHOP[:1]), pool("c", taints=taint), pool("d"))
     assert planned_with(*pods(2), pools=pools) == ["a", "b", "c"]

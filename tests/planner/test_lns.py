@@ -15,7 +15,7 @@ from dovetail.planner.snapshot import Snapshot
 from tests.planner.conftest import HOSTNAME, Solve, kind, near, pods, pool, spread
 
 
-def test_packing_from_scratch_leaves_work_for_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packing_from_scratch_leaves_work_for_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """However much the first tries take, the packing at hand is bettered as well."""
     shy = (pods(6, name, cpu="300m", **near("podAntiAffinity", HOSTNAME, app=name, weight=1)) for name in "abcdef")
     problem = Problem(Snapshot(pools=(pool(),), pending=tuple(pod for each in shy for pod in each)))
@@ -36,7 +36,7 @@ def test_packing_from_scratch_leaves_work_for_the_walk(monkeypatch: pytest.Monke
 def test_room_that_is_paid_for_is_filled_first_whatever_the_number_of_spreads(
     solve: Solve, free: tuple[str, str]
 ) -> None:
-    """Four zones, two with a reserved machine: of five pods the one too many goes where there is room for nothing."""
+    """Four zones, two with a reserved node: of five pods the one too many goes where there is room for nothing."""
     zones = ("z1", "z2", "z3", "z4")
     reserved = [
         Offering(zone=zone, capacity_type="reserved", price=1e-7, reservation_id=zone, reservation_capacity=1)

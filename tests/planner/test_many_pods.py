@@ -23,7 +23,7 @@ def _term(key: str, labels: dict[str, str]) -> dict[str, Any]:
 
 
 def mixed(count: int, seed: int, pinned: float = 0.0) -> list[Pod]:
-    """Karpenter's mix: plain pods, spreads over zones and machines by any label, affinity and anti-affinity."""
+    """Karpenter's mix: plain pods, spreads over zones and nodes by any label, affinity and anti-affinity."""
     rng = random.Random(seed)
     found = []
     for at in range(count):
@@ -59,7 +59,7 @@ def test_members_of_a_spread_leave_every_zone_open_to_its_owners(solve: Solve) -
     assert plan.unschedulable == {}
 
 
-def test_bettering_a_large_batch_takes_no_more_work_than_it_was_given() -> None:
+def test_improving_a_large_batch_takes_no_more_work_than_it_was_given() -> None:
     """Else a plan that must not depend on the clock would take as long as it likes."""
     problem = Problem(Snapshot(pools=(pool(types=TYPES),), pending=tuple(mixed(600, 5))))
     first = quick(problem)
@@ -69,7 +69,7 @@ def test_bettering_a_large_batch_takes_no_more_work_than_it_was_given() -> None:
 
 
 def test_one_impossible_pod_does_not_make_a_large_batch_be_planned_again(solve: Solve) -> None:
-    """Nothing could hold it, so nobody goes short for want of a better packing."""
+    """Nothing could hold it, so no pod goes short for want of a better packing."""
     from dovetail.planner.problem.compile import Problem
     from dovetail.planner.provision import quick
     from dovetail.planner.snapshot import Snapshot

@@ -1,4 +1,4 @@
-"""minValues: a machine must be buyable as enough different things, within the limits of its pool."""
+"""minValues: a node must be buyable as enough different things, within the limits of its pool."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.planner.conftest import LARGE, MEDIUM, SHOP, SMALL, ZONE, ZONES, Solv
 TYPES = ({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2},)
 
 
-def test_limits_count_the_larger_machine_that_flexibility_allows(solve: Solve) -> None:
-    """Two small machines would do, but each may be launched as a medium one: the limit has room for one of those."""
+def test_limits_count_the_larger_node_that_flexibility_allows(solve: Solve) -> None:
+    """Two small nodes would do, but each may be launched as a medium one: the limit has room for one of those."""
     plan = solve(*pods(2, cpu="1500m"), pools=(pool(types=SHOP, requirements=TYPES, limits={"cpu": 7000}),))
     assert {choice.instance_type for machine in plan.machines for choice in machine.offerings} == {"small", "medium"}
     assert len(plan.unschedulable) == 1
 
 
-def test_flexibility_within_limits_leaves_nobody_out(solve: Solve) -> None:
+def test_flexibility_within_limits_leaves_no_pod_out(solve: Solve) -> None:
     plan = solve(*pods(2, cpu="1500m"), pools=(pool(types=SHOP, requirements=TYPES, limits={"cpu": 8000}),))
     assert not plan.unschedulable
 
 
-def test_a_reserved_machine_has_others_to_fall_back_on_where_its_pool_asks_for_variety(solve: Solve) -> None:
+def test_a_reserved_node_has_others_to_fall_back_on_where_its_pool_asks_for_variety(solve: Solve) -> None:
     """A reservation is of one type; the pool's two types are there if it cannot be had."""
     kept = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id="cr-1", reservation_capacity=1)
     types = (kind("small", 2, 8, 0.1, offerings=(*SMALL.offerings, kept)), MEDIUM)
@@ -40,7 +40,7 @@ def test_a_reserved_machine_has_others_to_fall_back_on_where_its_pool_asks_for_v
     assert not [each for each in machine.requirements if each["key"].endswith("capacity-reservation-id")]
 
 
-def test_variety_may_come_from_machines_that_are_smaller_and_dearer(solve: Solve) -> None:
+def test_variety_may_come_from_nodes_that_are_smaller_and_dearer(solve: Solve) -> None:
     """The large one is a bargain, but there is one of its size: what fits the medium one may be launched as either."""
     bargain = kind("large", 16, 64, 0.15)
     (machine,) = solve(*pods(1, cpu="3"), pools=(pool(types=(SMALL, MEDIUM, bargain), requirements=TYPES),)).machines
@@ -49,7 +49,7 @@ def test_variety_may_come_from_machines_that_are_smaller_and_dearer(solve: Solve
 
 
 def test_pods_that_accept_few_types_are_charged_for_the_largest_of_enough(solve: Solve) -> None:
-    """Whoever wants no medium machine needs the large one for variety; the limit has room for one of those only."""
+    """A pod that wants no medium node needs the large one for variety; the limit has room for one of those only."""
     avoid = {"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": ["medium"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [avoid]}]}
     picky = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
@@ -60,8 +60,8 @@ def test_pods_that_accept_few_types_are_charged_for_the_largest_of_enough(solve:
     assert held == {("default/picky-0",): {"small", "large"}, ("default/web-0",): {"small", "medium"}}
 
 
-def test_a_wish_to_be_spread_gives_way_to_variety(solve: Solve) -> None:
-    """A machine in one zone is no machine in two: whoever gives up the spread settles no zone any more."""
+def test_a_preference_to_be_spread_gives_way_to_variety(solve: Solve) -> None:
+    """A node in one zone is no node in two: a pod that relaxes the spread settles no zone any more."""
     zones = ({"key": ZONE, "operator": "Exists", "min_values": 2},)
     wish = spread(whenUnsatisfiable="ScheduleAnyway")
     plan = solve(*pods(4, cpu="900m", **wish), pools=(pool(requirements=zones),))
@@ -72,10 +72,10 @@ def test_a_wish_to_be_spread_gives_way_to_variety(solve: Solve) -> None:
 ZONES_VARY = ({"key": ZONE, "operator": "Exists", "min_values": 2},)
 
 
-def test_a_wish_for_kinds_of_capacity_keeps_nobody_from_a_reservation_that_has_others_to_fall_back_on(
+def test_a_preference_for_kinds_of_capacity_keeps_no_pod_from_a_reservation_that_has_others_to_fall_back_on(
     solve: Solve,
 ) -> None:
-    """To settle the kind of capacity would leave one type; so nobody is counted who gives the wish up."""
+    """To settle the kind of capacity would leave one type; so no pod is counted who gives the preference up."""
     kept = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id="cr-1", reservation_capacity=1)
     types = (SMALL, MEDIUM, kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
     even = spread(CAPACITY_TYPE, whenUnsatisfiable="ScheduleAnyway")
@@ -83,7 +83,7 @@ def test_a_wish_for_kinds_of_capacity_keeps_nobody_from_a_reservation_that_has_o
     assert [machine.choice.reservation_id for machine in plan.machines] == ["cr-1", None]
 
 
-def test_a_wish_that_gives_way_to_variety_counts_as_lost_all_the_same() -> None:
+def test_a_preference_that_gives_way_to_variety_counts_as_lost_all_the_same() -> None:
     kept = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id="cr-1", reservation_capacity=1)
     types = (SMALL, MEDIUM, kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
     even = spread(CAPACITY_TYPE, whenUnsatisfiable="ScheduleAnyway")
@@ -95,28 +95,28 @@ def test_a_wish_that_gives_way_to_variety_counts_as_lost_all_the_same() -> None:
     assert violated_count(state) == 5
 
 
-def test_pods_that_must_be_in_one_zone_share_a_machine_that_may_be_in_any(solve: Solve) -> None:
-    """Of two machines nobody would know whether they meet in one zone; on one machine they do wherever it is."""
+def test_pods_that_must_be_in_one_zone_share_a_node_that_may_be_in_any(solve: Solve) -> None:
+    """Of two nodes no pod would know whether they meet in one zone; on one node they do wherever it is."""
     (machine,) = solve(*pods(6, **near("podAffinity", ZONE)), pools=(pool(requirements=ZONES_VARY),)).machines
     assert {choice.zone for choice in machine.offerings} == set(ZONES)
     assert len(machine.pods) == 6
 
 
-def test_pods_that_must_be_in_one_zone_use_many_machines_where_a_pool_may_settle_it(solve: Solve) -> None:
+def test_pods_that_must_be_in_one_zone_use_many_nodes_where_a_pool_may_settle_it(solve: Solve) -> None:
     pools = (pool("vary", requirements=ZONES_VARY), pool("settle", types=(SMALL,)))
     plan = solve(*pods(20, **near("podAffinity", ZONE)), pools=pools)
     assert not plan.unschedulable
     assert {machine.pool for machine in plan.machines} == {"settle"}
 
 
-def test_pods_that_must_be_in_one_zone_use_all_machines_that_are_there(solve: Solve) -> None:
+def test_pods_that_must_be_in_one_zone_use_all_existing_nodes(solve: Solve) -> None:
     """Where those are is settled already."""
     there = (node("a", cpu="3"), node("b", cpu="3"))
     plan = solve(*pods(6, **near("podAffinity", ZONE)), pools=(pool(requirements=ZONES_VARY),), nodes=there)
     assert {place.node for place in plan.placements.values()} == {"a", "b"}
 
 
-def test_a_machine_may_not_change_its_zone_if_company_of_its_pods_is_elsewhere() -> None:
+def test_a_node_may_not_change_its_zone_if_co_located_pods_of_its_pods_is_elsewhere() -> None:
     needy = pods(2, **near("podAffinity", ZONE))
     snapshot = Snapshot(pools=(pool(requirements=ZONES_VARY),), pending=needy)
     plan = provision(snapshot)

@@ -75,7 +75,7 @@ def test_a_changed_cluster_is_planned_as_a_fresh_one() -> None:
 
 
 def _facts(problem: Problem) -> object:
-    """What a plan is made from, of the machines that are there."""
+    """What a plan is made from, of the existing nodes."""
     node_index = problem.node_index
     return (
         [each.name for each in problem.nodes],
@@ -91,7 +91,7 @@ def _facts(problem: Problem) -> object:
 
 
 def test_a_later_snapshot_changes_nothing_in_an_earlier_problem() -> None:
-    """Plans are made in several threads: what an earlier one still asks is about the machines it began with."""
+    """Plans are made in several threads: what an earlier one still asks is about the nodes it began with."""
     memory = Memory()
     first = tuple(node(f"n{at}", f"z{at % 3 + 1}") for at in range(4))
     early = Problem(Snapshot(pools=(pool(),), nodes=first, pending=pods(2), memory=memory))
@@ -109,15 +109,15 @@ def test_pending_pods_are_remembered_no_longer_than_their_snapshot() -> None:
     assert not memory.table("pending")
 
 
-def test_a_machine_has_none_of_the_taints_of_one_whose_place_it_takes() -> None:
+def test_a_node_has_none_of_the_taints_of_one_whose_place_it_takes() -> None:
     memory = Memory()
     for there in (node("a", taints=_TAINTS[0]), node("b")):
         plan = provision(Snapshot(pools=(pool(),), nodes=(there,), pending=pods(1), memory=memory))
     assert plan.placements["default/web-0"].node == "b"
 
 
-def test_machines_of_one_name_are_still_two() -> None:
-    """Names are what machines are remembered by; where two share one, neither may be lost."""
+def test_nodes_of_one_name_are_still_two() -> None:
+    """Names are what nodes are remembered by; where two share one, neither may be lost."""
     memory = Memory()
     for turn in range(3):
         twins = tuple(node("same", "z1", cpu="2", memory=f"{8 + turn}Gi") for _ in range(2))
@@ -125,8 +125,8 @@ def test_machines_of_one_name_are_still_two() -> None:
         assert provision(snapshot).machines == ()
 
 
-def test_full_machines_are_left_out_without_changing_the_counts() -> None:
-    """Beyond some size, machines without room are not packed; what runs on them still counts for spreads."""
+def test_full_nodes_are_left_out_without_changing_the_counts() -> None:
+    """Beyond some size, nodes without room are not packed; what runs on them still counts for spreads."""
     crowd = [
         node(f"n{at:03}", "z1", cpu="1", pods=(pod(f"w{at}", labels={"app": "web"}, nodeName=f"n{at:03}"),))
         for at in range(250)
@@ -137,7 +137,7 @@ def test_full_machines_are_left_out_without_changing_the_counts() -> None:
     assert zones == {"z2", "z3"}
 
 
-def test_who_keeps_others_away_is_named_though_their_machine_is_full() -> None:
+def test_who_keeps_others_away_is_named_though_their_node_is_full() -> None:
     one_per_node = near("podAntiAffinity", ZONE, app="web")
     there = [pod(f"w{at}", nodeName=f"n{at:03}", **(one_per_node if at > 246 else {})) for at in range(250)]
     crowd = [node(each.spec.node_name, f"z{at % 3 + 1}", cpu="1", pods=(each,)) for at, each in enumerate(there)]
@@ -145,7 +145,7 @@ def test_who_keeps_others_away_is_named_though_their_machine_is_full() -> None:
     assert "anti-affinity of default/w247" in plan.unschedulable["default/web-0"].message
 
 
-def test_memory_forgets_pods_and_machines_that_are_gone() -> None:
+def test_memory_forgets_pods_and_nodes_that_are_gone() -> None:
     memory = Memory()
     memory.table("pods").update({str(n): n for n in range(50_000)})
     memory.table("nodes").update({str(n): n for n in range(100)})
@@ -155,7 +155,7 @@ def test_memory_forgets_pods_and_machines_that_are_gone() -> None:
     assert not memory.table("nodes")
 
 
-def test_a_pod_that_left_its_machine_is_not_remembered() -> None:
+def test_a_pod_that_left_its_node_is_not_remembered() -> None:
     memory = Memory()
     stays, leaves = pods(2)
     facts_of(node("n", pods=(stays, leaves)), memory)
@@ -165,8 +165,8 @@ def test_a_pod_that_left_its_machine_is_not_remembered() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 11), unique=True, max_size=8), min_size=2, max_size=6))
 @settings(max_examples=60, deadline=None)
-def test_what_pods_on_a_machine_amount_to_is_the_same_added_up_anew(visits: list[list[int]]) -> None:
-    """Daemons, ports and volumes are not merely summed; whoever of them goes must not be forgotten."""
+def test_what_pods_on_a_node_amount_to_is_the_same_added_up_anew(visits: list[list[int]]) -> None:
+    """Daemons, ports and volumes are not merely summed; a pod that of them goes must not be forgotten."""
 
     def kind(at: int) -> dict[str, Any]:
         owner = {"kind": "DaemonSet", "uid": f"d{at}", "controller": True}

@@ -1,4 +1,4 @@
-"""No plan of few pods is worse than the reference: in pods placed, wishes kept, price or zones."""
+"""No plan of few pods is worse than Karpenter: in pods placed, preferences kept, price or zones."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _mixed(chance: random.Random) -> tuple[Pod, ...]:
     return tuple(found)
 
 
-def test_no_plan_is_worse_than_the_reference() -> None:
+def test_no_plan_is_worse_than_karpenter() -> None:
     for seed in range(30):
         chance = random.Random(seed)
         limits = chance.choice(({}, {}, {"cpu": 20_000}))
@@ -85,8 +85,8 @@ def test_no_plan_is_worse_than_the_reference() -> None:
             assert plan.cost.per_hour <= max(way.price for way in baseline.runs) + 1e-9
 
 
-def test_a_wish_that_the_reference_gives_up_is_not_kept_at_a_higher_price(solve: Solve) -> None:
-    """An empty domain that only the pool names makes the reference give the spread up; keeping it costs on-demand."""
+def test_a_preference_that_karpenter_relaxes_is_not_kept_at_a_higher_price(solve: Solve) -> None:
+    """An empty domain that only the pool names makes Karpenter give the spread up; keeping it costs on-demand."""
     needs = ({"key": CAPACITY, "operator": "In", "values": ("on-demand", "spot", "reserved")},)
     shop = (kind("small", 2, 8, 0.1, spot=True),)
     owners = pods(8, cpu="900m", **spread(CAPACITY, whenUnsatisfiable="ScheduleAnyway"))
@@ -134,16 +134,18 @@ def test_a_packing_dearer_than_karpenters_is_worse_whatever_it_keeps() -> None:
     assert dearer < Score(0, 0, False, 1, False, 0.5), "a pod more with a node is worth more"
 
 
-def test_the_price_to_keep_to_is_that_of_the_way_with_most_wishes() -> None:
-    """Another way is cheaper because it gives up more: nobody can have the wishes of one at the price of the other."""
+def test_the_price_to_keep_to_is_that_of_the_way_with_most_preferences() -> None:
+    """Another way is cheaper because it relaxes more: no pod can have the preferences of one at the price of the
+    other.
+    """
     baseline = Baseline(runs=(BaselineRun({}, 2.0, 0), BaselineRun({}, 1.5, 3), BaselineRun({1: 1}, 1.0, 0)))
     assert (baseline.price({}), baseline.price({1: 1}), baseline.price({2: 1})) == (2.0, 1.0, None)
     assert baseline.missing({1: 2}) == 5
     assert (baseline.fewer({}), baseline.fewer({1: 1}), baseline.fewer({2: 1})) == (1.0, 1.0, 0.0)
 
 
-def test_whoever_has_a_place_in_most_ways_of_the_reference_comes_first() -> None:
-    """Chance takes one of the ways, so to lack nobody in two of three is worth more than to lack few in each."""
+def test_a_pod_that_has_a_place_in_most_ways_of_karpenter_comes_first() -> None:
+    """Chance takes one of the ways, so to lack no pod in two of three is worth more than to lack few in each."""
     baseline = Baseline(
         runs=(BaselineRun({0: 1}, 1.0, 0), BaselineRun({0: 0, 1: 3}, 1.0, 0), BaselineRun({1: 3}, 1.0, 0))
     )
@@ -152,19 +154,21 @@ def test_whoever_has_a_place_in_most_ways_of_the_reference_comes_first() -> None
 
 
 def test_the_price_to_keep_to_is_that_of_a_way_through_all_zones_where_most_ways_reach_them() -> None:
-    """Another way is cheaper because it ends in one zone: whoever has more seldom would not be missed for the price."""
+    """Another way is cheaper because it ends in one zone: a pod that has more seldom would not be missed for the
+    price.
+    """
     wide, narrow = BaselineRun({}, 2.0, 0, zones=2), BaselineRun({}, 1.5, 0, zones=1)
     assert Baseline(runs=(wide, narrow, wide)).price({}) == 2.0
     assert Baseline(runs=(wide, narrow, narrow)).price({}) == 1.5
 
 
-def test_wishes_that_the_reference_keeps_are_kept(solve: Solve) -> None:
+def test_preferences_that_karpenter_keeps_are_kept(solve: Solve) -> None:
     plan = solve(*pods(6, **_prefers(INSTANCE_TYPE, "large")))
     assert not any(_NAMED in given for place in plan.placements.values() for given in place.relaxed)
 
 
-def test_as_many_zones_are_used_as_the_reference_uses(solve: Solve) -> None:
-    """One machine in the cheapest zone would do; the reference opens one in each for the first three pods."""
+def test_as_many_zones_are_used_as_karpenter_uses(solve: Solve) -> None:
+    """One node in the cheapest zone would do; Karpenter opens one in each for the first three pods."""
     prices = dict(zip(ZONES, (0.8, 0.82, 0.84), strict=True))
     offers = tuple(Offering(zone=zone, capacity_type="on-demand", price=price) for zone, price in prices.items())
     shop = (kind("large", 16, 64, 0.8, offerings=offers), kind("small", 2, 8, 0.11))
@@ -173,16 +177,16 @@ def test_as_many_zones_are_used_as_the_reference_uses(solve: Solve) -> None:
     assert len({machine.choice.zone for machine in plan.machines}) == 3
 
 
-def test_where_there_is_not_enough_whoever_the_reference_places_has_a_place(solve: Solve) -> None:
-    """Small and important, and yet the large ones come first there: nobody may miss them."""
+def test_where_there_is_not_enough_a_pod_that_karpenter_places_has_a_place(solve: Solve) -> None:
+    """Small and important, and yet the large ones come first there: no pod may miss them."""
     large = pods(2, "large", cpu="7")
     small = pods(16, "small", cpu="1", priority=1000)
     plan = solve(*large, *small, pools=(pool(types=(LARGE,), limits={"cpu": 16_000}),))
     assert not [key for key in plan.unschedulable if "large" in key]
 
 
-def test_whoever_the_reference_places_has_a_place_where_spreads_wait_for_each_other(solve: Solve) -> None:
-    """Each spread counts the owners of the other, so neither can come first; the reference finds an order by pods."""
+def test_a_pod_that_karpenter_places_has_a_place_where_spreads_wait_for_each_other(solve: Solve) -> None:
+    """Each spread counts the owners of the other, so neither can come first; Karpenter finds an order by pods."""
     tier = {"labelSelector": {"matchLabels": {"tier": "x"}}}
     alone = pods(3, "alone", cpu="3", labels={"tier": "x"}, **spread(HOSTNAME, 1, **tier))
     level = pods(3, "level", cpu="2", labels={"tier": "x"}, **spread(ZONE, 2, **tier))
@@ -197,8 +201,8 @@ def test_whoever_the_reference_places_has_a_place_where_spreads_wait_for_each_ot
     assert left <= Counter(short)
 
 
-def test_the_reference_is_followed_where_a_spread_opens_up_only_later() -> None:
-    """Pods that a spread only counts made the reference rise elsewhere first; here they are not seen."""
+def test_karpenter_is_followed_where_a_spread_opens_up_only_later() -> None:
+    """Pods that a spread only counts made Karpenter rise elsewhere first; here they are not seen."""
     tier = {"labelSelector": {"matchLabels": {"tier": "x"}}}
     seen = pods(2, "seen", cpu="3", labels={"tier": "x"}, nodeSelector={ZONE: "z2"})
     owners = pods(5, "own", cpu="1", labels={"tier": "x"}, **spread(ZONE, 1, **tier))
@@ -212,8 +216,10 @@ def test_the_reference_is_followed_where_a_spread_opens_up_only_later() -> None:
     assert not packing.left
 
 
-def test_wishes_of_pods_that_the_reference_leaves_out_are_nobodys_loss() -> None:
-    """Of a class that is placed in full here and not there, whoever keeps fewest wishes counts as one of the others."""
+def test_preferences_of_pods_that_karpenter_leaves_out_are_nobodys_loss() -> None:
+    """Of a class that is placed in full here and not there, a pod that keeps fewest preferences counts as one of the
+    others.
+    """
     baseline = Baseline(runs=(BaselineRun({0: 2}, 1.0, 3),))
     violated = [(0, 2, 1), (0, 1, 3), (1, 1, 1)]
     assert baseline.excess(violated, {}) == 0
@@ -221,8 +227,8 @@ def test_wishes_of_pods_that_the_reference_leaves_out_are_nobodys_loss() -> None
     assert baseline.excess(violated, {0: 2}) == 3
 
 
-def test_the_reference_is_followed_where_it_rules_out_what_another_term_allows() -> None:
-    """It takes the first of two terms, on demand; spot machines of the same size are cheaper and alike to the pods."""
+def test_karpenter_is_followed_where_it_rules_out_what_another_term_allows() -> None:
+    """It takes the first of two terms, on demand; spot nodes of the same size are cheaper and alike to the pods."""
 
     def term(capacity: str) -> dict[str, Any]:
         return {"matchExpressions": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity]}]}
@@ -238,8 +244,8 @@ def test_the_reference_is_followed_where_it_rules_out_what_another_term_allows()
         assert state.cost() < outcome.price
 
 
-def test_those_that_the_reference_leaves_out_have_the_places_that_keep_fewest_wishes(solve: Solve) -> None:
-    """It places one, on the reservation; the others, who would be happy there too, go where their wish fails."""
+def test_those_that_karpenter_leaves_out_have_the_places_that_keep_fewest_preferences(solve: Solve) -> None:
+    """It places one, on the reservation; the others, who would be happy there too, go where their preference fails."""
     kept = Offering(zone="z1", capacity_type="reserved", price=0.5, reservation_id="cr-1", reservation_capacity=1)
     shop = (kind("small", 2, 8, 0.1), kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
     wish = _prefers(INSTANCE_TYPE, "large")["affinity"]
@@ -251,19 +257,19 @@ def test_those_that_the_reference_leaves_out_have_the_places_that_keep_fewest_wi
 
 
 def _alone(affinity: dict[str, Any]) -> tuple[Pod, ...]:
-    """Two pods that want a machine each."""
+    """Two pods that want a node each."""
     return pods(2, cpu="500m", affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | affinity)
 
 
-def test_nobody_is_placed_at_the_expense_of_a_wish_that_the_reference_keeps(solve: Solve) -> None:
-    """The limit is worth a machine as wished, which the reference buys, or two others: one for each of them."""
+def test_no_pod_is_placed_at_the_expense_of_a_preference_that_karpenter_keeps(solve: Solve) -> None:
+    """The limit is worth a node as preferred, which Karpenter launches, or two others: one for each of them."""
     tight, wish = pool(types=(SMALL, MEDIUM), limits={"cpu": 4000}), _prefers(INSTANCE_TYPE, "medium")
     plan = solve(*_alone(wish["affinity"]), pools=(tight,), deadline=0.05)
     assert [machine.choice.instance_type for machine in plan.machines] == ["medium"]
     assert [why.code for why in plan.unschedulable.values()] == ["LIMIT_REACHED"]
 
 
-def test_whom_the_reference_leaves_out_has_a_place_where_that_costs_nobody_a_wish(solve: Solve) -> None:
+def test_whom_karpenter_leaves_out_has_a_place_where_that_costs_no_pod_a_preference(solve: Solve) -> None:
     tight = pool(types=(SMALL, MEDIUM), limits={"cpu": 4000})
     assert sum(outcomes_of(Problem(Snapshot(pools=(tight,), pending=_alone({}))))[0].left.values()) == 1
     assert not solve(*_alone({}), pools=(tight,)).unschedulable

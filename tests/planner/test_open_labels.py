@@ -1,4 +1,4 @@
-"""Labels that are open until somebody says what they are: a claim says it for every type that it may become."""
+"""Labels that are open until a pod says what they are: a claim says it for every type that it may become."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.planner.conftest import Solve, kind, pods, pool
 _MODE = "example.com/mode"
 
 
-def test_a_machine_takes_a_label_along_to_types_that_leave_it_open(solve: Solve) -> None:
+def test_a_node_takes_a_label_along_to_types_that_leave_it_open(solve: Solve) -> None:
     """The cheapest type can only be quiet, the other may be either: the claim must say which."""
     shop = (
         kind("calm", 2, 8, 0.1, labels={_MODE: ("quiet",)}),
@@ -20,7 +20,7 @@ def test_a_machine_takes_a_label_along_to_types_that_leave_it_open(solve: Solve)
     assert machine.labels == {_MODE: "quiet"}
 
 
-def test_a_machine_without_a_label_does_not_become_one_that_has_it(solve: Solve) -> None:
+def test_a_node_without_a_label_does_not_become_one_that_has_it(solve: Solve) -> None:
     shop = (kind("bare", 2, 8, 0.1), kind("any", 2, 8, 0.2, labels={_MODE: ("fast", "quiet")}))
     wish = {"key": _MODE, "operator": "NotIn", "values": ["fast"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [wish]}]}

@@ -1,4 +1,4 @@
-"""Many machines with few pods each: what a fluid promises of them does not come true, and patterns do better."""
+"""Many nodes with few pods each: what a LP relaxation requires of them does not come true, and patterns do better."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_pods_of_one_size_are_poured_together_without_loss() -> None:
     assert sum(sum(flow.amounts.values()) for flow in one.flows) == pytest.approx(70)
 
 
-def test_a_machine_offered_whole_is_taken_as_often_as_it_serves() -> None:
+def test_a_node_offered_whole_is_taken_as_often_as_it_serves() -> None:
     problem = _problem(*pods(10, cpu="700m"))
     (demand,) = _demands(problem)
     small = int(np.flatnonzero(problem.frontier.prices == SHOP[0].offerings[0].price)[0])
@@ -77,7 +77,7 @@ def test_what_is_cut_by_patterns_keeps_every_rule(seed: int) -> None:
     assert [str(each) for each in verify(plan_of(problem, found), problem.snapshot)] == []
 
 
-def test_machines_are_filled_along_the_flows_also_where_one_was_given_up_before() -> None:
+def test_nodes_are_filled_along_the_flows_also_where_one_was_relaxed_before() -> None:
     problem = _problem(*mixed(600, 3))
     rounding = Rounding(problem, quick(problem), FINE)
     rounding.state.close(rounding.state.open(0))
@@ -86,7 +86,7 @@ def test_machines_are_filled_along_the_flows_also_where_one_was_given_up_before(
     assert sum(sum(held.values()) for held in state.contents) == 600
 
 
-def test_patterns_better_what_the_flows_came_to() -> None:
+def test_patterns_improve_what_the_flows_came_to() -> None:
     problem = _problem(*mixed(600, 3))
     first = quick(problem)
     flowed = rounded(problem, first, lambda: _LONG)
@@ -150,8 +150,8 @@ def test_the_same_pods_are_cut_the_same_way_whatever_the_hash_seed() -> None:
     assert len(ways) == 1
 
 
-def test_machines_of_pods_that_want_one_each_lie_where_others_may_use_them(solve: Solve) -> None:
-    """As many machines are needed anyway; they are no larger than they must be, and other pods find room on them."""
+def test_nodes_of_pods_that_want_one_each_lie_where_others_may_use_them(solve: Solve) -> None:
+    """As many nodes are needed anyway; they are no larger than they must be, and other pods find room on them."""
     alone = near("podAntiAffinity", HOSTNAME)
     one_per_node = [pod(f"l{n}", cpu=f"{200 + n // 2}m", labels={"app": "web"}, **alone) for n in range(200)]
     others = pods(400, name="wide", cpu="500m", **spread(app="wide"))
@@ -160,7 +160,7 @@ def test_machines_of_pods_that_want_one_each_lie_where_others_may_use_them(solve
     assert [machine.choice.instance_type for machine in plan.machines] == ["small"] * 200
 
 
-def test_the_bound_of_pods_that_want_a_machine_each_counts_their_machines() -> None:
+def test_the_bound_of_pods_that_want_a_node_each_counts_their_nodes() -> None:
     problem = _problem(*pods(30, cpu="100m", **near("podAntiAffinity", HOSTNAME)))
     found = relaxed(problem, {}, _LONG)
     assert found is not None
@@ -172,8 +172,8 @@ def test_pods_of_all_zones_and_hosts_have_a_place_after_a_search(solve: Solve) -
     assert plan.unschedulable == {}
 
 
-def test_machines_without_a_price_are_no_patterns(solve: Solve) -> None:
-    """Where nothing else is sold they are bought all the same, and nobody counts them as free."""
+def test_nodes_without_a_price_are_no_patterns(solve: Solve) -> None:
+    """Where nothing else is offered they are launched all the same, and no pod counts them as free."""
     nameless = kind("small", 2, 8, 0.10, offerings=[Offering(zone="z1", capacity_type="on-demand", price=None)])
     alone = near("podAntiAffinity", HOSTNAME)
     plan = solve(*pods(60, cpu="500m", **alone), pools=(pool(types=(nameless,)),), deadline=0.5)

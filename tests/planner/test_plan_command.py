@@ -75,7 +75,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return go
 
 
-def test_a_deployment_becomes_its_pods_and_machines(run: Any) -> None:
+def test_a_deployment_becomes_its_pods_and_nodes(run: Any) -> None:
     result = run(POOL, _deployment("web", 3, "900m"))
     assert result.exit_code == 0
     found = json.loads(result.stdout)
@@ -103,7 +103,7 @@ def test_the_search_reports_bound_and_gap(run: Any) -> None:
     assert cost["boundOf"]
 
 
-def test_few_pods_get_the_same_plan_however_slow_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_pods_get_the_same_plan_however_slow_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "in.yaml"
     apart = {
         "podAntiAffinity": {
@@ -134,7 +134,7 @@ def test_few_pods_get_the_same_plan_however_slow_the_machine(tmp_path: Path, mon
     assert calm["cost"]["perHour"] < planned("--deadline", "0")["cost"]["perHour"]
 
 
-def test_many_pods_get_the_same_plan_on_a_slower_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pods_get_the_same_plan_on_a_slower_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "objects.yaml"
     sizes = [f"{170 + 130 * n}m" for n in range(12)]
     file.write_text(yaml.safe_dump_all([_deployment(f"w{n}", 55, size) for n, size in enumerate(sizes)]))
@@ -237,7 +237,7 @@ def test_statefulsets_bring_their_claims(run: Any) -> None:
     assert {machine["zone"] for machine in found["machines"]} == {"ap-northeast-2b"}
 
 
-def test_pods_that_leave_a_going_machine_have_their_successors_elsewhere(run: Any) -> None:
+def test_pods_that_leave_a_going_node_have_their_successors_elsewhere(run: Any) -> None:
     """A ReplicaSet makes another pod at once, a StatefulSet when the old one is gone."""
 
     def owned(name: str, kind: str, **meta: Any) -> dict[str, Any]:
@@ -296,7 +296,7 @@ def test_text_and_yaml_say_the_same(run: Any) -> None:
 
 
 def _many(count: int) -> Plan:
-    """Machines that may become any of many types."""
+    """Nodes that may become any of many types."""
     offers = tuple(Choice(instance_type=f"t{n}", zone="z", capacity_type="spot", price=0.01 + n) for n in range(50))
     machines = tuple(
         Machine(
@@ -309,8 +309,8 @@ def _many(count: int) -> Plan:
 
 
 @pytest.mark.parametrize("count", [0, 1, 30])
-def test_programs_are_told_a_machine_at_a_time(count: int) -> None:
-    """What thousands of machines may become would fill the memory."""
+def test_programs_are_reported_a_node_at_a_time(count: int) -> None:
+    """What thousands of nodes may become would fill the memory."""
     made = _many(count)
     told = list(json_pieces(made, consolidating=False))
     assert json.loads("".join(told)) == as_json(made, consolidating=False)
@@ -325,7 +325,7 @@ def test_the_gap_is_that_of_the_numbers_beside_it() -> None:
     assert cost["gap"] == pytest.approx(cost["perHour"] / cost["lowerBound"] - 1, rel=1e-6)
 
 
-def test_people_read_what_machines_are_for_and_why_a_pod_has_none(run: Any) -> None:
+def test_people_read_what_nodes_are_for_and_why_a_pod_has_none(run: Any) -> None:
     lone = _object("Pod", "lone", _template("100m", "lone")["spec"])
     text = run(POOL, _deployment("web", 2, "700m"), lone, _deployment("big", 1, "64"), args=()).stdout
     heads, row = text.splitlines()[:2]

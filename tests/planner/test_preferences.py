@@ -1,4 +1,4 @@
-"""A wish counts where everybody has ended up, whether or not somebody gave it up on the way."""
+"""A preference counts where every pod has ended up, whether or not a pod gave it up on the way."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def _prefers(key: str, *values: str) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {_SOFT: [wish]}}}
 
 
-def test_a_type_that_nobody_sells_is_a_wish_of_every_pod() -> None:
+def test_a_type_that_no_pod_sells_is_a_preference_of_every_pod() -> None:
     assert _unkept(*pods(3, **_prefers(INSTANCE_TYPE, "none"))) == 3
     assert _unkept(*pods(3, **_prefers(INSTANCE_TYPE, "small"))) == 0
 
 
-def test_nothing_is_missed_where_nobody_wishes() -> None:
+def test_nothing_is_missed_where_no_pod_preferences() -> None:
     assert _unkept(*pods(3)) == 0
 
 
-def test_a_taint_that_is_disliked_counts_on_machines_bought_and_standing() -> None:
+def test_a_taint_that_is_disliked_counts_on_nodes_launched_and_standing() -> None:
     taint = {"key": "k", "value": "v", "effect": "PreferNoSchedule"}
     disliked = pool(taints=(taint,))
     assert _unkept(*pods(3), pools=(disliked,)) == 3
@@ -43,7 +43,7 @@ def test_a_taint_that_is_disliked_counts_on_machines_bought_and_standing() -> No
     assert _unkept(*pods(2, tolerations=[{"key": "k", "operator": "Exists"}]), pools=(disliked,)) == 0
 
 
-def test_company_that_is_not_there_is_missed() -> None:
+def test_co_located_pods_that_is_not_there_is_missed() -> None:
     assert _unkept(*pods(2, **near("podAffinity", ZONE, app="nobody", weight=1))) == 2
     assert _unkept(*pods(2, **near("podAffinity", HOSTNAME, weight=1))) == 0
 
@@ -53,7 +53,7 @@ def test_a_soft_spread_sees_every_zone_that_could_be_opened() -> None:
     assert _unkept(*held, pools=(pool(types=(SMALL,)),)) == 4
 
 
-def test_a_soft_spread_looks_only_at_machines_that_its_pods_may_use() -> None:
+def test_a_soft_spread_looks_only_at_nodes_that_its_pods_may_use() -> None:
     """There is room in one row alone; a node of another one stands where they must not go."""
     shut = pool(requirements=({"key": "row", "operator": "In", "values": ("a", "b")},), limits={"nodes": 0})
     rows = (node("n1", labels={"row": "a"}), node("n2", zone="z2", labels={"row": "b"}))
@@ -62,8 +62,8 @@ def test_a_soft_spread_looks_only_at_machines_that_its_pods_may_use() -> None:
         assert _unkept(*pods(3, nodeSelector={ZONE: "z1"}, **rule), nodes=rows, pools=(shut,)) == missed
 
 
-def test_a_soft_spread_looks_at_machines_that_are_full() -> None:
-    """However many there are: nobody goes there, but their row is one to level with."""
+def test_a_soft_spread_looks_at_nodes_that_are_full() -> None:
+    """However many there are: no pod goes there, but their row is one to level with."""
     shut = pool(requirements=({"key": "row", "operator": "In", "values": ("a", "b")},), limits={"nodes": 0})
     full = tuple(node(f"full-{at}", cpu="10m", labels={"row": "b"}) for at in range(300))
     rule = spread("row", whenUnsatisfiable="ScheduleAnyway")
@@ -71,7 +71,7 @@ def test_a_soft_spread_looks_at_machines_that_are_full() -> None:
 
 
 def _offered(shop: Pool, *preferences: tuple[str, ...]) -> set[tuple[str, str]]:
-    """What the machines for pods with such wishes may be, the heaviest wish first."""
+    """What the nodes for pods with such preferences may be, the heaviest preference first."""
     terms = [
         {"weight": 100 - at, "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": values}]}}
         for at, (key, *values) in enumerate(preferences)
@@ -82,12 +82,12 @@ def _offered(shop: Pool, *preferences: tuple[str, ...]) -> set[tuple[str, str]]:
     return {(each.instance_type, each.zone) for machine in plan.machines for each in machine.offerings}
 
 
-def test_wishes_beside_the_heaviest_are_kept_too_and_by_whichever_offering_is_launched() -> None:
-    """All zones cost the same, so the second wish costs nothing but a thought."""
+def test_preferences_beside_the_heaviest_are_kept_too_and_by_whichever_offering_is_launched() -> None:
+    """All zones cost the same, so the second preference costs nothing but a thought."""
     assert _offered(pool(), (INSTANCE_TYPE, "medium"), (ZONE, "z2")) == {("medium", "z2")}
 
 
-def test_wishes_are_kept_by_every_offering_as_far_as_they_leave_the_variety_that_a_pool_asks_for() -> None:
+def test_preferences_are_kept_by_every_offering_as_far_as_they_leave_the_variety_that_a_pool_asks_for() -> None:
     """In one zone there are two types; of one type there are not."""
     varied = pool(requirements=({"key": INSTANCE_TYPE, "operator": "Exists", "min_values": 2},))
     assert _offered(varied, (INSTANCE_TYPE, "medium", "large"), (ZONE, "z2")) == {("medium", "z2"), ("large", "z2")}

@@ -27,19 +27,19 @@ from tests.planner.conftest import (
 )
 
 
-def test_the_cheapest_machine_that_holds_the_pod_is_bought(solve: Solve) -> None:
+def test_the_cheapest_node_that_holds_the_pod_is_launched(solve: Solve) -> None:
     plan = solve(pod("a", cpu="1500m"))
     assert [machine.choice.instance_type for machine in plan.machines] == ["small"]
     assert plan.cost.per_hour == pytest.approx(0.10)
 
 
-def test_machines_that_are_there_come_before_machines_to_buy(solve: Solve) -> None:
+def test_existing_nodes_come_before_new_nodes(solve: Solve) -> None:
     plan = solve(*pods(3), nodes=(node("n1"),))
     assert {place.node for place in plan.placements.values()} == {"n1"}
     assert plan.machines == ()
 
 
-def test_small_machines_are_bought_where_they_are_cheaper_than_a_big_one(solve: Solve) -> None:
+def test_small_nodes_are_launched_where_they_are_cheaper_than_a_big_one(solve: Solve) -> None:
     plan = solve(*pods(8, cpu="1900m"))
     assert {machine.choice.instance_type for machine in plan.machines} == {"medium"}
 
@@ -113,7 +113,7 @@ def test_a_preferred_node_affinity_is_kept_while_it_can_be(solve: Solve) -> None
     assert zones_of(solve(pod("a", affinity=affinity))) == ["z2"]
 
 
-def test_a_preference_that_cannot_be_kept_is_given_up_and_said_so(solve: Solve) -> None:
+def test_a_preference_that_cannot_be_kept_is_relaxed_and_said_so(solve: Solve) -> None:
     wish = {"weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["moon"]}]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
     plan = solve(pod("a", affinity=affinity))
@@ -144,7 +144,7 @@ def test_min_domains_keeps_the_minimum_at_zero_until_there_are_enough(solve: Sol
     assert {why.code for why in plan.unschedulable.values()} == {"SPREAD"}
 
 
-def test_a_hostname_spread_caps_pods_per_machine(solve: Solve) -> None:
+def test_a_hostname_spread_caps_pods_per_node(solve: Solve) -> None:
     plan = solve(*pods(6, cpu="100m", **spread(HOSTNAME, skew=2)))
     assert sorted(len(machine.pods) for machine in plan.machines) == [2, 2, 2]
 
@@ -154,7 +154,7 @@ def test_a_soft_spread_is_kept_when_it_can_be(solve: Solve) -> None:
     assert zones_of(plan) == ["z1", "z2", "z3"]
 
 
-def test_hostname_anti_affinity_gives_each_pod_its_own_machine(solve: Solve) -> None:
+def test_hostname_anti_affinity_gives_each_pod_its_own_node(solve: Solve) -> None:
     assert len(solve(*pods(4, cpu="100m", **near("podAntiAffinity", HOSTNAME))).machines) == 4
 
 
@@ -178,7 +178,7 @@ def test_affinity_follows_pods_of_the_same_batch(solve: Solve) -> None:
     assert zones_of(plan) == ["z3", "z3", "z3"]
 
 
-def test_hostname_affinity_enlarges_the_machine_it_must_share(solve: Solve) -> None:
+def test_hostname_affinity_enlarges_the_node_it_must_share(solve: Solve) -> None:
     plan = solve(
         pod("cache", labels={"app": "cache"}, cpu="1500m"),
         *pods(3, cpu="3", **near("podAffinity", HOSTNAME, app="cache")),
@@ -190,7 +190,7 @@ def test_self_affinity_settles_one_zone_for_all(solve: Solve) -> None:
     assert len(set(zones_of(solve(*pods(12, cpu="1500m", **near("podAffinity", ZONE)))))) == 1
 
 
-def test_affinity_to_nobody_has_a_reason(solve: Solve) -> None:
+def test_affinity_to_no_pod_has_a_reason(solve: Solve) -> None:
     plan = solve(pod("a", **near("podAffinity", ZONE, app="ghost")))
     assert plan.unschedulable["default/a"].code == "AFFINITY"
 
@@ -207,7 +207,7 @@ def test_prefer_no_schedule_is_avoided_and_borne_when_there_is_nothing_else(solv
     assert {m.pool for m in solve(pod("a"), pools=(disliked,)).machines} == {"disliked"}
 
 
-def test_host_ports_take_a_machine_each(solve: Solve) -> None:
+def test_host_ports_take_a_node_each(solve: Solve) -> None:
     port = {"ports": [{"containerPort": 80, "hostPort": 80}]}
     assert len(solve(*pods(3, cpu="100m", container=port)).machines) == 3
 
@@ -224,7 +224,7 @@ def test_the_heavier_pool_is_used_first(solve: Solve) -> None:
 
 
 def test_weight_decides_for_many_pods_too(solve: Solve) -> None:
-    """Machines chosen along a relaxation are of the heaviest pool that can serve a pod, however dear."""
+    """Nodes chosen along a relaxation are of the heaviest pool that can serve a pod, however dear."""
     plan = solve(*pods(60, cpu="1500m"), pools=(pool("light"), pool("heavy", types=(LARGE,), weight=5)), deadline=0.2)
     assert {machine.pool for machine in plan.machines} == {"heavy"}
 
@@ -254,7 +254,7 @@ def test_when_there_is_not_enough_the_important_go_first(solve: Solve, name: str
     assert all(plan.placements[each.metadata.key].machine for each in vip)
 
 
-def test_daemonsets_take_their_share_of_every_machine(solve: Solve) -> None:
+def test_daemonsets_take_their_share_of_every_node(solve: Solve) -> None:
     import msgspec
 
     from dovetail.model.workloads import DaemonSet
@@ -272,7 +272,7 @@ def test_daemonsets_take_their_share_of_every_machine(solve: Solve) -> None:
     assert plan.machines[0].requests["cpu"] == 2300
 
 
-def test_offerings_known_to_be_unavailable_are_not_bought(solve: Solve) -> None:
+def test_offerings_known_to_be_unavailable_are_not_launched(solve: Solve) -> None:
     gone = frozenset(("small", zone, "on-demand") for zone in ("z1", "z2", "z3"))
     assert solve(pod("a"), unavailable=gone).machines[0].choice.instance_type == "medium"
 
@@ -318,7 +318,7 @@ def test_a_missing_price_is_never_taken_for_nothing(solve: Solve) -> None:
     assert solve(pod("a"), pools=(pool(types=(unpriced, MEDIUM)),)).machines[0].choice.instance_type == "medium"
 
 
-def test_pods_of_a_machine_that_goes_are_placed_elsewhere(solve: Solve) -> None:
+def test_pods_of_a_node_that_goes_are_placed_elsewhere(solve: Solve) -> None:
     moving = pod("a", nodeName="old")
     plan = solve(moving, nodes=(node("old", pods=(moving,), deleting=True), node("new")))
     assert plan.placements["default/a"].node == "new"
@@ -357,15 +357,17 @@ def test_a_pod_is_put_where_the_one_that_must_follow_it_can_go(solve: Solve) -> 
     assert zones_of(plan) == ["z2", "z2"]
 
 
-def test_a_machine_says_why_the_cheaper_ones_lost(solve: Solve) -> None:
+def test_a_node_says_why_the_cheaper_ones_lost(solve: Solve) -> None:
     plan = solve(pod("a", cpu="3"))
     (lost,) = plan.machines[0].cheaper
     assert lost.choice.instance_type == "small"
     assert lost.because == "too small: cpu 3 > 2"
 
 
-def test_company_is_a_pod_that_every_affinity_of_a_pod_selects(solve: Solve) -> None:
-    """The scheduler counts no pod that only one of several terms means: one of each kind is not company enough."""
+def test_co_located_pods_is_a_pod_that_every_affinity_of_a_pod_selects(solve: Solve) -> None:
+    """The scheduler counts no pod that only one of several terms means: one of each kind is not co-located pods
+    enough.
+    """
     both = near("podAffinity", ZONE, "one")
     terms = both["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     terms += near("podAffinity", HOSTNAME, "two")["affinity"]["podAffinity"][
@@ -379,7 +381,7 @@ def test_company_is_a_pod_that_every_affinity_of_a_pod_selects(solve: Solve) -> 
 
 
 def test_a_spread_with_slack_leaves_dear_zones_alone(solve: Solve) -> None:
-    """The small machine is not sold in the third zone; three pods may differ by three, so nobody has to go there."""
+    """The small node is not offered in the third zone; three pods may differ by three, so no pod has to go there."""
     shop = (kind("small", 2, 8, 0.10, zones=("z1", "z2")), kind("giant", 64, 256, 4.0))
     plan = solve(*pods(3, cpu="1500m", **spread(skew=3)), pools=(pool(types=shop),))
     assert round(plan.cost.per_hour, 6) == 0.30

@@ -1,4 +1,4 @@
-"""Cures that cure: whoever does what a reason says has a place, at the price that was told."""
+"""Remedies that remedy: a pod that does what a reason says has a node, at the price that was reported."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def guests(draw: st.DrawFn) -> Pod:
 
 
 def treated(snapshot: Snapshot, funnel: Funnel, name: str) -> Snapshot:
-    """The world after somebody did what the funnel of a pool says; of all pools that one is left."""
+    """The world after a pod did what the funnel of a pool says; of all pools that one is left."""
     (inserted,) = snapshot.pending
     one = next(each for each in snapshot.pools if each.name == name)
     if "widen its " in funnel.cure:
@@ -167,7 +167,7 @@ _GONE = frozenset((each.name, zone, "on-demand") for each in STORE[:2] for zone 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(st.lists(stores(), min_size=1, max_size=2, unique_by=lambda each: each.name), guests(), st.booleans())
-def test_whoever_does_what_the_reason_says_has_a_place_at_the_price_that_was_told(
+def test_a_pod_that_does_what_the_reason_says_has_a_place_at_the_price_that_was_reported(
     pools: list[Pool], inserted: Pod, sold_out: bool
 ) -> None:
     snapshot = Snapshot(pools=tuple(pools), pending=(inserted,), unavailable=_GONE if sold_out else frozenset())
@@ -185,8 +185,8 @@ def test_whoever_does_what_the_reason_says_has_a_place_at_the_price_that_was_tol
     assert after.cost.per_hour == pytest.approx(blamed.nearest.price)
 
 
-def test_the_pool_that_a_toleration_opens_is_blamed_not_the_one_that_has_no_such_machine(solve: Solve) -> None:
-    """Both lack one thing; but nobody buys GPUs for a general pool because a pod forgot a toleration."""
+def test_the_pool_that_a_toleration_opens_is_blamed_not_the_one_that_has_no_such_node(solve: Solve) -> None:
+    """Both lack one thing; but no pod launches GPUs for a general pool because a pod forgot a toleration."""
     taint = {"key": GPU, "value": "true", "effect": "NoSchedule"}
     pools = (
         pool("general", types=STORE, requirements=(requirement(CATEGORY, "c", "m"),)),
@@ -204,7 +204,7 @@ def test_every_taint_that_must_be_tolerated_is_named(solve: Solve) -> None:
     assert the_funnel(solve(pod("a"), pools=(pool(taints=taints),))).emptied_by == "taints a:NoSchedule, b:NoSchedule"
 
 
-def test_a_machine_that_the_pool_forbids_is_the_nearest_one(solve: Solve) -> None:
+def test_a_node_that_the_pool_forbids_is_the_nearest_one(solve: Solve) -> None:
     modest = pool(types=STORE, requirements=(requirement(CATEGORY, "c", "m"), requirement(ZONE, "z1", "z3")))
     funnel = the_funnel(solve(pod("a", requests={GPU: "1"}), pools=(modest,)))
     assert funnel.emptied_by == f"{GPU} 1 (no type has any)"
@@ -212,14 +212,14 @@ def test_a_machine_that_the_pool_forbids_is_the_nearest_one(solve: Solve) -> Non
     assert funnel.miss == "g.one in z1, $1.5000/h"
 
 
-def test_a_machine_that_daemons_would_fill_is_no_cure(solve: Solve) -> None:
+def test_a_node_that_daemons_would_fill_is_no_remedy(solve: Solve) -> None:
     small = pool(types=STORE, requirements=(requirement(CATEGORY, "c"),))
     greedy = daemon("log", cpu="5")
     assert the_funnel(solve(pod("a", cpu="12"), pools=(small,))).miss == "m.large in z1, $0.8000/h"
     assert the_funnel(solve(pod("a", cpu="12"), pools=(small,), daemons=(greedy,))).miss == "u.huge in z3, $9.0000/h"
 
 
-def test_requirements_that_contradict_each_other_are_told_together(solve: Solve) -> None:
+def test_requirements_that_contradict_each_other_are_reported_together(solve: Solve) -> None:
     term = {"matchExpressions": [{"key": ARCH, "operator": "In", "values": ["arm64"]}]}
     both = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     funnel = the_funnel(solve(pod("a", nodeSelector={ARCH: "amd64"}, affinity=both), pools=(pool(types=STORE),)))
@@ -237,13 +237,13 @@ def test_requirements_that_contradict_each_other_are_told_together(solve: Solve)
         ({HOSTNAME: "n9"}, "a new node gets a name of its own"),
     ],
 )
-def test_what_there_is_instead_is_told(solve: Solve, asked: dict[str, str], hint: str) -> None:
+def test_what_there_is_instead_is_reported(solve: Solve, asked: dict[str, str], hint: str) -> None:
     funnel = the_funnel(solve(pod("a", nodeSelector=asked), pools=(pool(types=STORE, labels={"team": "a"}),)))
     (key, value), *_ = asked.items()
     assert funnel.emptied_by == f"{key} In [{value}] ({hint})"
 
 
-def test_of_many_values_the_one_that_was_meant_is_told(solve: Solve) -> None:
+def test_of_many_values_the_one_that_was_meant_is_reported(solve: Solve) -> None:
     many = tuple(kind(f"m{number}.large", 2, 8, 0.1) for number in range(4, 12))
     asked = pod("a", nodeSelector={"node.kubernetes.io/instance-type": "m5.lrage"})
     assert the_funnel(solve(asked, pools=(pool(types=many),))).emptied_by.endswith("(did you mean m5.large?)")
@@ -277,7 +277,7 @@ def test_a_choice_that_is_too_small_is_blamed_and_counted(solve: Solve) -> None:
     assert funnel.nearest_lacks == "cpu limit (1m left)"
 
 
-def test_company_in_another_namespace_and_company_without_a_place_are_told(solve: Solve) -> None:
+def test_co_located_pods_in_another_namespace_and_co_located_pods_without_a_place_are_reported(solve: Solve) -> None:
     shy: Any = near("podAffinity", ZONE, "db")
     shy["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]["namespaces"] = ["data"]
     told = f"pod affinity to app=db in data by {ZONE} (no such pod)"

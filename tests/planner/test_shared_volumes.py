@@ -1,4 +1,4 @@
-"""Volumes that several pods share: a machine attaches each of them once."""
+"""Volumes that several pods share: a node attaches each of them once."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_pods_that_share_a_volume_take_one_attachment(solve: Solve) -> None:
     assert len(plan.machines) == 1
 
 
-def test_machines_attach_own_volumes_beside_a_shared_one(solve: Solve) -> None:
-    """Of two attachments one is for what is shared, so each large machine takes one of the others."""
+def test_nodes_attach_own_volumes_beside_a_shared_one(solve: Solve) -> None:
+    """Of two attachments one is for what is shared, so each large node takes one of the others."""
     own = [*_using("b", 1), *_using("c", 1)]
     claims = _claims("a", "b", "c")
     plan = solve(*_using("a", 12), *own, pools=(pool(types=_SHOP[1:]),), claims=claims, storage_classes=_CLASSES)
@@ -56,7 +56,7 @@ def test_machines_attach_own_volumes_beside_a_shared_one(solve: Solve) -> None:
     assert len(plan.machines) == 2
 
 
-def test_a_machine_that_is_full_takes_no_pod_with_a_volume_that_it_does_not_hold(solve: Solve) -> None:
+def test_a_node_that_is_full_takes_no_pod_with_a_volume_that_it_does_not_hold(solve: Solve) -> None:
     there = node("full", attach_limits={_EBS: 0})
     plan = solve(
         *_using("a", 3), pools=(pool(types=_SHOP),), nodes=(there,), claims=_claims("a"), storage_classes=_CLASSES
@@ -65,7 +65,7 @@ def test_a_machine_that_is_full_takes_no_pod_with_a_volume_that_it_does_not_hold
 
 
 def test_no_bound_counts_a_shared_volume_for_each_pod(solve: Solve) -> None:
-    """More volumes are shared than a machine attaches: two machines are enough, however many pods there are."""
+    """More volumes are shared than a node attaches: two nodes are enough, however many pods there are."""
     waiting = [each for claim in ("a", "b", "c", "d") for each in _using(claim, 8)]
     plan = solve(
         *waiting,
@@ -78,7 +78,7 @@ def test_no_bound_counts_a_shared_volume_for_each_pod(solve: Solve) -> None:
     assert plan.cost.lower_bound <= 2 * 0.80
 
 
-def test_a_volume_that_a_machine_holds_already_takes_no_attachment_there(solve: Solve) -> None:
+def test_a_volume_that_a_node_holds_already_takes_no_attachment_there(solve: Solve) -> None:
     """Nothing else could be attached, but a pod that uses the same volume as a running one may join it."""
     volumes = _mounts("a")
     there = node("full", attach_limits={_EBS: 1}, pods=(pod("old", volumes=volumes, nodeName="full"),))
@@ -89,7 +89,7 @@ def test_a_volume_that_a_machine_holds_already_takes_no_attachment_there(solve: 
 
 
 def test_volumes_that_are_shared_by_few_are_attached_where_those_are(solve: Solve) -> None:
-    """Six volumes with two pods each, two to a machine: three machines, as each keeps to its own two."""
+    """Six volumes with two pods each, two to a node: three nodes, as each keeps to its own two."""
     names = "abcdef"
     waiting = [each for name in names for each in _using(name, 2)]
     plan = solve(*waiting, pools=(pool(types=_SHOP[1:]),), claims=_claims(*names), storage_classes=_CLASSES)
@@ -120,7 +120,7 @@ def _attachments(state: PackingState, at: int) -> int:
     return int(state.free[state.problem.dims.index(f"attach:{_EBS}"), at])
 
 
-def test_a_second_pod_of_a_volume_needs_no_attachment_on_the_machine_that_has_it() -> None:
+def test_a_second_pod_of_a_volume_needs_no_attachment_on_the_node_that_has_it() -> None:
     problem = _problem(*_using("a", 2), *_using("b", 2), *_using("c", 2), claims="abc")
     state = PackingState(problem)
     at = state.open(0)
@@ -131,7 +131,7 @@ def test_a_second_pod_of_a_volume_needs_no_attachment_on_the_machine_that_has_it
     assert [state.room(_ask(problem, f"{name}-0"), 1)[0].tolist() for name in "abc"] == [[at], [at], []]
 
 
-def test_a_machine_gives_an_attachment_back_when_its_last_user_leaves() -> None:
+def test_a_node_gives_an_attachment_back_when_its_last_user_leaves() -> None:
     problem = _problem(*_using("a", 2), claims="a")
     state, request = PackingState(problem), _ask(problem, "a-0")
     at = state.open(0)
@@ -169,8 +169,8 @@ def test_pods_with_volumes_of_their_own_leave_an_attachment_for_what_they_share(
     assert state.room(request, 3)[1].tolist() == [2]
 
 
-def test_a_machine_that_lacks_a_volume_takes_its_pods_once_somebody_else_has_brought_it(solve: Solve) -> None:
-    """The large pods come first and find room for one volume; the small ones follow whoever has theirs."""
+def test_a_node_that_lacks_a_volume_takes_its_pods_once_a_pod_else_has_brought_it(solve: Solve) -> None:
+    """The large pods come first and find room for one volume; the small ones follow a pod that has theirs."""
     there = [node(name, cpu="8", attach_limits={_EBS: 1}) for name in ("one", "two")]
     large = [pod(f"large-{name}", cpu="3", volumes=_mounts(name)) for name in "ab"]
     plan = solve(
@@ -188,7 +188,7 @@ def test_a_machine_that_lacks_a_volume_takes_its_pods_once_somebody_else_has_bro
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_attachments_are_counted_as_if_pods_were_put_anew(data: st.DataObject) -> None:
-    """Whatever was put and taken, in whatever order: a machine has its limit less the distinct volumes on it."""
+    """Whatever was put and taken, in whatever order: a node has its limit less the distinct volumes on it."""
     problem = _problem(*_using("a", 3), *_using("b", 3), *_using("c", 3), *_using("d", 1), claims="abcd")
     state = PackingState(problem)
     machines = [state.open(0), state.open(1)]
@@ -213,7 +213,7 @@ def test_attachments_are_counted_as_if_pods_were_put_anew(data: st.DataObject) -
     st.lists(st.tuples(st.integers(0, 3), st.frozensets(st.sampled_from("abc"), max_size=2)), max_size=3),
     st.integers(1, 3),
 )
-def test_plans_with_shared_volumes_hold_and_leave_nobody_out_for_want_of_machines(
+def test_plans_with_shared_volumes_hold_and_leave_no_pod_out_for_want_of_nodes(
     waiting: list[frozenset[str]], there: list[tuple[int, frozenset[str]]], limit: int
 ) -> None:
     pending = tuple(pod(f"p{at}", volumes=_mounts(names)) for at, names in enumerate(waiting))
@@ -236,7 +236,7 @@ def test_plans_with_shared_volumes_hold_and_leave_nobody_out_for_want_of_machine
 
 
 def test_a_node_takes_all_users_of_its_last_volume_also_where_types_attach_any_number(solve: Solve) -> None:
-    """Only the node's driver says how many it attaches; a machine bought for the others would be for nothing."""
+    """Only the node's driver says how many it attaches; a node launched for the others would be for nothing."""
     there = node("there", cpu="8", attach_limits={_EBS: 1})
     plan = solve(*_using("a", 3), nodes=(there,), claims=_claims("a"), storage_classes=_CLASSES)
     assert {place.node for place in plan.placements.values()} == {"there"}
@@ -273,7 +273,7 @@ def test_a_node_keeps_its_attachments_for_what_it_holds(solve: Solve) -> None:
     assert [key for key, place in plan.placements.items() if place.node == "full"] == ["default/b-0", "default/b-1"]
 
 
-def test_a_shared_volume_that_nothing_attaches_is_told_as_any_other(solve: Solve) -> None:
+def test_a_shared_volume_that_nothing_attaches_is_reported_as_any_other(solve: Solve) -> None:
     none = kind("small", 2, 8, 0.10, attach_limits={_EBS: 0})
     plan = solve(
         *_using("a", 2),

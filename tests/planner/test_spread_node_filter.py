@@ -1,4 +1,4 @@
-"""A spread that honours node affinity counts pods only where its owner could stand, and machines may change."""
+"""A spread that honours node affinity counts pods only where its owner could stand, and nodes may change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.planner.conftest import MEDIUM, SMALL, pod, pods, pool, spread
 
 
 def _problem() -> Problem:
-    """One pod that needs four cores is spread over zones beside others, which are counted on such machines alone."""
+    """One pod that needs four cores is spread over zones beside others, which are counted on such nodes alone."""
     large = {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Gt", "values": ["3"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [large]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -27,7 +27,7 @@ def _column(problem: Problem, price: float) -> int:
 
 
 @pytest.mark.parametrize("machines", [1, 8])
-def test_pods_on_a_machine_made_smaller_are_counted_no_longer(machines: int) -> None:
+def test_pods_on_a_node_made_smaller_are_counted_no_longer(machines: int) -> None:
     problem = _problem()
     medium = _column(problem, MEDIUM.offerings[0].price or 0.0)
     other = next(one for one in problem.classes if one.count == 8)
@@ -41,7 +41,7 @@ def test_pods_on_a_machine_made_smaller_are_counted_no_longer(machines: int) -> 
     assert sum(state.counts[counter.slot]) == 0
 
 
-def test_pods_on_a_machine_made_larger_are_counted_from_then_on() -> None:
+def test_pods_on_a_node_made_larger_are_counted_from_then_on() -> None:
     problem = _problem()
     small = _column(problem, SMALL.offerings[0].price or 0.0)
     other = next(one for one in problem.classes if one.count == 8)

@@ -16,14 +16,14 @@ _TWO = pods(2, "two", cpu="2", labels={"tier": "x", "app": "two"}, **spread(HOST
 _PLAIN = pods(6, "plain", cpu="500m", labels={"tier": "x"}, **near("podAffinity", HOSTNAME, "one"))
 
 
-def test_owners_whose_spreads_count_each_other_see_each_other_and_nobody_else() -> None:
+def test_owners_whose_spreads_count_each_other_see_each_other_and_no_pod_else() -> None:
     problem = Problem(Snapshot(pools=(pool(),), pending=(*_ONE, *_TWO, *_PLAIN)))
     unseen = {one.pods[0].rpartition("-")[0]: len(problem.order.foreign(one.kind)) for one in problem.classes}
     assert unseen == {"default/one": 0, "default/two": 0, "default/plain": 2}
 
 
-def test_company_comes_after_owners_that_are_in_a_circle(solve: Solve) -> None:
-    """Beside one of them there is room for nobody whom its spread counts, except for those who come later."""
+def test_co_located_pods_comes_after_owners_that_are_in_a_circle(solve: Solve) -> None:
+    """Beside one of them there is room for no pod whom its spread counts, except for those who come later."""
     plan = solve(*_ONE, *_TWO, *_PLAIN)
     assert not plan.unschedulable
 
@@ -38,8 +38,8 @@ def test_the_verifier_lets_pods_wait_in_line_for_those_who_wait_themselves(solve
     assert not plan.unschedulable
 
 
-def test_pods_that_come_later_make_nobody_pay_for_another_zone() -> None:
-    """The owners fill the emptiest zone, which is cheapest too; whoever must go there as well comes after them."""
+def test_pods_that_come_later_make_no_pod_pay_for_another_zone() -> None:
+    """The owners fill the emptiest zone, which is cheapest too; a pod that must go there as well comes after them."""
     offers = tuple(
         Offering(zone=zone, capacity_type="on-demand", price=price)
         for zone, price in (("z1", 0.1), ("z2", 0.11), ("z3", 0.11))

@@ -1,4 +1,4 @@
-"""What is done to many machines at once is what would have been done to one after another."""
+"""What is done to many nodes at once is what would have been done to one after another."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _state(state: PackingState) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("machines", [1, 2, 3, 70])
-def test_machines_bought_together_are_those_bought_one_by_one(machines: int) -> None:
+def test_nodes_launched_together_are_those_launched_one_by_one(machines: int) -> None:
     problem = _problem()
     request = problem.request(problem.classes[0], 0)
     together, apart = PackingState(problem), PackingState(problem)
@@ -45,7 +45,7 @@ def test_machines_bought_together_are_those_bought_one_by_one(machines: int) -> 
     assert used_by_all(together) == [apart.used(at) for at in apart.new_nodes()]
 
 
-def test_machines_bought_together_take_the_places_of_those_given_up_first() -> None:
+def test_nodes_launched_together_take_the_places_of_those_relaxed_first() -> None:
     problem = _problem()
     request = problem.request(problem.classes[0], 0)
     state = PackingState(problem)
@@ -57,7 +57,7 @@ def test_machines_bought_together_take_the_places_of_those_given_up_first() -> N
 
 
 @pytest.mark.parametrize("machines", [2, 40])
-def test_machines_sized_together_stand_where_they_would_have_been_put_one_by_one(machines: int) -> None:
+def test_nodes_sized_together_stand_where_they_would_have_been_put_one_by_one(machines: int) -> None:
     problem = _problem()
     request = problem.request(problem.classes[0], 0)
     together, apart = PackingState(problem), PackingState(problem)

@@ -29,7 +29,7 @@ def _machine(plan: Plan, at: int = 0, **changes: Any) -> Plan:
 
 
 def _move(plan: Plan, key: str, to: str) -> Plan:
-    """A pod on another machine, with the books kept straight."""
+    """A pod on another node, with the books kept straight."""
     machines = tuple(
         replace(m, pods=tuple(p for p in m.pods if p != key) + ((key,) if m.name == to else ())) for m in plan.machines
     )
@@ -53,7 +53,7 @@ def test_a_pod_that_is_not_where_the_plan_says_is_noticed() -> None:
     assert "placed" in _rules(_machine(plan, pods=()), snapshot)
 
 
-def test_a_machine_that_is_too_small_is_noticed() -> None:
+def test_a_node_that_is_too_small_is_noticed() -> None:
     plan, snapshot = _plan(*pods(3, cpu="1200m"))
     small = Choice(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
     assert "fit" in _rules(_machine(plan, offerings=(small,)), snapshot)
@@ -73,7 +73,7 @@ def test_requirements_that_admit_what_is_too_small_are_noticed() -> None:
     assert found == {f"requirements: m-1: small/{zone}/on-demand has too little cpu" for zone in ZONES}
 
 
-def test_an_offering_nobody_sells_and_a_wrong_price_are_noticed() -> None:
+def test_an_offering_no_pod_sells_and_a_wrong_price_are_noticed() -> None:
     plan, snapshot = _plan(pod("a"))
     first = plan.machines[0].offerings[0]
     assert _rules(_machine(plan, offerings=(replace(first, zone="z9"),)), snapshot) == {"offering"}
@@ -101,7 +101,7 @@ def test_a_type_that_lacks_what_its_pool_asks_for_is_noticed() -> None:
     assert "offering" in _rules(_machine(plan, offerings=(plain,)), snapshot)
 
 
-def test_a_zone_that_only_sells_what_no_pool_may_buy_is_no_zone_to_level_with() -> None:
+def test_a_zone_that_only_sells_what_no_pool_may_launch_is_no_zone_to_level_with() -> None:
     fast = kind("fast", 2, 8, 0.50, ("z1", "z2"), labels={"karpenter.k8s.aws/instance-gpu-count": ("1",)})
     needs = ({"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "Exists"},)
     plan, _ = _plan(*pods(4, **spread()), pools=(pool(types=(SMALL, fast), requirements=needs),))
@@ -114,7 +114,7 @@ def test_a_zone_the_pod_did_not_ask_for_is_noticed() -> None:
     assert "fit" in _rules(_machine(plan, offerings=(moved,)), snapshot)
 
 
-def test_two_pods_that_avoid_each_other_on_one_machine_are_noticed() -> None:
+def test_two_pods_that_avoid_each_other_on_one_node_are_noticed() -> None:
     plan, snapshot = _plan(*pods(2, cpu="100m", **near("podAntiAffinity", HOSTNAME)))
     assert "fit" in _rules(_move(plan, "default/web-1", plan.placements["default/web-0"].machine or ""), snapshot)
 
@@ -134,7 +134,7 @@ def test_a_spread_kept_by_opening_one_zone_is_noticed() -> None:
     assert "fit" in _rules(replace(plan, machines=kept), snapshot)
 
 
-def test_a_pinned_machine_with_offerings_in_other_zones_is_noticed() -> None:
+def test_a_pinned_node_with_offerings_in_other_zones_is_noticed() -> None:
     plan, snapshot = _plan(pod("a", labels={"app": "web"}, **spread()))
     elsewhere = [replace(c, zone="z3" if c.zone == "z1" else "z1") for c in plan.machines[0].offerings[:1]]
     assert "topology" in _rules(_machine(plan, offerings=(plan.machines[0].offerings[0], *elsewhere)), snapshot)
@@ -151,7 +151,7 @@ def test_an_affinity_left_alone_is_noticed() -> None:
     )
 
 
-def test_limits_count_the_largest_offering_of_each_machine() -> None:
+def test_limits_count_the_largest_offering_of_each_node() -> None:
     plan, snapshot = _plan(*pods(4, cpu="1900m"), pools=(pool(limits={"cpu": 8000}),))
     large = Choice(instance_type="large", zone="z1", capacity_type="on-demand", price=0.80)
     wide = _machine(plan, offerings=(*plan.machines[0].offerings, large))
@@ -175,7 +175,7 @@ def test_an_untolerated_taint_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda m: replace(m, pool="nobody"), lambda m: replace(m, offerings=())])
-def test_a_machine_of_no_pool_or_no_offering_is_noticed(spoil: Callable[[Machine], Machine]) -> None:
+def test_a_node_of_no_pool_or_no_offering_is_noticed(spoil: Callable[[Machine], Machine]) -> None:
     plan, snapshot = _plan(pod("a"))
     assert "offering" in _rules(replace(plan, machines=(spoil(plan.machines[0]),)), snapshot)
 

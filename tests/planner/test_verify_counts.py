@@ -1,4 +1,4 @@
-"""Counts that are kept up as pods come are those that somebody counting afresh would find."""
+"""Counts that are kept up as pods come are those that a pod counting afresh would find."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def _first(**changes: Any) -> Plan:
 
 
 def _onto(name: str) -> Plan:
-    """The pods of the first machine on a node, with everything else kept straight."""
+    """The pods of the first node on a node, with everything else kept straight."""
     rest = _PLAN.machines[1:]
     moved = {key: Placement(node=name) for key in _PLAN.machines[0].pods}
     cost = Cost(per_hour=sum(machine.price for machine in rest))
@@ -94,7 +94,7 @@ def test_a_lie_is_caught(lie: str) -> None:
     assert rule in {each.rule for each in verify(plan, _WORLD)}
 
 
-# -- machines that are removed -------------------------------------------------------------------------------------
+# -- nodes that are removed -------------------------------------------------------------------------------------
 
 _IDLE = tuple(
     node(f"n{at}", price=0.19, pool="default", pods=(pod(f"p{at}", cpu="500m", nodeName=f"n{at}"),)) for at in range(3)
@@ -119,7 +119,7 @@ _IDLE = tuple(
         ),
     ],
 )
-def test_pods_of_machines_that_are_removed_are_accounted_for(rule: str, lie: Callable[[Plan], Plan]) -> None:
+def test_pods_of_nodes_that_are_removed_are_accounted_for(rule: str, lie: Callable[[Plan], Plan]) -> None:
     snapshot = Snapshot(pools=(pool(),), nodes=_IDLE)
     plan = consolidate(snapshot)
     assert plan.remove
@@ -127,7 +127,7 @@ def test_pods_of_machines_that_are_removed_are_accounted_for(rule: str, lie: Cal
     assert rule in {each.rule for each in verify(lie(plan), snapshot)}
 
 
-def test_a_machine_that_somebody_holds_is_not_removed() -> None:
+def test_a_node_that_a_pod_holds_is_not_removed() -> None:
     snapshot = Snapshot(pools=(pool(),), nodes=_IDLE)
     plan = consolidate(snapshot)
     held = replace(snapshot, nodes=tuple(replace(state, movable=False) for state in _IDLE))
@@ -138,7 +138,7 @@ def test_a_machine_that_somebody_holds_is_not_removed() -> None:
 
 
 class _Ask(NamedTuple):
-    """What a pod of an arbitrary assignment asks, and the machine it is put on."""
+    """What a pod of an arbitrary assignment asks, and the node it is put on."""
 
     cpu: int
     zone: str | None
@@ -171,7 +171,7 @@ def _pod(at: int, request: _Ask) -> Pod:
 
 
 def _holds(cpu: int, zone: str, on: Sequence[_Ask]) -> bool:
-    """Whether a machine may hold pods, by arithmetic alone."""
+    """Whether a node may hold pods, by arithmetic alone."""
     return (
         sum(request.cpu for request in on) <= cpu
         and all(request.zone in (None, zone) for request in on)
@@ -181,7 +181,7 @@ def _holds(cpu: int, zone: str, on: Sequence[_Ask]) -> bool:
 
 
 def _bought(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: Sequence[int]) -> Plan:
-    """A plan that puts pods onto machines of these sorts, true in everything but perhaps in that."""
+    """A plan that puts pods onto nodes of these sorts, true in everything but perhaps in that."""
     machines = []
     for number, (kind, zone) in enumerate(sorts):
         mine = [each for each, at in zip(waiting, where, strict=True) if at == number]
@@ -237,7 +237,7 @@ _RULES: dict[str, tuple[dict[str, Any], _Rule]] = {
 @settings(max_examples=30)
 @given(where=st.lists(st.integers(0, 4), min_size=1, max_size=6), zones=st.permutations((*ZONES, *ZONES)))
 def test_counting_agrees_about_rules_between_pods(name: str, where: list[int], zones: list[str]) -> None:
-    """A spread over machines counts the empty one that could always be bought; one over zones every zone for sale."""
+    """A spread over nodes counts the empty one that could always be launched; one over zones every zone on offer."""
     rule, holds = _RULES[name]
     waiting = pods(len(where), cpu="100m", **rule)
     plan = _bought([(SHOP[0], zone) for zone in zones[:5]], waiting, where)

@@ -1,4 +1,4 @@
-"""Every rule about pods and machines is checked again: a plan that breaks just one of them is refused."""
+"""Every rule about pods and nodes is checked again: a plan that breaks just one of them is refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _rules(plan: Plan, snapshot: Snapshot) -> set[str]:
 
 
 def _gathered(plan: Plan) -> Plan:
-    """All pods on the first machine, with its books kept straight."""
+    """All pods on the first node, with its books kept straight."""
     first = plan.machines[0]
     requests: dict[str, int] = {}
     for machine in plan.machines:
@@ -89,7 +89,7 @@ def test_a_host_port_taken_twice() -> None:
     assert _rules(_gathered(plan), snapshot) == {"fit"}
 
 
-def test_more_volumes_than_a_machine_attaches() -> None:
+def test_more_volumes_than_a_node_attaches() -> None:
     few = kind("few", 16, 64, 0.5, attach_limits={EBS: 1})
     names = ["a", "b"]
     pending = [pod(name, **_mounts(name)) for name in names]
@@ -114,7 +114,7 @@ def test_a_volume_in_another_zone() -> None:
     assert "fit" in _rules(_machine(plan, offerings=(there, replace(there, zone="z1"))), snapshot)
 
 
-def test_more_machines_of_a_reservation_than_it_has() -> None:
+def test_more_nodes_of_a_reservation_than_it_has() -> None:
     reserved = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id="cr-1", reservation_capacity=1)
     kept = kind("kept", 2, 8, 0.1, offerings=(reserved, Offering(zone="z1", capacity_type="on-demand", price=0.1)))
     plan, snapshot = _plan(*pods(2, cpu="1500m"), pools=(pool(types=(kept,)),))
@@ -123,7 +123,7 @@ def test_more_machines_of_a_reservation_than_it_has() -> None:
     assert _rules(replace(plan, machines=greedy), snapshot) == {"reservation"}
 
 
-def test_more_machines_than_a_pool_may_have() -> None:
+def test_more_nodes_than_a_pool_may_have() -> None:
     plan, snapshot = _plan(*pods(2, **near("podAntiAffinity", HOSTNAME)))
     assert _rules(plan, replace(snapshot, pools=(pool(types=(LARGE,), limits={"nodes": 1}),))) == {"limit"}
 
@@ -161,7 +161,7 @@ def test_a_device_that_is_not_there() -> None:
         near("podAntiAffinity", ZONE),
     ],
 )
-def test_everybody_on_one_machine(rule: dict[str, Any]) -> None:
+def test_every_pod_on_one_node(rule: dict[str, Any]) -> None:
     plan, snapshot = _plan(*pods(3, **rule))
     assert len(plan.machines) > 1
     assert "fit" in _rules(_gathered(plan), snapshot)

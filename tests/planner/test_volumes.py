@@ -65,7 +65,7 @@ def _class(name: str = "x", provisioner: str = _EBS, *zones: str, **more: Any) -
 
 
 def _place(plan: Plan, name: str = "db") -> str | None:
-    """The node a pod is on, or the zone of the machine bought for it."""
+    """The node a pod is on, or the zone of the node launched for it."""
     place = plan.placements[f"default/{name}"]
     return place.node or next((each.choice.zone for each in plan.machines if each.name == place.machine), None)
 
@@ -87,7 +87,7 @@ def _place(plan: Plan, name: str = "db") -> str | None:
         (_volume(_term(ZONE, "z2"), kind={"awsElasticBlockStore": {"volumeID": "vol-1"}}), {"z2"}),
     ],
 )
-def test_a_machine_is_bought_where_the_volume_is(solve: Solve, volume: dict[str, Any], where: set[str]) -> None:
+def test_a_node_is_launched_where_the_volume_is(solve: Solve, volume: dict[str, Any], where: set[str]) -> None:
     plan = solve(_user(), claims=_claim(volumeName="pv"), volumes=volume)
     assert {choice.zone for machine in plan.machines for choice in machine.offerings} <= where
     assert plan.machines
@@ -130,7 +130,7 @@ def test_of_several_default_classes_the_newest_counts_and_then_the_first_by_name
 # -- volumes that may still come -----------------------------------------------------------------------------------
 
 
-def test_a_class_that_makes_no_volumes_may_have_some_brought_by_a_machine(solve: Solve) -> None:
+def test_a_class_that_makes_no_volumes_may_have_some_brought_by_a_node(solve: Solve) -> None:
     plan = solve(_user(), claims=_claim(storageClassName="x"), storage_classes=_class("x", _STATIC, "z2"))
     assert _place(plan) == "z2"
 
@@ -148,7 +148,7 @@ def test_an_open_claim_goes_where_a_volume_is_free_for_it(solve: Solve, terms: l
     assert _place(plan) == "b"
 
 
-def test_a_free_volume_in_a_zone_draws_a_new_machine_there(solve: Solve) -> None:
+def test_a_free_volume_in_a_zone_draws_a_new_node_there(solve: Solve) -> None:
     plan = solve(
         _user(),
         claims=_claim(storageClassName="x"),
@@ -184,7 +184,7 @@ def test_a_free_volume_draws_one_pod_and_the_smallest_is_taken_first(solve: Solv
         {"selector": {"matchLabels": {"a": "b"}}},
     ],
 )
-def test_a_volume_that_does_not_suit_the_claim_draws_nobody(solve: Solve, wrong: dict[str, Any]) -> None:
+def test_a_volume_that_does_not_suit_the_claim_draws_no_pod(solve: Solve, wrong: dict[str, Any]) -> None:
     free = _volume(_term(HOSTNAME, "b"), kind=_LOCAL, cls="x")
     plan = solve(
         _user(),
@@ -197,17 +197,17 @@ def test_a_volume_that_does_not_suit_the_claim_draws_nobody(solve: Solve, wrong:
 
 
 @pytest.mark.parametrize("kind", [_LOCAL, _HOST])
-def test_a_pod_goes_back_to_the_machine_that_has_its_disk(solve: Solve, kind: dict[str, Any]) -> None:
+def test_a_pod_goes_back_to_the_node_that_has_its_disk(solve: Solve, kind: dict[str, Any]) -> None:
     volume = _volume(_term(HOSTNAME, "b"), kind=kind)
     plan = solve(_user(), nodes=(node("a"), node("b"), node("c")), claims=_claim(volumeName="pv"), volumes=volume)
     assert _place(plan) == "b"
 
 
 @pytest.mark.parametrize("there", [(), (node("b", cpu="100m"),)])
-def test_a_disk_inside_a_machine_that_is_gone_or_full_does_not_keep_its_pod_waiting(
+def test_a_disk_inside_a_node_that_is_gone_or_full_does_not_keep_its_pod_waiting(
     solve: Solve, there: tuple[Any, ...]
 ) -> None:
-    """Whoever runs such pods makes the claim anew; the plan says that the disk was given up."""
+    """A pod that runs such pods makes the claim anew; the plan says that the disk was relaxed."""
     volume = _volume(
         {"matchExpressions": [*_term(HOSTNAME, "b")["matchExpressions"], *_term(ZONE, "z2")["matchExpressions"]]},
         kind=_LOCAL,
@@ -217,7 +217,7 @@ def test_a_disk_inside_a_machine_that_is_gone_or_full_does_not_keep_its_pod_wait
     assert plan.placements["default/db"].relaxed == ("the node that has its volume attached",)
 
 
-def test_wishes_are_given_up_before_the_way_home(solve: Solve) -> None:
+def test_preferences_are_relaxed_before_the_way_home(solve: Solve) -> None:
     wish = {"weight": 1, "preference": _term(ZONE, "z3")}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
     volume = _volume(_term(HOSTNAME, "b"), kind=_LOCAL)
@@ -230,7 +230,7 @@ def test_wishes_are_given_up_before_the_way_home(solve: Solve) -> None:
     assert _place(plan) == "b"
 
 
-def test_pods_away_from_home_still_have_their_wishes(solve: Solve) -> None:
+def test_pods_away_from_home_still_have_their_preferences(solve: Solve) -> None:
     wish = {"weight": 1, "preference": _term(ZONE, "z3")}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
     volume = _volume(_term(HOSTNAME, "gone"), kind=_LOCAL)
@@ -253,7 +253,7 @@ _ONCE: dict[str, Any] = {"storageClassName": "x", "accessModes": ["ReadWriteOnce
 
 
 def test_of_pods_that_share_a_volume_for_one_the_most_important_has_a_place(solve: Solve) -> None:
-    """kube-scheduler would take no second one: a machine for it would stand empty."""
+    """kube-scheduler would take no second one: a node for it would stand empty."""
     plan = solve(_user("a"), _user("b", priority=7), _user("c"), claims=_claim(**_ONCE), storage_classes=_class())
     why = plan.unschedulable["default/a"]
     assert plan.placements["default/b"].machine is not None
@@ -261,7 +261,7 @@ def test_of_pods_that_share_a_volume_for_one_the_most_important_has_a_place(solv
     assert 'claim "data" is for one pod at a time (ReadWriteOncePod), and default/b goes first' in why.message
 
 
-def test_whoever_cannot_run_at_all_leaves_a_volume_for_one_to_others(solve: Solve) -> None:
+def test_a_pod_that_cannot_run_at_all_leaves_a_volume_for_one_to_others(solve: Solve) -> None:
     lost = {"name": "w", "persistentVolumeClaim": {"claimName": "gone"}}
     stuck = pod("a", volumes=[*_user("a").spec.volumes, lost], priority=7)
     plan = solve(stuck, _user("b"), claims=_claim(**_ONCE), storage_classes=_class())
@@ -277,7 +277,7 @@ def test_a_volume_for_one_is_free_once_its_pod_leaves(solve: Solve, going: dict[
     assert bool(plan.unschedulable) is waits
 
 
-def test_pods_of_a_machine_that_goes_take_their_volumes_for_one_along(solve: Solve) -> None:
+def test_pods_of_a_node_that_goes_take_their_volumes_for_one_along(solve: Solve) -> None:
     user = _user("old", nodeName="a")
     nodes = (node("a", pods=(user,), deleting=True),)
     plan = solve(user, _user("a"), nodes=nodes, claims=_claim(**_ONCE), storage_classes=_class())
@@ -305,7 +305,7 @@ def test_a_pods_own_volume_is_planned_before_its_claim_is_made(solve: Solve, own
         {"rbd": {"image": "one"}},
     ],
 )
-def test_a_machine_takes_a_disk_once(solve: Solve, disk: dict[str, Any]) -> None:
+def test_a_node_takes_a_disk_once(solve: Solve, disk: dict[str, Any]) -> None:
     volumes = [{"name": "v", **disk}]
     there = node("a", cpu="8", pods=(pod("old", volumes=volumes, nodeName="a"),))
     plan = solve(*(pod(name, volumes=volumes) for name in "xy"), nodes=(there,))
@@ -343,7 +343,7 @@ _GOING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
         (_claim(volumeName="pv"), {"volumes": _volume(**_GOING)}, "VOLUME_LOST", "is being deleted"),
     ],
 )
-def test_a_claim_in_trouble_is_told_with_its_name_and_a_cure(
+def test_a_claim_in_trouble_is_reported_with_its_name_and_a_remedy(
     solve: Solve, claims: dict[str, Any], more: dict[str, Any], code: str, words: str
 ) -> None:
     why = solve(_user(), pod("other"), claims=claims, **more).unschedulable["default/db"]

@@ -56,7 +56,7 @@ def test_one_child_serves_one_plan_after_another(child: OptimiserProcess) -> Non
 
 
 @pytest.mark.parametrize("program", ["raise SystemExit(1)", "import sys; sys.stdin.buffer.read()"])
-def test_a_child_that_dies_or_says_nothing_costs_nothing_but_the_bettering(program: str) -> None:
+def test_a_child_that_dies_or_says_nothing_costs_nothing_but_the_improving(program: str) -> None:
     broken = OptimiserProcess((sys.executable, "-c", program))
     try:
         plan = provision(WORLD, deadline=0.2, optimiser=broken)
@@ -76,8 +76,8 @@ def test_a_child_that_dies_in_the_middle_is_replaced(child: OptimiserProcess) ->
     assert child.lost == 1
 
 
-def test_what_the_child_told_before_it_failed_is_kept() -> None:
-    """A child that tells a bound and then stops: the bound counts, and so does the packing told with it."""
+def test_what_the_child_reported_before_it_failed_is_kept() -> None:
+    """A child that reports a bound and then stops: the bound counts, and so does the packing reported with it."""
     program = (
         "import sys, time\n"
         "from dovetail.planner.optimise import improve, worker\n"
@@ -95,8 +95,8 @@ def test_what_the_child_told_before_it_failed_is_kept() -> None:
     assert failing.lost == 1
 
 
-def test_the_child_ends_when_nobody_can_ask_any_more() -> None:
-    """Whoever started it may be killed at any time; it must not be left behind."""
+def test_the_child_ends_when_no_pod_can_ask_any_more() -> None:
+    """A pod that started it may be killed at any time; it must not be left behind."""
     command = [sys.executable, "-m", "dovetail.planner.optimise.worker"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0

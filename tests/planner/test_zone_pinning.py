@@ -42,8 +42,8 @@ def test_no_zone_is_worth_more_than_a_small_share_of_the_price(solve: Solve) -> 
     assert {machine.choice.zone for machine in plan.machines} == {"z1"}
 
 
-def test_no_zone_is_worth_the_company_that_pods_like_to_have(solve: Solve) -> None:
-    """Large pods go first and give up their wish, as nobody is there yet; in the end it holds, and stays so."""
+def test_no_zone_is_worth_the_co_located_pods_that_pods_like_to_have(solve: Solve) -> None:
+    """Large pods go first and relax their preference, as no pod is there yet; in the end it holds, and stays so."""
     wish = near("podAffinity", ZONE, app="cache", weight=5)["affinity"]
     web = pods(4, cpu="1500m", affinity=wish | near("podAntiAffinity", HOSTNAME)["affinity"])
     cache, giant = pods(2, "cache", cpu="250m"), pods(1, "giant", cpu="100")

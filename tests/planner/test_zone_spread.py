@@ -1,4 +1,4 @@
-"""How many zones the machines to buy may lie in, where nothing pins them."""
+"""How many zones the new nodes may lie in, where nothing pins them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GPU = "nvidia.com/gpu"
 
 
 def _reached(zones: tuple[str, ...]) -> int:
-    """The zones open to a machine with a GPU, sold in these, and one that is kept to the first."""
+    """The zones open to a node with a GPU, offered in these, and one that is kept to the first."""
     shop = (*SHOP, kind("accelerated", 4, 16, 1.0, zones, capacity={_GPU: 1}))
     trainer = pods(1, "trainer", cpu="3", requests={_GPU: "1"})
     kept = pods(1, "kept", cpu="3", nodeSelector={ZONE: "z1"}, **spread(ZONE, app="kept"))
@@ -24,16 +24,16 @@ def _reached(zones: tuple[str, ...]) -> int:
     return zones_reached(quick(problem).state, 3)
 
 
-def test_a_machine_may_lie_in_any_zone_that_sells_what_holds_its_pods() -> None:
+def test_a_node_may_lie_in_any_zone_that_sells_what_holds_its_pods() -> None:
     assert _reached(("z1", "z2")) == 2
 
 
-def test_a_zone_that_sells_nothing_to_hold_the_pods_of_a_machine_is_not_open_to_it() -> None:
+def test_a_zone_that_sells_nothing_to_hold_the_pods_of_a_node_is_not_open_to_it() -> None:
     assert _reached(("z1",)) == 1
 
 
-def test_zones_that_the_reference_uses_are_reached_by_whoever_gets_there_for_least(solve: Solve) -> None:
-    """The large machines might lie anywhere, but at twice the price; a small one goes to the third zone instead."""
+def test_zones_that_karpenter_uses_are_reached_by_a_pod_that_gets_there_for_least(solve: Solve) -> None:
+    """The large nodes might lie anywhere, but at twice the price; a small one goes to the third zone instead."""
 
     def offers(*prices: float) -> tuple[Offering, ...]:
         return tuple(
@@ -51,7 +51,7 @@ def test_zones_that_the_reference_uses_are_reached_by_whoever_gets_there_for_lea
     assert plan.cost.per_hour == pytest.approx(2.83)
 
 
-def test_machines_of_reservations_lie_in_several_zones_where_that_costs_nothing(solve: Solve) -> None:
+def test_nodes_of_reservations_lie_in_several_zones_where_that_costs_nothing(solve: Solve) -> None:
     """Each reservation is of one zone and would serve all of them; one zone's failure should not take all."""
     kept = [
         Offering(zone=zone, capacity_type="reserved", price=0.01, reservation_id=f"cr-{zone}", reservation_capacity=3)
