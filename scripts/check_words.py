@@ -76,6 +76,7 @@ CHECKED = (
     "SECURITY.md",
     "docs/architecture.md",
     "docs/disruption.md",
+    "docs/running.md",
     "kubernetes/",
     "src/dovetail/autoscalers/vpa/",
     "src/dovetail/lab/load/",
