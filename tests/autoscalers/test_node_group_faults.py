@@ -45,9 +45,7 @@ class Storm:
         self.starts += 1
         kube = self.lab.client("cluster-autoscaler")
         chance = self.lab.chance.child("ca", str(self.starts))
-        self.work = asyncio.create_task(
-            program.run(parse(FLAGS), kube, self.groups, self.lab.clock, chance, write=len)
-        )
+        self.work = asyncio.create_task(program.run(parse(FLAGS), kube, self.groups, self.lab.clock, chance, write=len))
 
     async def stop(self) -> None:
         assert self.work is not None

@@ -54,7 +54,7 @@ WRONG = [
     ("up --zones mars-1a", "--zones: 'mars-1a' is not a zone of ap-northeast-2"),
     ("up --feature-gates Nope=true", "--feature-gates: 'Nope' is none of NodeRepair"),
     ("up --cluster-name 한글 --port 0", "--cluster-name: '한글' is none that EKS takes"),
-    ("up --node-type m5.huge --port 0", "--node-type: no machine type 'm5.huge'; did you mean m5.large?"),
+    ("up --node-type m5.huge --port 0", "--node-type: no instance type 'm5.huge'; did you mean m5.large?"),
     ("run --cloud simulated --kubeconfig refused.yaml --market market.yaml", "market.yaml: a market: Object contains"),
     ("crds --ca refused.yaml", "--ca belongs to a webhook"),
     ("crds pods", "pods: no such definition; there are nodepools"),

@@ -1,4 +1,4 @@
-"""A lab server over HTTPS in a process of its own, for clients nobody here wrote."""
+"""A lab server over HTTPS in a process of its own, for unmodified third-party clients."""
 
 from __future__ import annotations
 

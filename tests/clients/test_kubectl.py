@@ -133,12 +133,12 @@ def test_nodes_are_tainted_cordoned_drained(kubectl: Kubectl) -> None:
     kubectl("create -f -", '{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "box"}}')
     box = [{"name": "c", "image": "x"}]
     spec = {"nodeName": "box", "terminationGracePeriodSeconds": 0, "containers": box}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "guest"}, "spec": spec}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tenant"}, "spec": spec}
     kubectl("create -f -", json.dumps(pod))
     assert "tainted" in kubectl("taint nodes box dedicated=gpu:NoSchedule")
     assert "cordoned" in kubectl("cordon box")
     assert "SchedulingDisabled" in kubectl("get nodes")
-    assert "guest" in kubectl("describe node box")
+    assert "tenant" in kubectl("describe node box")
     said = kubectl("drain box --force --ignore-daemonsets")
     assert "evicting pod" in said
     assert "box drained" in said

@@ -1,4 +1,4 @@
-"""Clients nobody here wrote work against the lab, unmodified."""
+"""Third-party client libraries work against the lab, unmodified."""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ SPEED = 4
 class Outside:
     """What a person at a terminal can do.
 
-    `patience` is how many seconds anything may take. `logs`: whether `kubectl logs` reaches the kubelets; a real
-    API server looks machines up by name, and the lab's have no name anybody could look up.
+    `timeout_s` is the bound in seconds on every wait. `logs`: whether `kubectl logs` reaches the kubelets; a real
+    API server resolves nodes by name, and the lab's names have no DNS records.
     """
 
-    def __init__(self, folder: Path, cluster: str, patience: float = 60, logs: bool = True) -> None:
-        self.patience = patience
+    def __init__(self, folder: Path, cluster: str, timeout_s: float = 60, logs: bool = True) -> None:
+        self.timeout_s = timeout_s
         self.logs = logs
         self.folder = folder
         self.cluster = cluster
@@ -56,7 +56,7 @@ class Outside:
 
     def until(self, holds: Callable[[], Any]) -> Any:
         """Wait for the lab, which is another process, in our own seconds."""
-        end = time.monotonic() + self.patience
+        end = time.monotonic() + self.timeout_s
         while not (found := holds()):
             if time.monotonic() > end:
                 raise AssertionError(f"did not happen: {self.run('kubectl get nodeclaims,nodes,pods,events -A')}")
@@ -82,8 +82,8 @@ class Together(Outside):
     Two could not both create it; and a server without our conversion refuses an old form of what was mended since.
     """
 
-    def __init__(self, folder: Path, cluster: str, patience: float = 60, logs: bool = True) -> None:
-        super().__init__(folder, cluster, patience, logs)
+    def __init__(self, folder: Path, cluster: str, timeout_s: float = 60, logs: bool = True) -> None:
+        super().__init__(folder, cluster, timeout_s, logs)
         self._applied: dict[str, str] = {}
         self._one_by_one = threading.Lock()
 
@@ -107,7 +107,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
     """The same autoscaler, kubelets and AWS around a real control plane, in real time."""
-    outside = Together(tmp_path_factory.mktemp("real"), "test-cluster", patience=300, logs=False)
+    outside = Together(tmp_path_factory.mktemp("real"), "test-cluster", timeout_s=300, logs=False)
     try:
         outside.start("--control-plane kubernetes --boot 2")
         yield outside

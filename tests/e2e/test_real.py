@@ -13,11 +13,11 @@ from tests.e2e import test_walkthroughs as walks
 from tests.e2e.conftest import Outside
 
 WALKS = (
-    walks.test_inflate_gets_one_machine_then_two_and_ends_on_the_cheapest,
+    walks.test_inflate_gets_one_node_then_two_and_ends_on_the_cheapest,
     walks.test_a_provisioner_of_the_first_generation_buys_for_the_tolerating_pod_alone,
     walks.test_a_pod_that_wants_a_branch_interface_gets_a_type_that_has_them,
-    walks.test_a_missing_role_mapping_is_named_as_the_cause_and_mapping_it_cures,
-    walks.test_a_pod_nothing_can_hold_is_told_why_and_what_to_do,
+    walks.test_a_missing_role_mapping_is_named_as_the_cause_and_mapping_it_helps,
+    walks.test_an_unschedulable_pod_gets_the_reason_and_the_remedy,
     walks.test_the_account_answers_the_questions_an_installer_asks,
 )
 

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.timeout(400)
 LOG = "kubectl logs -l app.kubernetes.io/instance=karpenter -n karpenter --tail=-1 | grep"
 
 
-def test_inflate_gets_one_machine_then_two_and_ends_on_the_cheapest(lab: Outside) -> None:
-    """On a machine so slow that the pods come in two batches, consolidation brings about the same a little later."""
+def test_inflate_gets_one_node_then_two_and_ends_on_the_cheapest(lab: Outside) -> None:
+    """On a host so slow that the pods come in two batches, consolidation brings about the same a little later."""
     lab.apply(manifests.POOL)
     lab.apply(manifests.INFLATE)
     lab.run("kubectl scale deployment inflate --replicas 5")
@@ -66,7 +66,7 @@ def test_a_pod_that_wants_a_branch_interface_gets_a_type_that_has_them(lab: Outs
     lab.run("kubectl delete pod branch --now && kubectl delete nodepool eni --timeout=180s")
 
 
-def test_a_missing_role_mapping_is_named_as_the_cause_and_mapping_it_cures(lab: Outside) -> None:
+def test_a_missing_role_mapping_is_named_as_the_cause_and_mapping_it_helps(lab: Outside) -> None:
     statement = '{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}'
     trust = f'{{"Version":"2012-10-17","Statement":[{statement}]}}'
     lab.run(f"aws iam create-role --role-name StrangerRole --assume-role-policy-document '{trust}'")
@@ -81,11 +81,11 @@ def test_a_missing_role_mapping_is_named_as_the_cause_and_mapping_it_cures(lab: 
     lab.run("kubectl delete pod stranded --now")
 
 
-def test_a_pod_nothing_can_hold_is_told_why_and_what_to_do(lab: Outside) -> None:
+def test_an_unschedulable_pod_gets_the_reason_and_the_remedy(lab: Outside) -> None:
     lab.apply(manifests.POOL)
     lab.apply(manifests.GIANT)
-    told = lab.until(lambda: "NO_TYPE_FITS" in (text := lab.run("kubectl describe pod giant")) and text)
-    assert "ask for less" in told
+    description = lab.until(lambda: "NO_TYPE_FITS" in (text := lab.run("kubectl describe pod giant")) and text)
+    assert "ask for less" in description
     lab.until(lambda: "NO_TYPE_FITS" in lab.run("dovetail explain pod/giant"))
     assert "left after" in lab.run("dovetail explain pod/giant -vv")
     lab.until(lambda: "refuse" in lab.run("dovetail history --about giant"))

@@ -29,7 +29,7 @@ from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
 from dovetail.kube.transport import Request, Response, Transport
-from dovetail.lab.aws.account import World, build, client
+from dovetail.lab.aws.account import AwsAccount, build, client
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
 from dovetail.lab.aws.offerings import Market
 from dovetail.lab.cluster import Lab, Parts
@@ -100,7 +100,7 @@ def endpoint() -> Iterator[Endpoint]:
     made.forget()
 
 
-def _forget_installation(endpoint: Endpoint, built: World) -> None:
+def _forget_installation(endpoint: Endpoint, built: AwsAccount) -> None:
     """An EKS cluster on which nothing was installed: no node role, profile, queue and discovery tags."""
     ec2, iam, sqs = (client(endpoint, service) for service in ("ec2", "iam", "sqs"))
     profile, role = f"KarpenterNodeInstanceProfile-{CLUSTER}", built.node_role

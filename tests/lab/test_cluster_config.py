@@ -112,7 +112,7 @@ def test_managed_groups_and_taints() -> None:
 
 
 def walk(config: ClusterConfig, words: list[str]) -> tuple[int, dict[str, int], set[str]]:
-    """Ten pods of 500m/512Mi on the file's cluster: how many run, the groups' sizes, what waiting pods are told."""
+    """Ten pods of 500m/512Mi on the file's cluster: how many run, the groups' sizes, the events of pending pods."""
     endpoint = Endpoint(Market(config.region, families=frozenset({"t2", "t3"})))
     made = account.build(
         endpoint, config.name, version="1.34", api_url="https://127.0.0.1:6443", ca=b"c", cidr=config.cidr,
@@ -151,8 +151,8 @@ def walk(config: ClusterConfig, words: list[str]) -> tuple[int, dict[str, int], 
                 pods = (await lab.kube.list(PODS, "default")).items
                 running = sum(pod["status"]["phase"] == "Running" for pod in pods)
                 events = (await lab.kube.list(CORE_EVENTS)).items
-                told = {each["message"] for each in events if each["reason"] == "NotTriggerScaleUp"}
-                return running, {group.id: group.target_size for group in cloud.groups()}, told
+                messages = {each["message"] for each in events if each["reason"] == "NotTriggerScaleUp"}
+                return running, {group.id: group.target_size for group in cloud.groups()}, messages
             finally:
                 for task in tasks:
                     task.cancel()
@@ -179,10 +179,10 @@ def test_the_walk_through_with_discovery_grows_the_spot_group_alone() -> None:
 
 def test_with_small_instances_alone_the_group_reaches_its_maximum_and_pods_learn_why() -> None:
     config = parse(WALK_THROUGH.replace('["t2.small", "t3.small"]', '["t2.small"]'))
-    running, sizes, told = walk(config, [DISCOVERY])
+    running, sizes, messages = walk(config, [DISCOVERY])
     assert sizes == {"spot-ng": 5}
     assert running == 8
-    assert told == {"pod didn't trigger scale-up: 1 max node group size reached"}
+    assert messages == {"pod didn't trigger scale-up: 1 max node group size reached"}
 
 
 def test_the_walk_through_with_both_groups_named_runs_all_pods() -> None:

@@ -15,8 +15,8 @@ FOLDER = Path(__file__).parents[2] / "scenarios"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cluster: {pools: [{count: 2, type: m5.huge}]}", "cluster.pools[0].type: no machine type 'm5.huge'; did you"),
-        ("steps: [{at: 1m, join: {count: 1, type: x}}]", "steps[0].join.type: no machine type 'x'"),
+        ("cluster: {pools: [{count: 2, type: m5.huge}]}", "cluster.pools[0].type: no instance type 'm5.huge'; did you"),
+        ("steps: [{at: 1m, join: {count: 1, type: x}}]", "steps[0].join.type: no instance type 'x'"),
         ("manifests: [none.yaml]", "manifests[0]: .*none.yaml: No such file"),
         ("manifests: [bad.yaml]", "manifests[0]: .*bad.yaml: not YAML: line 1, column 4: "),
         ("steps: [{at: 1m, apply: none.yaml}]", "steps[0].apply: .*none.yaml: No such file"),

@@ -82,7 +82,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: bool = True
     pace: Pace = Pace()
     quiet: bool = False
-    #: Hears the events of the lab's own parts instead of the API server: a simulation's log, where nobody else reads.
+    #: Receives the events of the lab's own components instead of the API server: a simulation's log.
     event_sink: EventSink | None = None
     faults: bool = True
     check: bool = True
@@ -231,16 +231,16 @@ class Lab:
             for item in seen.all()
         }
 
-    async def join(self, machines: Iterable[SimulatedInstance]) -> None:
-        """Boot machines; returns when all have registered."""
-        waiting = list(machines)
+    async def join(self, instances: Iterable[SimulatedInstance]) -> None:
+        """Boot instances; returns when all have registered."""
+        waiting = list(instances)
         for start in range(0, len(waiting), JOIN_TOGETHER):
             async with asyncio.TaskGroup() as tasks:
-                for machine in waiting[start : start + JOIN_TOGETHER]:
-                    tasks.create_task(self.fleet.join(machine), name=f"join {machine.name}")
+                for instance in waiting[start : start + JOIN_TOGETHER]:
+                    tasks.create_task(self.fleet.join(instance), name=f"join {instance.name}")
 
     async def nodes(self, count: int, instance_type: str = "m5.large", zones: Sequence[str] = ("us-west-2a",)) -> None:
-        """A plain pool of machines."""
+        """A plain pool of nodes."""
         await self.join(plain_pool(count, instance_type, zones, first=len(self.fleet.seats)))
 
     async def until(self, fact: Callable[[], Coroutine[Any, Any, bool]], seconds: float = 600.0) -> None:

@@ -1,7 +1,7 @@
-"""Merge patches of nodes and claims, the short way: what our own components write about a thousand machines.
+"""Merge patches of nodes and claims, the short way: what our own components write about a thousand nodes.
 
 A patch is merged and stored as it is: the components are ours, and what they write was checked when they were made.
-Whatever is not exactly so (another version than asked for, a machine on its way out, a dry run) takes the usual way.
+Whatever is not exactly so (another version than asked for, an object being deleted, a dry run) takes the usual way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dovetail.kube.transport import Request
 from dovetail.lab.apiserver.patches.merge import merge
 from dovetail.lab.apiserver.store import Record, Store
 
-#: Where machines are, the table they are kept in, and what of them beside their metadata may be patched.
+#: The path, the table of the store, and the fields beside metadata that may be patched.
 _PATHS: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("/api/v1/nodes/", "/nodes", frozenset({"spec"})),
     ("/apis/karpenter.sh/v1/nodeclaims/", "karpenter.sh/nodeclaims", frozenset()),
@@ -31,7 +31,7 @@ def merges(request: Request) -> bool:
 
 
 def merged(store: Store, request: Request) -> Record | None:
-    """The machine after the patch; None for a request that this is no way for."""
+    """The object after the patch; None for a request that must take the usual way."""
     if not merges(request):
         return None
     for path, table, parts in _PATHS:

@@ -1,9 +1,10 @@
 """The fast lane of simulations: what ten thousand pods do alike, done once by the API server and repeated here.
 
-A transport like any other. A pod made from the same bytes as one before is a copy with another name; a binding,
-a kubelet's status, a plain deletion and a patch of a machine go to the store without the general machinery. Whatever
-is not exactly so takes the usual way, with the usual answers. Who owns which field (managedFields) is not followed.
-The lab's own parts come here without a request (`Neighbour`), and hear what changed instead of watching (`feed`).
+A transport like any other. A pod made from the same bytes as one before is a copy with another name; a binding, a
+kubelet's status, a plain deletion and a patch of a node or NodeClaim go to the store without the general machinery.
+Whatever is not exactly so takes the usual way, with the usual answers. Who owns which field (managedFields) is not
+followed. The lab's own parts come here without a request (`Neighbour`), and hear what changed instead of watching
+(`feed`).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class FastLane:
     # Hearing of changes
 
     def feed(self, group: str, plural: str, subscriber: Told) -> Stop:
-        """Tell of every change at once, before whoever made it has an answer."""
+        """Deliver every change at once, before its author has an answer."""
         feeds = self._feeds.setdefault(f"{group}/{plural}", [])
         feeds.append(subscriber)
         return lambda: feeds.remove(subscriber)
@@ -290,7 +291,7 @@ def _as_kubelet(old: Json, given: Mapping[str, Any], conditions: list[Json]) -> 
 
 
 def _as_scheduler(old: Json, given: Mapping[str, Any]) -> Json:
-    """Its conditions in the place of those of their type, and the node that it promises."""
+    """Its conditions in the place of those of their type, and its nominated node."""
     status = dict(old)
     if "conditions" in given:
         fresh = {each["type"]: _condition(each) for each in given["conditions"]}

@@ -1,7 +1,7 @@
-"""Machines of the lab: what boots, joins, falls silent and vanishes. A cloud makes them; a fleet of kubelets runs them.
+"""Simulated instances: they boot, join, fall silent and vanish. A cloud launches them; the lab's kubelets run them.
 
 A `SimulatedInstance` is all that a kubelet needs to know to register its Node. `plain_pool` is the smallest cloud:
-so many machines of a type, spread over zones, there from the start.
+so many instances of a type, spread over zones, there from the start.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ SIZES: Mapping[str, Size] = {
 
 
 class UnknownType(ValueError):
-    """No such machine type here."""
+    """No such instance type here."""
 
 
 def size_of(instance_type: str) -> Size:
@@ -87,7 +87,7 @@ def _catalogued(name: str) -> Size:
     spec = catalog.specs().get(name)
     if spec is None:
         near = nearest(name, catalog.specs())
-        raise UnknownType(f"no machine type {name!r}; {f'did you mean {near}?' if near else 'try m5.large'}")
+        raise UnknownType(f"no instance type {name!r}; {f'did you mean {near}?' if near else 'try m5.large'}")
     return Size(spec.vcpus, spec.memory_mib / 1024, capacity.capacity(spec)["pods"], spec.arches[0])
 
 
@@ -126,14 +126,14 @@ def host_name(ip: str, region: str) -> str:
 
 
 def plain_pool(count: int, instance_type: str, zones: Sequence[str], *, first: int = 0) -> list[SimulatedInstance]:
-    """`count` machines of one type, dealt over the zones in turn."""
+    """`count` instances of one type, dealt over the zones in turn."""
     size = size_of(instance_type)
     capacity, allocatable = resources_of(size)
-    machines = []
+    instances = []
     for number in range(first, first + count):
         zone = zones[number % len(zones)]
         ip = address(number)
-        machines.append(
+        instances.append(
             SimulatedInstance(
                 name=host_name(ip, region_of(zone)),
                 provider_id=f"aws:///{zone}/i-{0x0D0E_0000_0000_0000_0 + number:017x}",
@@ -146,9 +146,9 @@ def plain_pool(count: int, instance_type: str, zones: Sequence[str], *, first: i
                 arch=size.arch,
             )
         )
-    return machines
+    return instances
 
 
 def address(number: int) -> str:
-    """The address of the n-th machine, in 10.0.0.0/19, which is no subnet's: what is bought has other addresses."""
+    """The address of the n-th instance, in 10.0.0.0/19, which is no subnet's: launched instances have others."""
     return f"10.0.{number // 200}.{number % 200 + 10}"

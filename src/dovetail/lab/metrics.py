@@ -79,7 +79,7 @@ class Metrics:
         for node, seat in sorted(self._fleet.seats.items()):
             if not self._heard(node) or (name is not None and node != name):
                 continue
-            labels = labels_of(seat.machine)
+            labels = labels_of(seat.instance)
             if query.matches(labels):
                 cpu, memory = total(by_node.get(node, ()))
                 amounts = {"cpu": _cpu(cpu + SYSTEM[0]), "memory": _memory(memory + SYSTEM[1])}

@@ -1,6 +1,6 @@
 """metrics.k8s.io for a real control plane: an endpoint beside it, which its aggregator asks.
 
-The API server believes that metrics-server runs behind a Service; the Service names this machine. The endpoint
+For the API server metrics-server runs behind a Service; the Service names this host. The endpoint
 listens on the loopback alone and knows nothing but the lab's own load.
 """
 

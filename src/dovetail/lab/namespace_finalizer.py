@@ -1,6 +1,6 @@
 """Namespaces end, also where no controller runs: what is in them goes first, then they do.
 
-The bare API server has nobody else to do it, and a `kubectl delete namespace` that never returns helps nobody.
+An API server alone has no controller manager for it, and `kubectl delete namespace` would never return.
 """
 
 from __future__ import annotations

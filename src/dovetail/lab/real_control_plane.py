@@ -83,7 +83,7 @@ class RealControlPlane:
         return self.folder / "certificates" / "apiserver.crt"
 
     def transport(self, token: str | None = None) -> Http:
-        """A transport of its own; whoever takes it closes it. An empty token means anonymous."""
+        """A transport of its own; the caller closes it. An empty token means anonymous."""
         context = ssl.create_default_context(cafile=str(self.certificate))
         chosen = ADMIN_TOKEN if token is None else token
         return Http(self.server, tls=context, credentials=Bearer(chosen) if chosen else None)

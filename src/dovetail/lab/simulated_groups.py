@@ -67,7 +67,7 @@ class SimulatedGroups:
         self._specs: dict[str, GroupSpec] = {}
         self._targets: dict[str, int] = {}
         self._members: dict[str, dict[str, InstanceState]] = {}
-        self._machines: dict[str, SimulatedInstance] = {}
+        self._instances: dict[str, SimulatedInstance] = {}
         self._number = FIRST_ADDRESS
         self._tasks: set[asyncio.Task[None]] = set()
         #: Groups that get no more instances, and groups whose instances do not join.
@@ -94,11 +94,11 @@ class SimulatedGroups:
         capacity, allocatable = resources_of(size)
         counts = dict.fromkeys(spec.zones, 0)
         for provider_id in self._members[spec.name]:
-            counts[self._machines[provider_id].zone] += 1
+            counts[self._instances[provider_id].zone] += 1
         zone = min(spec.zones, key=lambda name: counts[name])
         ip = address(self._number)
         provider_id = f"aws:///{zone}/i-{self._number:017x}"
-        machine = SimulatedInstance(
+        instance = SimulatedInstance(
             name=host_name(ip, region_of(zone)),
             provider_id=provider_id,
             instance_type=spec.instance_type,
@@ -112,9 +112,9 @@ class SimulatedGroups:
             boot_seconds=boot_s,
             ready_seconds=READY_S if boot_s else 0.0,
         )
-        self._machines[provider_id] = machine
+        self._instances[provider_id] = instance
         self._members[spec.name][provider_id] = InstanceState.RUNNING
-        return machine
+        return instance
 
     def _start(self, work: asyncio.Task[None]) -> None:
         self._tasks.add(work)
@@ -125,9 +125,9 @@ class SimulatedGroups:
         if name in self.out_of_capacity:
             return
         while self._targets[name] > len(self._living(name)):
-            machine = self._launch(self._specs[name], self._boot_s)
+            instance = self._launch(self._specs[name], self._boot_s)
             if name not in self.never_join:
-                self._start(asyncio.create_task(self._lab.fleet.join(machine)))
+                self._start(asyncio.create_task(self._lab.fleet.join(instance)))
 
     def _living(self, name: str) -> list[str]:
         return [each for each, state in self._members[name].items() if state is not InstanceState.DELETING]
@@ -154,16 +154,16 @@ class SimulatedGroups:
 
     async def _vanish(self, name: str, provider_id: str) -> None:
         await asyncio.sleep(self._chance.uniform(1.0, 4.0))
-        machine = self._machines[provider_id]
-        self._lab.fleet.vanish(machine.name)
+        instance = self._instances[provider_id]
+        self._lab.fleet.vanish(instance.name)
         self._members[name].pop(provider_id, None)
         try:
-            await self._kube.delete(NODES, machine.name)
+            await self._kube.delete(NODES, instance.name)
         except NotFound:
             return
         except KubeError:
             await asyncio.sleep(5.0)
-            await self._kube.delete(NODES, machine.name)
+            await self._kube.delete(NODES, instance.name)
 
     # The interface
 
@@ -261,6 +261,6 @@ class SimulatedGroups:
     def owner(self, node: str) -> str | None:
         """The group of a node by its name."""
         for name, members in self._members.items():
-            if any(self._machines[provider_id].name == node for provider_id in members):
+            if any(self._instances[provider_id].name == node for provider_id in members):
                 return name
         return None

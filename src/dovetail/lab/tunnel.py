@@ -1,7 +1,7 @@
 """The way from a real API server into the lab's network, in which no address is reachable from outside.
 
 kube-apiserver asks a proxy for every connection into its cluster. Here it is a socket in a folder of ours: what is
-meant for a kubelet, on whichever machine, goes to the one endpoint that speaks for them all; the rest goes where
+meant for a kubelet, on whichever node, goes to the one endpoint that serves them all; the rest goes where
 it is addressed to.
 """
 
@@ -30,7 +30,7 @@ class Tunnel:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Machines are called by their addresses: nobody could look their names up."""
+        """Nodes are called by their addresses: their names have no DNS records."""
         return (f"--egress-selector-config-file={self._settings}", "--kubelet-preferred-address-types=InternalIP")
 
     async def listen(self) -> asyncio.Server:

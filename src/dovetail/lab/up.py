@@ -1,6 +1,6 @@
 """`dovetail up`: a lab in real time with an endpoint for kubectl, until it receives a signal.
 
-The API server is the embedded one or a real Kubernetes control plane; machines, and with the embedded one the
+The API server is the embedded one or a real Kubernetes control plane; nodes, and with the embedded one the
 controllers and the scheduler, are ours. `extras` is where an autoscaler and a cloud are added.
 """
 
@@ -38,7 +38,7 @@ from dovetail.lab.tunnel import Tunnel, tunnel
 from dovetail.lab.wall_clock_ages import Aged, resumed
 from dovetail.runfile import DEFAULT_NAME, RunningLab, leave, register
 
-#: Seconds until what lost its owner goes: a controller manager that nobody keeps busy is that quick.
+#: Seconds until what lost its owner goes: an idle controller manager is that quick.
 COLLECTED_AFTER = 0.01
 
 
@@ -88,7 +88,7 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
     refuse_second(settings.name)
     seed = system_seed() if settings.seed is None else settings.seed
     try:
-        machines = plain_pool(0 if settings.config else settings.nodes, settings.node_type, settings.zones)
+        instances = plain_pool(0 if settings.config else settings.nodes, settings.node_type, settings.zones)
     except UnknownType as error:
         raise StartError(f"--node-type: {error}") from error
     sys.setswitchinterval(0.0005)  # AWS answers in threads of this process; kubectl must not wait for them
@@ -114,7 +114,7 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
                 if running.eks is not None:
                     running.lab.add(running.eks.run)
                     running.lab.add(_tell_environment(running.eks, run_file))
-                await running.lab.join(machines)
+                await running.lab.join(instances)
                 view = asyncio.create_task(show(running), name="view")
                 waiting = asyncio.create_task(stop.wait(), name="stop")
                 await asyncio.wait((view, waiting), return_when=asyncio.FIRST_COMPLETED)

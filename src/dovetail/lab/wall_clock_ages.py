@@ -1,10 +1,10 @@
 """Ages in a lab whose time runs faster than the reader's clock.
 
 The server prints the ages of `kubectl get` itself, by the lab's clock. `kubectl describe` and `kubectl events` count
-them from instants, by the clock on the wall, on which the lab's instants are still to come. So these two commands,
-which say in a header that they ask, are told instants as far back on the wall as they are in the lab. Everybody
-else reads the lab's own; what time it is there, a header of our own says. The header `Date` is of the clock on the
-wall: kubectl's discovery cache believes it, and would hide definitions that are newer than what it thinks it has.
+them from timestamps, by the wall clock, for which the lab's timestamps lie in the future. So these two commands, which
+identify themselves in a header, get timestamps as far back on the wall clock as they are in the lab. Other clients
+read the lab's own; a header of ours has the lab's time. The header `Date` has the wall clock: kubectl's discovery
+cache compares with it, and would hide definitions that are newer than its copy.
 """
 
 from __future__ import annotations

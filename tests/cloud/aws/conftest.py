@@ -13,7 +13,7 @@ from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws.client import Calls, Record
 from dovetail.cloud.aws.provider import Aws, AwsSettings
 from dovetail.cloud.provider import Launch, LaunchOption
-from dovetail.lab.aws.account import World, build
+from dovetail.lab.aws.account import AwsAccount, build
 from dovetail.lab.aws.endpoint import Endpoint
 from dovetail.lab.aws.offerings import Market
 
@@ -25,7 +25,7 @@ DISCOVERY = [{"tags": {"karpenter.sh/discovery": "demo"}}]
 class Account:
     """The account, and a way to run one conversation with it."""
 
-    def __init__(self, endpoint: Endpoint, made: World) -> None:
+    def __init__(self, endpoint: Endpoint, made: AwsAccount) -> None:
         self.endpoint = endpoint
         self.world = made
         self.records: list[Record] = []

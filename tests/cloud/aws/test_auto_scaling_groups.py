@@ -18,7 +18,7 @@ from dovetail.cloud.aws.group_tags import GroupSpec, SpecError, parse_discovery,
 from dovetail.cloud.aws.group_templates import MixedPolicy, TypeInfo, capacity_of
 from dovetail.cloud.aws.managed_node_groups import described
 from dovetail.cloud.node_groups import GroupOptions, InstanceState, NodeGroupError, SizeRefused
-from dovetail.lab.aws.account import World, build, client
+from dovetail.lab.aws.account import AwsAccount, build, client
 from dovetail.lab.aws.endpoint import Endpoint
 from dovetail.lab.aws.offerings import Market
 
@@ -30,7 +30,7 @@ OURS = ({"k8s.io/cluster-autoscaler/enabled": "", "k8s.io/cluster-autoscaler/dem
 class Groups:
     """An account with Auto Scaling groups."""
 
-    def __init__(self, endpoint: Endpoint, made: World) -> None:
+    def __init__(self, endpoint: Endpoint, made: AwsAccount) -> None:
         self.endpoint, self.world = endpoint, made
         self.autoscaling, self.ec2 = client(endpoint, "autoscaling"), client(endpoint, "ec2")
         self.records: list[Record] = []

@@ -63,7 +63,7 @@ def test_a_spot_machine_is_called_back_by_name(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         assert "i-1" in _faults(account).strike(Fault(kind="spot-interruption"))
         assert await _mail(aws) == [("spot-interruption", ("i-1",))]
-        with pytest.raises(UnknownFault, match="own is no machine of EC2's"):
+        with pytest.raises(UnknownFault, match="own is no EC2 instance"):
             _faults(account).strike(Fault(kind="spot-interruption", node="own"))
 
     account.run(talk)

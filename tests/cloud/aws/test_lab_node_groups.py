@@ -30,7 +30,7 @@ REGION = "ap-northeast-2"
 class Site:
     """An account with one launch template."""
 
-    def __init__(self, endpoint: Endpoint, made: account.World) -> None:
+    def __init__(self, endpoint: Endpoint, made: account.AwsAccount) -> None:
         self.endpoint, self.made = endpoint, made
         self.autoscaling, self.ec2, self.eks = (
             account.client(endpoint, service) for service in ("autoscaling", "ec2", "eks")

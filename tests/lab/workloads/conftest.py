@@ -1,4 +1,4 @@
-"""A lab in virtual time for each test: `lab_run(body)` starts one with machines and runs the body in it."""
+"""A lab in virtual time for each test: `lab_run(body)` starts one with nodes and runs the body in it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dovetail.clock import run_virtual
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, PODS
 from dovetail.lab.cluster import Lab, Parts
 
-Body = Callable[["Living"], Awaitable[None]]
+Body = Callable[["WorkloadLab"], Awaitable[None]]
 
 
-class Living:
+class WorkloadLab:
     """A lab and the questions tests ask it."""
 
     def __init__(self, lab: Lab) -> None:
@@ -54,7 +54,7 @@ def lab_run() -> Callable[..., None]:
         async def main() -> None:
             async with Lab.embedded(seed, parts) as lab:
                 await lab.nodes(nodes, zones=("us-west-2a", "us-west-2b", "us-west-2c"))
-                await body(Living(lab))
+                await body(WorkloadLab(lab))
 
         run_virtual(main())
 

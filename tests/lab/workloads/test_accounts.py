@@ -23,21 +23,21 @@ Run = Callable[..., None]
 
 
 def test_a_service_has_endpoints_as_long_as_it_lives(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(DEPLOYMENTS, deployment())
-        await living.available("web", 3)
-        item = await living.kube.get(DEPLOYMENTS, "web", "default")
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(DEPLOYMENTS, deployment())
+        await workload_lab.available("web", 3)
+        item = await workload_lab.kube.get(DEPLOYMENTS, "web", "default")
         selector = item["spec"]["selector"]["matchLabels"]
         service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"ports": [{"port": 80}]}}
         service["spec"]["selector"] = selector
-        await living.kube.create(SERVICES, service)
+        await workload_lab.kube.create(SERVICES, service)
         await asyncio.sleep(2)
-        found = await living.kube.get(ENDPOINTS, "web", "default")
+        found = await workload_lab.kube.get(ENDPOINTS, "web", "default")
         assert len(found["subsets"][0]["addresses"]) == 3
         assert found["subsets"][0]["ports"] == [{"port": 80, "protocol": "TCP"}]
-        await living.kube.delete(SERVICES, "web", "default")
+        await workload_lab.kube.delete(SERVICES, "web", "default")
         await asyncio.sleep(2)
-        names = [each["metadata"]["name"] for each in (await living.kube.list(ENDPOINTS, "default")).items]
+        names = [each["metadata"]["name"] for each in (await workload_lab.kube.list(ENDPOINTS, "default")).items]
         assert names == ["kubernetes"]
 
     lab_run(body)
@@ -49,32 +49,36 @@ def test_a_named_port_is_looked_up_in_the_pod() -> None:
 
 
 def test_a_quota_counts_what_is_there_and_refuses_more(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(PODS, pod("one"))
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(PODS, pod("one"))
         quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"pods": "1"}}}
-        await living.kube.create(RESOURCEQUOTAS, quota)
+        await workload_lab.kube.create(RESOURCEQUOTAS, quota)
         await asyncio.sleep(2)
-        found = await living.kube.get(RESOURCEQUOTAS, "q", "default")
+        found = await workload_lab.kube.get(RESOURCEQUOTAS, "q", "default")
         assert found["status"] == {"hard": {"pods": "1"}, "used": {"pods": "1"}}
         with pytest.raises(Forbidden, match="exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"):
-            await living.kube.create(PODS, pod("two"))
-        await living.kube.delete(PODS, "one", "default", grace=0)
+            await workload_lab.kube.create(PODS, pod("two"))
+        await workload_lab.kube.delete(PODS, "one", "default", grace=0)
         await asyncio.sleep(2)
-        assert (await living.kube.get(RESOURCEQUOTAS, "q", "default"))["status"]["used"] == {"pods": "0"}
+        assert (await workload_lab.kube.get(RESOURCEQUOTAS, "q", "default"))["status"]["used"] == {"pods": "0"}
 
     lab_run(body)
 
 
 def test_ten_messages_for_one_reason_become_one_and_names_keep_the_order(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        recorder = living.lab.controllers.context.recorder
+    async def body(workload_lab: Any) -> None:
+        recorder = workload_lab.lab.controllers.context.recorder
         about = Involved("apps/v1", "Deployment", "default", "talker", "uid-1")
         for number in range(12):
-            recorder.normal(about, "Told", f"message {number}")
+            recorder.normal(about, "Recorded", f"message {number}")
         await asyncio.sleep(1)
-        items = [each for each in (await living.kube.list(CORE_EVENTS, "default")).items if each["reason"] == "Told"]
-        told = [each["message"] for each in sorted(items, key=lambda each: str(each["metadata"]["name"]))]
-        assert told == [*(f"message {number}" for number in range(9)), "(combined from similar events): message 11"]
+        items = [
+            each
+            for each in (await workload_lab.kube.list(CORE_EVENTS, "default")).items
+            if each["reason"] == "Recorded"
+        ]
+        messages = [each["message"] for each in sorted(items, key=lambda each: str(each["metadata"]["name"]))]
+        assert messages == [*(f"message {number}" for number in range(9)), "(combined from similar events): message 11"]
 
     lab_run(body)
 

@@ -26,18 +26,18 @@ def made(kind: str, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_orphans_are_taken_in_and_nothing_is_made_twice(lab_run: Run, kind: str) -> None:
-    async def body(living: Any) -> None:
+    async def body(workload_lab: Any) -> None:
         resource: Resource = KINDS[kind]
-        await living.kube.create(resource, made(kind, "web"))
+        await workload_lab.kube.create(resource, made(kind, "web"))
         await asyncio.sleep(20)
-        before = {pod["metadata"]["uid"] for pod in await living.pods("web")}
+        before = {pod["metadata"]["uid"] for pod in await workload_lab.pods("web")}
         assert len(before) == 2
-        await living.kube.delete(resource, "web", "default", propagation="Orphan")
+        await workload_lab.kube.delete(resource, "web", "default", propagation="Orphan")
         await asyncio.sleep(2)
-        assert not any(pod["metadata"].get("ownerReferences") for pod in await living.pods("web"))
-        again = await living.kube.create(resource, made(kind, "web"))
+        assert not any(pod["metadata"].get("ownerReferences") for pod in await workload_lab.pods("web"))
+        again = await workload_lab.kube.create(resource, made(kind, "web"))
         await asyncio.sleep(10)
-        after = await living.pods("web")
+        after = await workload_lab.pods("web")
         assert {pod["metadata"]["uid"] for pod in after} == before
         assert {pod["metadata"]["ownerReferences"][0]["uid"] for pod in after} == {again["metadata"]["uid"]}
 
@@ -45,35 +45,35 @@ def test_orphans_are_taken_in_and_nothing_is_made_twice(lab_run: Run, kind: str)
 
 
 def test_a_pod_that_leaves_the_selector_is_let_go_and_replaced_once(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(REPLICASETS, made("ReplicaSet", "web"))
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(REPLICASETS, made("ReplicaSet", "web"))
         await asyncio.sleep(15)
-        first = (await living.pods("web"))[0]["metadata"]["name"]
-        await living.kube.patch(PODS, first, {"metadata": {"labels": {"app": "loose"}}}, "default")
+        first = (await workload_lab.pods("web"))[0]["metadata"]["name"]
+        await workload_lab.kube.patch(PODS, first, {"metadata": {"labels": {"app": "loose"}}}, "default")
         await asyncio.sleep(10)
-        assert "ownerReferences" not in (await living.kube.get(PODS, first, "default"))["metadata"]
-        assert len(await living.pods("web")) == 2
-        assert len(await living.events("SuccessfulDelete")) == 0
+        assert "ownerReferences" not in (await workload_lab.kube.get(PODS, first, "default"))["metadata"]
+        assert len(await workload_lab.pods("web")) == 2
+        assert len(await workload_lab.events("SuccessfulDelete")) == 0
 
     lab_run(body)
 
 
 def test_a_surging_daemon_is_never_missed(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
+    async def body(workload_lab: Any) -> None:
         item = made("DaemonSet", "web")
         item["spec"]["updateStrategy"] = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-        await living.kube.create(DAEMONSETS, item)
+        await workload_lab.kube.create(DAEMONSETS, item)
         await asyncio.sleep(20)
         change = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "nginx:1.26"}]}}}}
-        await living.kube.patch(DAEMONSETS, "web", change, "default", kind="strategic")
+        await workload_lab.kube.patch(DAEMONSETS, "web", change, "default", kind="strategic")
         most = 0
         for _ in range(120):
             await asyncio.sleep(0.5)
-            pods = await living.pods("web")
+            pods = await workload_lab.pods("web")
             most = max(most, len([pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]))
-            status = (await living.kube.get(DAEMONSETS, "web", "default"))["status"]
+            status = (await workload_lab.kube.get(DAEMONSETS, "web", "default"))["status"]
             assert status.get("numberUnavailable", 0) == 0
         assert most == 3
-        assert {pod["spec"]["containers"][0]["image"] for pod in await living.pods("web")} == {"nginx:1.26"}
+        assert {pod["spec"]["containers"][0]["image"] for pod in await workload_lab.pods("web")} == {"nginx:1.26"}
 
     lab_run(body, nodes=2)

@@ -26,21 +26,21 @@ def autoscaler(name: str = "php-apache", target: str = "php-apache", kind: str =
     }
 
 
-async def php_apache(living: Any) -> None:
+async def php_apache(workload_lab: Any) -> None:
     resources = {"limits": {"cpu": "500m"}, "requests": {"cpu": "200m"}}
     item = deployment("php-apache", 1, "registry.k8s.io/hpa-example", pod={"container": {"resources": resources}})
-    await living.kube.create(DEPLOYMENTS, item)
+    await workload_lab.kube.create(DEPLOYMENTS, item)
     service = {"metadata": {"name": "php-apache"}, "spec": {"selector": {"app": "php-apache"}, "ports": [{"port": 80}]}}
-    await living.kube.create(SERVICES, service, "default")
+    await workload_lab.kube.create(SERVICES, service, "default")
 
 
-async def status(living: Any, name: str = "php-apache") -> dict[str, Any]:
-    found: dict[str, Any] = (await living.kube.get(HPAS, name, "default"))["status"]
+async def status(workload_lab: Any, name: str = "php-apache") -> dict[str, Any]:
+    found: dict[str, Any] = (await workload_lab.kube.get(HPAS, name, "default"))["status"]
     return found
 
 
-async def said(living: Any) -> list[tuple[str, str]]:
-    items = (await living.kube.list(CORE_EVENTS, "default")).items
+async def said(workload_lab: Any) -> list[tuple[str, str]]:
+    items = (await workload_lab.kube.list(CORE_EVENTS, "default")).items
     mine = [item for item in items if item["involvedObject"]["kind"] == "HorizontalPodAutoscaler"]
     return [(item["reason"], item["message"]) for item in mine]
 
@@ -50,30 +50,30 @@ def reasons(found: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def test_php_apache_grows_under_load_and_shrinks_five_minutes_after_it(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await php_apache(living)
-        await living.kube.create(HPAS, autoscaler())
+    async def body(workload_lab: Any) -> None:
+        await php_apache(workload_lab)
+        await workload_lab.kube.create(HPAS, autoscaler())
         await asyncio.sleep(14)
-        assert await status(living) == {"desiredReplicas": 0, "currentMetrics": None}
+        assert await status(workload_lab) == {"desiredReplicas": 0, "currentMetrics": None}
         await asyncio.sleep(31)
-        idle = await status(living)
+        idle = await status(workload_lab)
         assert (idle["currentReplicas"], idle["desiredReplicas"]) == (1, 1)
-        await living.kube.create(PODS, pod("load", "busybox:1.28", container={"command": LOAD}))
+        await workload_lab.kube.create(PODS, pod("load", "busybox:1.28", container={"command": LOAD}))
         await asyncio.sleep(240)
-        busy = await status(living)
+        busy = await status(workload_lab)
         assert reasons(busy) == [
             ("AbleToScale", "True", "ReadyForNewScale"),
             ("ScalingActive", "True", "ValidMetricFound"),
             ("ScalingLimited", "False", "DesiredWithinRange"),
         ]
         assert busy["currentMetrics"][0]["resource"]["current"]["averageUtilization"] in range(40, 55)
-        await living.available("php-apache", busy["currentReplicas"])
-        await living.kube.delete(PODS, "load", "default", grace=0)
+        await workload_lab.available("php-apache", busy["currentReplicas"])
+        await workload_lab.kube.delete(PODS, "load", "default", grace=0)
         await asyncio.sleep(270)
-        assert (await status(living))["currentReplicas"] == busy["currentReplicas"]
+        assert (await status(workload_lab))["currentReplicas"] == busy["currentReplicas"]
         await asyncio.sleep(75)
-        assert (await status(living))["currentReplicas"] == 1
-        first, *_, last = [message for reason, message in await said(living) if reason == "SuccessfulRescale"]
+        assert (await status(workload_lab))["currentReplicas"] == 1
+        first, *_, last = [message for reason, message in await said(workload_lab) if reason == "SuccessfulRescale"]
         assert first == "New size: 4; reason: cpu resource utilization (percentage of request) above target"
         assert last == "New size: 1; reason: All metrics below target"
 
@@ -81,12 +81,12 @@ def test_php_apache_grows_under_load_and_shrinks_five_minutes_after_it(lab_run: 
 
 
 def test_a_target_that_is_not_there_is_named(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(HPAS, autoscaler())
-        await living.kube.create(HPAS, autoscaler("odd", kind="Gadget"))
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(HPAS, autoscaler())
+        await workload_lab.kube.create(HPAS, autoscaler("odd", kind="Gadget"))
         await asyncio.sleep(16)
-        assert reasons(await status(living)) == [("AbleToScale", "False", "FailedGetScale")]
-        assert sorted(await said(living)) == [
+        assert reasons(await status(workload_lab)) == [("AbleToScale", "False", "FailedGetScale")]
+        assert sorted(await said(workload_lab)) == [
             ("FailedGetScale", 'deployments.apps "php-apache" not found'),
             ("FailedGetScale", 'no matches for kind "Gadget" in group "apps"'),
         ]
@@ -95,26 +95,26 @@ def test_a_target_that_is_not_there_is_named(lab_run: Run) -> None:
 
 
 def test_two_autoscalers_for_the_same_pods_both_refuse(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await php_apache(living)
-        await living.kube.create(HPAS, autoscaler("one"))
-        await living.kube.create(HPAS, autoscaler("two"))
+    async def body(workload_lab: Any) -> None:
+        await php_apache(workload_lab)
+        await workload_lab.kube.create(HPAS, autoscaler("one"))
+        await workload_lab.kube.create(HPAS, autoscaler("two"))
         await asyncio.sleep(31)
         for name in ("one", "two"):
-            assert ("ScalingActive", "False", "AmbiguousSelector") in reasons(await status(living, name))
+            assert ("ScalingActive", "False", "AmbiguousSelector") in reasons(await status(workload_lab, name))
         text = "pods by selector app=php-apache are controlled by multiple HPAs: [default/one default/two]"
-        assert ("AmbiguousSelector", text) in await said(living)
+        assert ("AmbiguousSelector", text) in await said(workload_lab)
 
     lab_run(body, nodes=1)
 
 
 def test_a_request_missing_in_a_container_is_named(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
+    async def body(workload_lab: Any) -> None:
         item = deployment("php-apache", 1, pod={"container": {"resources": {}}})
-        await living.kube.create(DEPLOYMENTS, item)
-        await living.kube.create(HPAS, autoscaler())
+        await workload_lab.kube.create(DEPLOYMENTS, item)
+        await workload_lab.kube.create(HPAS, autoscaler())
         await asyncio.sleep(61)
-        found = await status(living)
+        found = await status(workload_lab)
         assert found["currentMetrics"] == [{"type": ""}]
         assert "missing request for cpu in container c of Pod php-apache-" in found["conditions"][1]["message"]
 

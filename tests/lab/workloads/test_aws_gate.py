@@ -21,7 +21,7 @@ from dovetail.lab.aws.signatures import Credentials
 REGION = "ap-northeast-2"
 FORM = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
 FORGED = {
-    "Authorization": f"AWS4-HMAC-SHA256 Credential=anybody/20260101/{REGION}/ec2/aws4_request, "
+    "Authorization": f"AWS4-HMAC-SHA256 Credential=any/20260101/{REGION}/ec2/aws4_request, "
     f"SignedHeaders=host, Signature={'0' * 64}"
 }
 DESCRIBE = b"Action=DescribeInstances&Version=2016-11-15"

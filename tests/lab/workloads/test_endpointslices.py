@@ -26,27 +26,29 @@ def test_ports_are_ordered_as_kubernetes_orders_them() -> None:
 
 
 def test_endpoints_written_by_hand_have_a_slice_that_follows_them(lab_run: Run) -> None:
-    async def mirrors(living: Any) -> list[dict[str, Any]]:
-        found = (await living.kube.list(ENDPOINTSLICES, "default", labels="kubernetes.io/service-name=outside")).items
+    async def mirrors(workload_lab: Any) -> list[dict[str, Any]]:
+        found = (
+            await workload_lab.kube.list(ENDPOINTSLICES, "default", labels="kubernetes.io/service-name=outside")
+        ).items
         return [{"endpoints": each["endpoints"], "ports": each["ports"]} for each in found]
 
-    async def body(living: Any) -> None:
-        await living.kube.create(
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(
             SERVICES, {"metadata": {"name": "outside"}, "spec": {"ports": [{"port": 80}]}}, "default"
         )
         subset = {"addresses": [{"ip": "10.9.9.9"}], "ports": [{"port": 80}]}
-        await living.kube.create(ENDPOINTS, {"metadata": {"name": "outside"}, "subsets": [subset]}, "default")
+        await workload_lab.kube.create(ENDPOINTS, {"metadata": {"name": "outside"}, "subsets": [subset]}, "default")
         await asyncio.sleep(1)
         ports = [{"name": "", "port": 80, "protocol": "TCP"}]
         shown = [{"addresses": ["10.9.9.9"], "conditions": {"ready": True}}]
-        assert await mirrors(living) == [{"endpoints": shown, "ports": ports}]
+        assert await mirrors(workload_lab) == [{"endpoints": shown, "ports": ports}]
         gone = {"subsets": [{"notReadyAddresses": [{"ip": "10.9.9.9"}], "ports": [{"port": 80}]}]}
-        await living.kube.patch(ENDPOINTS, "outside", gone, "default")
+        await workload_lab.kube.patch(ENDPOINTS, "outside", gone, "default")
         await asyncio.sleep(1)
-        assert (await mirrors(living))[0]["endpoints"][0]["conditions"] == {"ready": False}
-        await living.kube.delete(SERVICES, "outside", "default")
+        assert (await mirrors(workload_lab))[0]["endpoints"][0]["conditions"] == {"ready": False}
+        await workload_lab.kube.delete(SERVICES, "outside", "default")
         await asyncio.sleep(1)
-        assert await mirrors(living) == []
+        assert await mirrors(workload_lab) == []
 
     lab_run(body, nodes=1)
 

@@ -1,4 +1,4 @@
-"""The fast lane of large simulations: shorter, and nobody can tell by the pods."""
+"""The fast transport of large simulations: shorter, and the pods are the same."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def _shape(pod: dict[str, Any]) -> Any:
 def test_copied_pods_are_like_the_one_the_server_made(lab_run: Run) -> None:
     shapes: list[Any] = []
 
-    async def body(living: Any) -> None:
-        await living.kube.create(DEPLOYMENTS, deployment(replicas=6))
-        await living.available("web", 6)
-        shapes.extend(_shape(pod) for pod in await living.pods("web"))
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(DEPLOYMENTS, deployment(replicas=6))
+        await workload_lab.available("web", 6)
+        shapes.extend(_shape(pod) for pod in await workload_lab.pods("web"))
 
     lab_run(body, parts=LEAN)
     lab_run(body)
@@ -49,43 +49,43 @@ def test_copied_pods_are_like_the_one_the_server_made(lab_run: Run) -> None:
 
 
 def test_scaling_down_and_deleting_leaves_nothing(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(DEPLOYMENTS, deployment(replicas=8))
-        await living.available("web", 8)
-        await living.kube.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 3}}, "default")
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(DEPLOYMENTS, deployment(replicas=8))
+        await workload_lab.available("web", 8)
+        await workload_lab.kube.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 3}}, "default")
         await asyncio.sleep(60)
-        assert len(await living.pods("web")) == 3
-        await living.kube.delete(DEPLOYMENTS, "web", "default", propagation="Background")
+        assert len(await workload_lab.pods("web")) == 3
+        await workload_lab.kube.delete(DEPLOYMENTS, "web", "default", propagation="Background")
         await asyncio.sleep(60)
-        assert await living.pods("web") == []
+        assert await workload_lab.pods("web") == []
 
     lab_run(body, parts=LEAN)
 
 
 def test_a_namespace_that_goes_takes_no_copies_any_more(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(NAMESPACES, {"metadata": {"name": "x"}})
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(NAMESPACES, {"metadata": {"name": "x"}})
         item = deployment(replicas=4)
         item["metadata"]["namespace"] = "x"
-        await living.kube.create(DEPLOYMENTS, item)
+        await workload_lab.kube.create(DEPLOYMENTS, item)
         await asyncio.sleep(20)
-        await living.kube.delete(NAMESPACES, "x")
+        await workload_lab.kube.delete(NAMESPACES, "x")
         await asyncio.sleep(60)
-        assert (await living.kube.list(PODS, "x")).items == []
+        assert (await workload_lab.kube.list(PODS, "x")).items == []
 
     lab_run(body, parts=LEAN)
 
 
-def test_who_finds_no_place_is_told_the_same(lab_run: Run) -> None:
+def test_an_unschedulable_pod_gets_the_same_condition(lab_run: Run) -> None:
     found: list[Any] = []
 
-    async def body(living: Any) -> None:
+    async def body(workload_lab: Any) -> None:
         item = deployment(replicas=1)
         item["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "500"}}
-        await living.kube.create(DEPLOYMENTS, item)
+        await workload_lab.kube.create(DEPLOYMENTS, item)
         await asyncio.sleep(30)
-        (pod,) = await living.pods("web")
-        events = (await living.kube.list(CORE_EVENTS, "default", fields="reason=FailedScheduling")).items
+        (pod,) = await workload_lab.pods("web")
+        events = (await workload_lab.kube.list(CORE_EVENTS, "default", fields="reason=FailedScheduling")).items
         (event,) = [each for each in events if each["involvedObject"]["name"] == pod["metadata"]["name"]]
         unlike = {"metadata", "involvedObject"}
         found.append((pod["status"], {key: value for key, value in event.items() if key not in unlike}))
@@ -98,14 +98,14 @@ def test_who_finds_no_place_is_told_the_same(lab_run: Run) -> None:
 def test_an_event_with_notes_is_kept_as_the_server_would_keep_it(lab_run: Run) -> None:
     found: list[Any] = []
 
-    async def body(living: Any) -> None:
-        recorder = EventRecorder(living.kube, "test")
+    async def body(workload_lab: Any) -> None:
+        recorder = EventRecorder(workload_lab.kube, "test")
         about = Reference("Node", "n", uid="u")
-        assert recorder.record(about, "Normal", "Told", "once", {"dovetail.sh/decision": "d-1"})
+        assert recorder.record(about, "Normal", "Recorded", "once", {"dovetail.sh/decision": "d-1"})
         task = asyncio.ensure_future(recorder.run())
         await recorder.flush()
         task.cancel()
-        (event,) = (await living.kube.list(CORE_EVENTS, "default", fields="reason=Told")).items
+        (event,) = (await workload_lab.kube.list(CORE_EVENTS, "default", fields="reason=Recorded")).items
         notes = event["metadata"].pop("annotations")
         unlike = {"metadata", "firstTimestamp", "lastTimestamp"}
         found.append((notes, {key: value for key, value in event.items() if key not in unlike}))
@@ -115,20 +115,22 @@ def test_an_event_with_notes_is_kept_as_the_server_would_keep_it(lab_run: Run) -
     assert found[0] == found[1]
 
 
-def test_a_patched_machine_is_as_the_server_would_leave_it(lab_run: Run) -> None:
+def test_a_patched_node_is_as_the_server_would_leave_it(lab_run: Run) -> None:
     found: list[Any] = []
 
-    async def body(living: Any) -> None:
-        (node, *_) = (await living.kube.list(NODES)).items
+    async def body(workload_lab: Any) -> None:
+        (node, *_) = (await workload_lab.kube.list(NODES)).items
         name, version = node["metadata"]["name"], node["metadata"]["resourceVersion"]
         taint = {"key": "a", "effect": "NoSchedule"}
         change = {"metadata": {"resourceVersion": version, "labels": {"a": "b"}}, "spec": {"taints": [taint]}}
-        first = await living.kube.patch(NODES, name, change)
+        first = await workload_lab.kube.patch(NODES, name, change)
         with pytest.raises(Conflict):
-            await living.kube.patch(NODES, name, change)
-        again = await living.kube.patch(NODES, name, {"metadata": {"labels": {"a": "b"}}})
+            await workload_lab.kube.patch(NODES, name, change)
+        again = await workload_lab.kube.patch(NODES, name, {"metadata": {"labels": {"a": "b"}}})
         assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
-        gone = await living.kube.patch(NODES, name, {"metadata": {"labels": {"a": None}}, "spec": {"taints": None}})
+        gone = await workload_lab.kube.patch(
+            NODES, name, {"metadata": {"labels": {"a": None}}, "spec": {"taints": None}}
+        )
         unlike = {"uid", "resourceVersion", "creationTimestamp", "managedFields"}
         for each in (first, gone):
             metadata = {key: value for key, value in each["metadata"].items() if key not in unlike}
@@ -139,19 +141,19 @@ def test_a_patched_machine_is_as_the_server_would_leave_it(lab_run: Run) -> None
     assert found[:2] == found[2:]
 
 
-async def _life(living: Any) -> None:
+async def _life(workload_lab: Any) -> None:
     """Pods that run, roll, are too large, end, and go."""
-    await living.kube.create(DEPLOYMENTS, deployment(replicas=6))
+    await workload_lab.kube.create(DEPLOYMENTS, deployment(replicas=6))
     large = deployment(name="large", replicas=2)
     large["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "500"}}
-    await living.kube.create(DEPLOYMENTS, large)
-    await living.kube.create(JOBS, job("work", ["sleep", "5"], completions=3, parallelism=2))
-    await living.available("web", 6)
+    await workload_lab.kube.create(DEPLOYMENTS, large)
+    await workload_lab.kube.create(JOBS, job("work", ["sleep", "5"], completions=3, parallelism=2))
+    await workload_lab.available("web", 6)
     image = {"containers": [{"name": "web", "image": "nginx:1.26"}]}
     body = {"spec": {"replicas": 4, "template": {"spec": image}}}
-    await living.kube.patch(DEPLOYMENTS, "web", body, "default", kind="strategic")
-    await living.available("web", 4)
-    await living.kube.delete(DEPLOYMENTS, "large", "default", propagation="Background")
+    await workload_lab.kube.patch(DEPLOYMENTS, "web", body, "default", kind="strategic")
+    await workload_lab.available("web", 4)
+    await workload_lab.kube.delete(DEPLOYMENTS, "large", "default", propagation="Background")
     await asyncio.sleep(60)
 
 
@@ -161,15 +163,15 @@ def test_who_hears_only_what_is_new_sees_what_a_reader_would(lab_run: Run, parts
     mirrors: dict[type[Any], dict[str, Any]] = {PodView: {}, KubeletPod: {}, Pod: {}}
     heard: list[str] = []
 
-    def told(news: News) -> None:
+    def subscriber(news: News) -> None:
         heard.append(news.key)
         for kind, cluster_state in mirrors.items():
             cluster_state[news.key] = news.view(kind, cluster_state.get(news.key))
             assert cluster_state[news.key] == decode(news.raw, kind)
 
-    async def body(living: Any) -> None:
-        living.lab.transport.feed("", "pods", told)
-        await _life(living)
+    async def body(workload_lab: Any) -> None:
+        workload_lab.lab.transport.feed("", "pods", subscriber)
+        await _life(workload_lab)
 
     lab_run(body, parts=parts)
     assert len(heard) > 60
@@ -178,9 +180,9 @@ def test_who_hears_only_what_is_new_sees_what_a_reader_would(lab_run: Run, parts
 def test_pods_in_full_detail_end_up_the_same_by_either_way(lab_run: Run) -> None:
     found: list[Any] = []
 
-    async def body(living: Any) -> None:
-        await _life(living)
-        pods = await living.pods("web")
+    async def body(workload_lab: Any) -> None:
+        await _life(workload_lab)
+        pods = await workload_lab.pods("web")
         shown = sorted((pod["spec"]["nodeName"], *_as_kept(pod)) for pod in pods)
         found.append(shown)
 

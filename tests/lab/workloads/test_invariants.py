@@ -1,4 +1,4 @@
-"""The eye on the lab: it sees what must never happen, and blames nobody for what may."""
+"""The lab's checks: they report what must never happen, and nothing else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def budget(healthy: int, desired: int, charged: tuple[str, ...] = ()) -> Json:
 
 
 class Scene:
-    """A store with somebody who watches it."""
+    """A store with the checks listening."""
 
     def __init__(self) -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
@@ -129,12 +129,12 @@ def test_an_eviction_leaves_as_many_as_the_budget_asks_for(healthy: int, blamed:
 
 
 def test_a_lab_ends_with_an_error_when_its_controllers_take_a_pod_for_nothing(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(DEPLOYMENTS, deployment(replicas=3))
-        await living.available("web", 3)
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(DEPLOYMENTS, deployment(replicas=3))
+        await workload_lab.available("web", 3)
         await asyncio.sleep(30)
-        impostor = Kube(living.lab.transport, living.lab.clock, user_agent=CONTROLLERS)
-        name = (await living.pods("web"))[0]["metadata"]["name"]
+        impostor = Kube(workload_lab.lab.transport, workload_lab.lab.clock, user_agent=CONTROLLERS)
+        name = (await workload_lab.pods("web"))[0]["metadata"]["name"]
         await impostor.delete(PODS, name, "default")
 
     with pytest.raises(Broken, match="the ReplicaSet had no surplus: 2 of 3"):

@@ -1,4 +1,4 @@
-"""Jobs that fail, are told how to take it, and end."""
+"""Jobs that fail: pod failure policy, backoff and completion."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Run = Callable[..., None]
 FAILING = ["sh", "-c", "exit 42"]
 
 
-async def ended(living: Any, manifest: dict[str, Any], seconds: float) -> dict[str, Any]:
+async def ended(workload_lab: Any, manifest: dict[str, Any], seconds: float) -> dict[str, Any]:
     """The job's status after a while."""
-    await living.kube.create(JOBS, manifest)
+    await workload_lab.kube.create(JOBS, manifest)
     await asyncio.sleep(seconds)
-    status: dict[str, Any] = (await living.kube.get(JOBS, manifest["metadata"]["name"], "default"))["status"]
+    status: dict[str, Any] = (await workload_lab.kube.get(JOBS, manifest["metadata"]["name"], "default"))["status"]
     return status
 
 
@@ -29,9 +29,9 @@ def with_rule(action: str, **spec: Any) -> dict[str, Any]:
 
 
 def test_a_failure_that_the_policy_names_ends_the_job_at_once(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        status = await ended(living, with_rule("FailJob", backoffLimit=5), 20)
-        (pod,) = await living.pods()
+    async def body(workload_lab: Any) -> None:
+        status = await ended(workload_lab, with_rule("FailJob", backoffLimit=5), 20)
+        (pod,) = await workload_lab.pods()
         text = f"Container c for pod default/{pod['metadata']['name']} failed with exit code 42 "
         assert [(each["type"], each["reason"]) for each in status["conditions"]] == [
             ("FailureTarget", "PodFailurePolicy"),
@@ -44,10 +44,10 @@ def test_a_failure_that_the_policy_names_ends_the_job_at_once(lab_run: Run) -> N
 
 
 def test_a_failure_that_is_ignored_costs_nothing_but_time(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        status = await ended(living, with_rule("Ignore", backoffLimit=0), 60)
+    async def body(workload_lab: Any) -> None:
+        status = await ended(workload_lab, with_rule("Ignore", backoffLimit=0), 60)
         assert "failed" not in status and "conditions" not in status
-        assert len(await living.pods()) == 3  # after 10 and 20 seconds
+        assert len(await workload_lab.pods()) == 3  # after 10 and 20 seconds
 
     lab_run(body)
 
@@ -55,11 +55,11 @@ def test_a_failure_that_is_ignored_costs_nothing_but_time(lab_run: Run) -> None:
 def test_a_pod_that_a_late_job_cuts_off_has_failed_however_it_ends(lab_run: Run) -> None:
     """Counted when it is deleted: that it takes the signal well and exits with 0 comes too late."""
 
-    async def body(living: Any) -> None:
+    async def body(workload_lab: Any) -> None:
         manifest = job("j", [], activeDeadlineSeconds=6, podReplacementPolicy="Failed")
         notes = {"lab.dovetail.dev/run-seconds": "30", "lab.dovetail.dev/exit-code": "0"}
         manifest["spec"]["template"]["metadata"] = {"annotations": notes}
-        status = await ended(living, manifest, 60)
+        status = await ended(workload_lab, manifest, 60)
         assert status["conditions"][-1]["reason"] == "DeadlineExceeded"
         assert status["failed"] == 1 and "succeeded" not in status
 
@@ -67,13 +67,14 @@ def test_a_pod_that_a_late_job_cuts_off_has_failed_however_it_ends(lab_run: Run)
 
 
 def test_an_index_is_given_up_alone(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
+    async def body(workload_lab: Any) -> None:
         more = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
-        status = await ended(living, job("j", ["sh", "-c", "exit 1"], **more), 60)
+        status = await ended(workload_lab, job("j", ["sh", "-c", "exit 1"], **more), 60)
         assert status["failedIndexes"] == "0,1"
         assert status["conditions"][-1]["reason"] == "FailedIndexes"
         counts = [
-            pod["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"] for pod in await living.pods()
+            pod["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"]
+            for pod in await workload_lab.pods()
         ]
         assert sorted(counts) == ["0", "0", "1", "1"]
 
@@ -81,10 +82,10 @@ def test_an_index_is_given_up_alone(lab_run: Run) -> None:
 
 
 def test_enough_is_what_the_success_policy_says(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
+    async def body(workload_lab: Any) -> None:
         manifest = job("j", ["sleep", "5"], completions=4, parallelism=1, completionMode="Indexed")
         manifest["spec"]["successPolicy"] = {"rules": [{"succeededIndexes": "1-3", "succeededCount": 1}]}
-        status = await ended(living, manifest, 60)
+        status = await ended(workload_lab, manifest, 60)
         assert status["completedIndexes"] == "0,1"
         assert status["conditions"][-1]["message"] == "Matched rules at index 0"
 
@@ -94,37 +95,37 @@ def test_enough_is_what_the_success_policy_says(lab_run: Run) -> None:
 def test_a_job_that_is_marked_as_failed_starts_nothing_more(lab_run: Run) -> None:
     """A pod that restarts too often is stopped; while it stops it is not replaced."""
 
-    async def body(living: Any) -> None:
+    async def body(workload_lab: Any) -> None:
         manifest = job("j", ["sh", "-c", "exit 1"], backoffLimit=1)
         manifest["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
-        status = await ended(living, manifest, 90)
+        status = await ended(workload_lab, manifest, 90)
         assert status["failed"] == 1
-        assert len(await living.events("SuccessfulCreate")) == 1
+        assert len(await workload_lab.events("SuccessfulCreate")) == 1
 
     lab_run(body)
 
 
 @pytest.mark.parametrize("change", [{"suspend": True}, {"parallelism": 1}])
 def test_pods_that_a_job_takes_away_itself_did_not_fail(lab_run: Run, change: dict[str, Any]) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(JOBS, job("j", ["sleep", "1000"], parallelism=3, completions=3))
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(JOBS, job("j", ["sleep", "1000"], parallelism=3, completions=3))
         await asyncio.sleep(10)
-        await living.kube.patch(JOBS, "j", {"spec": change}, "default")
+        await workload_lab.kube.patch(JOBS, "j", {"spec": change}, "default")
         await asyncio.sleep(60)
-        assert "failed" not in (await living.kube.get(JOBS, "j", "default"))["status"]
+        assert "failed" not in (await workload_lab.kube.get(JOBS, "j", "default"))["status"]
 
     lab_run(body)
 
 
 def test_a_pod_that_was_deleted_is_replaced_after_the_pause_of_a_failure(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(JOBS, job("j", ["sleep", "1000"]))
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(JOBS, job("j", ["sleep", "1000"]))
         await asyncio.sleep(5)
-        (pod,) = await living.pods()
-        await living.kube.delete(PODS, pod["metadata"]["name"], "default")
+        (pod,) = await workload_lab.pods()
+        await workload_lab.kube.delete(PODS, pod["metadata"]["name"], "default")
         await asyncio.sleep(8)
-        assert len(await living.events("SuccessfulCreate")) == 1
+        assert len(await workload_lab.events("SuccessfulCreate")) == 1
         await asyncio.sleep(4)
-        assert len(await living.events("SuccessfulCreate")) == 2
+        assert len(await workload_lab.events("SuccessfulCreate")) == 2
 
     lab_run(body)

@@ -41,29 +41,31 @@ def test_a_curve_is_straight_between_its_points_and_round_the_day() -> None:
 
 
 def test_one_load_generator_drives_php_apache_to_its_limit(lab_run: Run) -> None:
-    async def cpu(living: Any) -> list[str]:
+    async def cpu(workload_lab: Any) -> list[str]:
         path = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
-        response = await living.kube.request("GET", path, (("labelSelector", "app=php-apache"),))
+        response = await workload_lab.kube.request("GET", path, (("labelSelector", "app=php-apache"),))
         items = msgspec.json.decode(response.body)["items"]
         return [container["usage"]["cpu"] for item in items for container in item["containers"]]
 
-    async def body(living: Any) -> None:
+    async def body(workload_lab: Any) -> None:
         resources = {"limits": {"cpu": "500m"}, "requests": {"cpu": "200m"}}
         item = deployment("php-apache", 1, "registry.k8s.io/hpa-example", pod={"container": {"resources": resources}})
-        await living.kube.create(DEPLOYMENTS, item)
+        await workload_lab.kube.create(DEPLOYMENTS, item)
         service = {
             "metadata": {"name": "php-apache"},
             "spec": {"selector": {"app": "php-apache"}, "ports": [{"port": 80}]},
         }
-        await living.kube.create(SERVICES, service, "default")
+        await workload_lab.kube.create(SERVICES, service, "default")
         await asyncio.sleep(60)
-        assert await cpu(living) == ["1000000n"]
+        assert await cpu(workload_lab) == ["1000000n"]
         script = "while sleep 0.01; do wget -q -O- http://php-apache; done"
-        await living.kube.create(PODS, pod("load", "busybox:1.28", container={"command": ["/bin/sh", "-c", script]}))
+        await workload_lab.kube.create(
+            PODS, pod("load", "busybox:1.28", container={"command": ["/bin/sh", "-c", script]})
+        )
         await asyncio.sleep(60)
-        assert await cpu(living) == ["500000000n"]
-        await living.kube.patch(DEPLOYMENTS, "php-apache", {"spec": {"replicas": 7}}, "default")
+        assert await cpu(workload_lab) == ["500000000n"]
+        await workload_lab.kube.patch(DEPLOYMENTS, "php-apache", {"spec": {"replicas": 7}}, "default")
         await asyncio.sleep(60)
-        assert all(99_000_000 < int(text.rstrip("n")) < 103_000_000 for text in await cpu(living))
+        assert all(99_000_000 < int(text.rstrip("n")) < 103_000_000 for text in await cpu(workload_lab))
 
     lab_run(body)

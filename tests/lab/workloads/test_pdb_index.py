@@ -34,7 +34,7 @@ def test_what_is_counted_one_by_one_is_what_a_look_at_all_pods_finds() -> None:
         assert (len(kept), kept.owners) == (len(fresh), fresh.owners)
         for but in ([], ["pod-3", "pod-7"]):
             assert kept.healthy(but) == fresh.healthy(but)
-        assert kept.healthy(()) == kept.healthy({"nobody": ""})
+        assert kept.healthy(()) == kept.healthy({"absent": ""})
 
 
 def test_a_pod_that_changes_keeps_its_place() -> None:

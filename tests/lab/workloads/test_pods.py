@@ -49,7 +49,7 @@ def test_the_younger_goes_first_by_powers_of_two() -> None:
     assert order(old, young) == ["young", "old"]
 
 
-def test_ages_of_one_magnitude_are_told_apart_by_uid() -> None:
+def test_equal_ages_are_ordered_by_uid() -> None:
     one, two = pod("b", ready="2026-01-01T11:00:00Z"), pod("a", ready="2026-01-01T11:00:01Z")
     assert order(one, two) == ["a", "b"]
 
@@ -58,7 +58,7 @@ def test_more_restarts_go_first_among_equals() -> None:
     assert order(pod("calm"), pod("restless", restarts=4)) == ["restless", "calm"]
 
 
-def test_a_pod_leaves_when_its_shortest_patience_is_over() -> None:
+def test_a_pod_is_evicted_after_its_shortest_toleration() -> None:
     taints = [Taint(key="a", effect="NoExecute"), Taint(key="b", effect="NoExecute")]
     stays = [
         Toleration(key="a", operator="Exists", effect="NoExecute", toleration_seconds=300),

@@ -22,7 +22,7 @@ _VARYING = re.compile(
 )
 
 
-async def _story(lab: Lab) -> tuple[set[tuple[str, ...]], dict[str, Any]]:
+async def _workload_run(lab: Lab) -> tuple[set[tuple[str, ...]], dict[str, Any]]:
     """Play the suite; returns who said what, and the final statuses without their times."""
     kube = lab.kube
     await kube.create(PDBS, budget("web", maxUnavailable=1))
@@ -69,12 +69,12 @@ async def _both() -> tuple[Any, Any]:
             lab = Lab(transport, clock, Chance(1), Parts(controllers=False, scheduler=False))
             async with lab:
                 await lab.nodes(3)
-                real = await _story(lab)
+                real = await _workload_run(lab)
         finally:
             await transport.close()
     async with Lab.embedded(1, clock=clock) as lab:
         await lab.nodes(3)
-        return real, await _story(lab)
+        return real, await _workload_run(lab)
 
 
 def test_the_lab_says_and_ends_as_the_real_controllers_do() -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from dovetail.clock import run_virtual
 from dovetail.lab.cluster import Lab, Parts
-from tests.lab.workloads.workload_runs import RECORDED, STORIES, play
+from tests.lab.workloads.workload_runs import RECORDED, WORKLOAD_RUNS, play
 
 
-@pytest.fixture(scope="module", params=sorted(STORIES))
+@pytest.fixture(scope="module", params=sorted(WORKLOAD_RUNS))
 def both(request: pytest.FixtureRequest) -> tuple[dict[str, Any], dict[str, Any]]:
     """What was recorded, and what the lab comes to."""
 
@@ -29,7 +29,7 @@ def test_the_lab_ends_in_the_statuses_that_the_real_controllers_wrote(both: Any)
         assert {name: ours["statuses"].get(name)} == {name: status}
 
 
-def test_the_lab_says_what_the_real_controllers_said(both: Any) -> None:
+def test_the_lab_reports_what_the_real_controllers_reported(both: Any) -> None:
     recorded, ours = (set(each["events"]) for each in both)
     assert sorted(recorded - ours) == []
     assert sorted(ours - recorded) == []

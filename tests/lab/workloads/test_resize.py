@@ -38,64 +38,64 @@ async def seen(kube: Kube, name: str) -> tuple[str, str, int, list[tuple[str, st
 
 
 def test_a_resize_is_carried_out_within_seconds(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(PODS, sized("a", "100m"))
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(PODS, sized("a", "100m"))
         await asyncio.sleep(10)
-        await resize(living.kube, "a", "300m")
+        await resize(workload_lab.kube, "a", "300m")
         await asyncio.sleep(0.5)
-        assert await seen(living.kube, "a") == ("100m", "100m", 0, [("PodResizeInProgress", "")])
+        assert await seen(workload_lab.kube, "a") == ("100m", "100m", 0, [("PodResizeInProgress", "")])
         await asyncio.sleep(2)
-        assert await seen(living.kube, "a") == ("300m", "300m", 0, [])
+        assert await seen(workload_lab.kube, "a") == ("300m", "300m", 0, [])
 
     lab_run(body)
 
 
-def test_a_resize_waits_for_room_and_says_so(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(PODS, sized("a", "500m"))
-        await living.kube.create(PODS, sized("b", "1"))
+def test_a_resize_waits_for_capacity_and_reports_it(lab_run: Run) -> None:
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(PODS, sized("a", "500m"))
+        await workload_lab.kube.create(PODS, sized("b", "1"))
         await asyncio.sleep(10)
-        await resize(living.kube, "a", "1500m")
+        await resize(workload_lab.kube, "a", "1500m")
         await asyncio.sleep(20)
-        assert await seen(living.kube, "a") == ("500m", "500m", 0, [("PodResizePending", "Deferred")])
-        await living.kube.delete(PODS, "b", "default", grace=0)
+        assert await seen(workload_lab.kube, "a") == ("500m", "500m", 0, [("PodResizePending", "Deferred")])
+        await workload_lab.kube.delete(PODS, "b", "default", grace=0)
         await asyncio.sleep(5)
-        assert await seen(living.kube, "a") == ("1500m", "1500m", 0, [])
+        assert await seen(workload_lab.kube, "a") == ("1500m", "1500m", 0, [])
 
     lab_run(body, nodes=1)
 
 
 def test_more_than_the_node_has_is_refused(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(PODS, sized("a", "500m"))
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(PODS, sized("a", "500m"))
         await asyncio.sleep(10)
         with pytest.raises(Forbidden, match="node didn't have enough allocatable resources"):
-            await resize(living.kube, "a", "100")
+            await resize(workload_lab.kube, "a", "100")
 
     lab_run(body, nodes=1)
 
 
 def test_a_container_whose_policy_says_so_starts_anew(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
+    async def body(workload_lab: Any) -> None:
         policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
-        await living.kube.create(PODS, sized("a", "100m", resizePolicy=policy))
+        await workload_lab.kube.create(PODS, sized("a", "100m", resizePolicy=policy))
         await asyncio.sleep(10)
-        await resize(living.kube, "a", "200m")
+        await resize(workload_lab.kube, "a", "200m")
         await asyncio.sleep(10)
-        assert await seen(living.kube, "a") == ("200m", "200m", 1, [])
+        assert await seen(workload_lab.kube, "a") == ("200m", "200m", 1, [])
 
     lab_run(body)
 
 
 def test_a_resize_taken_back_leaves_no_condition(lab_run: Run) -> None:
-    async def body(living: Any) -> None:
-        await living.kube.create(PODS, sized("a", "500m"))
-        await living.kube.create(PODS, sized("b", "1"))
+    async def body(workload_lab: Any) -> None:
+        await workload_lab.kube.create(PODS, sized("a", "500m"))
+        await workload_lab.kube.create(PODS, sized("b", "1"))
         await asyncio.sleep(10)
-        await resize(living.kube, "a", "1500m")
+        await resize(workload_lab.kube, "a", "1500m")
         await asyncio.sleep(5)
-        await resize(living.kube, "a", "500m")
+        await resize(workload_lab.kube, "a", "500m")
         await asyncio.sleep(5)
-        assert await seen(living.kube, "a") == ("500m", "500m", 0, [])
+        assert await seen(workload_lab.kube, "a") == ("500m", "500m", 0, [])
 
     lab_run(body, nodes=1)

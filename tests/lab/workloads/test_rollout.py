@@ -81,8 +81,8 @@ def test_scaling_in_the_middle_of_a_rollout_is_shared_in_proportion() -> None:
 def test_pods_on_their_way_out_are_counted_once_every_set_that_was_looked_at_tells_of_them() -> None:
     whole = {"metadata": {"generation": 1}, **deployment(2)}
     fresh, silent = {"spec": {"replicas": 2}}, {"spec": {"replicas": 2}, "status": {"observedGeneration": 1}}
-    telling = {"spec": {"replicas": 2}, "status": {"observedGeneration": 1, "terminatingReplicas": 3}}
+    observed = {"spec": {"replicas": 2}, "status": {"observedGeneration": 1, "terminatingReplicas": 3}}
     assert [
         counted(whole, None, sets, EPOCH).get("terminatingReplicas")
-        for sets in ([], [fresh], [telling, fresh], [telling, silent])
+        for sets in ([], [fresh], [observed, fresh], [observed, silent])
     ] == [0, 0, 3, None]

@@ -1,4 +1,4 @@
-"""StatefulSets, the deciding half: what is told of pods that go, and which pod is rolled next."""
+"""StatefulSets, the pure decision: the status during deletion, and which pod is rolled next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a real API server reaches kubelets that have no machines."""
+"""How a real API server reaches the lab's simulated kubelets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_kubelet_says_why_there_is_no_log_yet() -> None:
     assert b"is waiting to start" in answer.body
 
 
-def test_a_kubelet_knows_only_its_own_pods_and_lets_nobody_into_them() -> None:
+def test_a_kubelet_serves_only_its_own_pods_and_refuses_exec() -> None:
     assert asked("/containerLogs/default/other/c").status == 404
     assert asked("/exec/default/web/app").status == 501
     assert asked("/metrics").status == 404
@@ -84,7 +84,7 @@ def test_what_is_meant_for_any_kubelet_reaches_the_one_endpoint() -> None:
     assert asyncio.run(scene()) == b"HTTP/1.1 200 OK\r\n\r\nhello"
 
 
-def test_a_call_that_cannot_be_put_through_is_told_so() -> None:
+def test_a_call_that_cannot_be_connected_gets_an_error() -> None:
     assert asyncio.run(through(b"nonsense", None)).startswith(b"HTTP/1.1 502")
     assert asyncio.run(through(b"CONNECT 127.0.0.1:1 HTTP/1.1", None)).startswith(b"HTTP/1.1 502")
 

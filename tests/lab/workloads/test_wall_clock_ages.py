@@ -1,4 +1,4 @@
-"""Ages are the lab's, whoever counts them."""
+"""Ages are the lab's, for every client."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Fixed:
         yield POD
 
 
-def told(command: str) -> tuple[bytes, bytes]:
-    """What a command reads an hour into a lab that has run for a minute of the reader's. Both times are told."""
+def bodies(command: str) -> tuple[bytes, bytes]:
+    """The body and the stream a command reads, an hour into a lab that has run for a minute of the wall clock."""
 
     async def scene() -> tuple[bytes, bytes]:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
@@ -51,12 +51,12 @@ def test_describe_and_events_count_ages_by_the_lab() -> None:
         .replace(b"2026-01-01T00:55:00", b"2025-12-31T23:56:00")
         .replace(b"2026-01-01T00:59:59", b"2026-01-01T00:00:59")
     )
-    assert told("kubectl describe") == (moved, moved)
-    assert told("kubectl events") == (moved, moved)
+    assert bodies("kubectl describe") == (moved, moved)
+    assert bodies("kubectl events") == (moved, moved)
 
 
-def test_whoever_reads_instants_reads_the_labs_own() -> None:
-    assert told("kubectl get") == (POD, POD)
+def test_other_clients_read_the_labs_own_timestamps() -> None:
+    assert bodies("kubectl get") == (POD, POD)
 
 
 def test_a_lab_that_kept_its_data_goes_on_where_its_time_was(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 MANIFESTS = Path(__file__).parents[2] / "clients" / "typed" / "manifests"
 RECORDED = Path(__file__).parents[2] / "data" / "living"
 #: Each story by its manifest, and the seconds until everything in it has come to rest.
-STORIES = {"odd": 75.0, "other": 50.0, "hpas": 48.0, "silent": 10.0}
+WORKLOAD_RUNS = {"odd": 75.0, "other": 50.0, "hpas": 48.0, "silent": 10.0}
 #: Seconds that a kubelet is silent at the end of a story.
 SILENCE = {"silent": 75.0}
 
@@ -42,22 +42,22 @@ _RULES = tuple(
 _LEFT_OUT = frozenset({"lastProbeTime", "lastHeartbeatTime", "uncountedTerminatedPods", "generation"})
 
 
-async def play(lab: Lab, story: str) -> Json:
-    """Apply the story's manifests on one machine; returns what is to be seen at its end."""
+async def play(lab: Lab, workload_run: str) -> Json:
+    """Apply the run's manifests on one node; returns the cluster's state at its end."""
     await lab.nodes(1)
     await asyncio.sleep(SETTLED)
     served = await _served(lab.kube)
     made = []
-    for document in yaml.safe_load_all((MANIFESTS / f"{story}.yaml").read_text()):
+    for document in yaml.safe_load_all((MANIFESTS / f"{workload_run}.yaml").read_text()):
         resource = served[document["kind"]]
         namespace = document["metadata"].setdefault("namespace", "default") if resource.namespaced else None
         await lab.kube.create(resource, document, namespace)
         made.append((resource, document["metadata"]["name"], namespace))
         await asyncio.sleep(APART)
-    await asyncio.sleep(STORIES[story])
-    if story in SILENCE:
+    await asyncio.sleep(WORKLOAD_RUNS[workload_run])
+    if workload_run in SILENCE:
         lab.fleet.silence(next(iter(lab.fleet.seats)))
-        await asyncio.sleep(SILENCE[story])
+        await asyncio.sleep(SILENCE[workload_run])
     seen: Json = {"statuses": {}, "events": []}
     for resource, name, namespace in made:
         found = await lab.kube.get(resource, name, namespace)

@@ -1,1 +1,1 @@
-"""AWS in the lab: moto over real HTTP, with what moto gets wrong for machines corrected in one place."""
+"""AWS in the lab: moto over real HTTP, with what moto gets wrong for instances corrected in one place."""

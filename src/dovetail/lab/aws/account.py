@@ -29,7 +29,7 @@ MANAGED = (
 ALIASES = ("al2", "al2023", "bottlerocket", "windows2019", "windows2022")
 
 
-class World(msgspec.Struct, frozen=True, kw_only=True):
+class AwsAccount(msgspec.Struct, frozen=True, kw_only=True):
     """What was made, by id."""
 
     cluster: str
@@ -50,8 +50,8 @@ def client(endpoint: Endpoint, service: str) -> Any:
 
 def build(
     endpoint: Endpoint, cluster: str, *, version: str, api_url: str, ca: bytes, cidr: str = "", node_group: bool = True
-) -> World:
-    """Make the account. `api_url` and `ca` are the lab's own API server: what EKS tells its machines.
+) -> AwsAccount:
+    """Make the account. `api_url` and `ca` are the lab's own API server: what EKS gives its instances.
 
     `cidr` is the VPC's, a /16; without `node_group` EKS knows of none.
     """
@@ -67,7 +67,7 @@ def build(
     vpc = ec2.create_vpc(CidrBlock=str(network))["Vpc"]["VpcId"]
     blocks = [str(block) for block in network.subnets(new_prefix=19)]
     subnets = {}
-    # From the second block on: the first is where the machines that the lab starts with have their addresses.
+    # From the second block on: the first is where the nodes that the lab starts with have their addresses.
     for block, zone in enumerate(sorted(catalog.region(region).zones), start=1):
         made = ec2.create_subnet(VpcId=vpc, CidrBlock=blocks[block], AvailabilityZone=zone)
         subnets[zone] = made["Subnet"]["SubnetId"]
@@ -75,7 +75,7 @@ def build(
         GroupName=f"eks-cluster-sg-{cluster}", Description="EKS created security group", VpcId=vpc
     )["GroupId"]
     ec2.create_tags(Resources=[vpc, *subnets.values(), group], Tags=tags)
-    # The tag EKS itself puts on its security group; nobody else may write tags that begin with "aws:".
+    # The tag EKS itself puts on its security group; no other client may write tags that begin with "aws:".
     endpoint.backend("ec2").create_tags([group], {"aws:eks:cluster-name": cluster})
     node_role = f"KarpenterNodeRole-{cluster}"
     _role(iam, node_role, "ec2.amazonaws.com")
@@ -108,7 +108,7 @@ def build(
         )
     queue = sqs.create_queue(QueueName=cluster)["QueueUrl"]
     _images(endpoint, version)
-    return World(
+    return AwsAccount(
         cluster=cluster,
         region=region,
         vpc=vpc,

@@ -1,7 +1,7 @@
 """Capacity reservations of the lab's account; moto has none.
 
 `aws ec2 create-capacity-reservation`, `describe-capacity-reservations` and `cancel-capacity-reservation` answer
-here; the fleet takes machines from them. What is used is counted from the living machines, so that it is always true.
+here; CreateFleet launches into them. Usage is counted from the running instances, so that it is always true.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dovetail.clock import wall
 from dovetail.lab.aws.http_forms import Answer, Environ, Form, body_of, members, one, values, xml
 
 OWNER = "123456789012"
-#: Answers how many living machines hold a reservation.
+#: The number of running instances in a reservation.
 Used = Callable[[str], int]
 
 
@@ -77,7 +77,7 @@ class Book:
             self._held.clear()
 
     def refusal(self, name: str, instance_type: str, zone: str) -> str | None:
-        """The error code for taking a machine from a reservation, if it cannot be had."""
+        """The error code for launching into a reservation, if that is refused."""
         held = self._held.get(name)
         if held is None or held.state(self.now()) != "active":
             return "InvalidCapacityReservationId.NotFound"

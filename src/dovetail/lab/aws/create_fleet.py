@@ -1,7 +1,7 @@
 """CreateFleet as EC2 does it: the cheapest offering that can be had, errors for those that cannot.
 
 moto takes the first override and forgets most of the launch template. Here the template's network,
-profile, devices and metadata options reach the instance, a sold-out offering is an entry in `Errors`,
+profile, devices and metadata options reach the instance, an offering without capacity is an entry in `Errors`,
 what the cheapest cannot give comes from the next, and a client token that was seen before is answered as it was, or
 refused if anything else is asked for with it.
 """
@@ -36,12 +36,12 @@ _MESSAGES = {
 }
 
 
-#: Requests come on threads of their own; machines are sold one at a time.
+#: Requests come on threads of their own; instances are launched one at a time.
 _till = threading.Lock()
 
 
-class Shop(msgspec.Struct, frozen=True):
-    """What can be had and at what price, what is reserved, and the groups that machines stand in."""
+class FleetContext(msgspec.Struct, frozen=True):
+    """Offerings and prices, capacity reservations, and placement groups."""
 
     market: Market
     book: Book
@@ -57,17 +57,17 @@ class Choice(msgspec.Struct, frozen=True):
     price: float
 
 
-def create(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, Any]:
+def create(backend: Any, context: FleetContext, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to an instant fleet request. `asked` has the request's members by their API names."""
     with _till:
-        return _replayed(backend, shop, asked)
+        return _replayed(backend, context, asked)
 
 
-def _replayed(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _replayed(backend: Any, context: FleetContext, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The answer that a client token had before, failures included; without one, or for a new one, a fresh answer."""
     token = asked.get("ClientToken")
     if not token:
-        return _create(backend, shop, asked)
+        return _create(backend, context, asked)
     answers: dict[str, tuple[bytes, dict[str, Any]]] = backend.__dict__.setdefault("fleets_by_client_token", {})
     request = msgspec.json.encode(asked, order="sorted", enc_hook=str)
     if token in answers:
@@ -79,27 +79,31 @@ def _replayed(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, A
                 "IdempotentParameterMismatch", "The client token has already been used for a different request."
             )
         return answer
-    answer = _create(backend, shop, asked)
+    answer = _create(backend, context, asked)
     answers[token] = (request, answer)
     return answer
 
 
-def _create(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _create(backend: Any, context: FleetContext, asked: Mapping[str, Any]) -> dict[str, Any]:
     target = asked.get("TargetCapacitySpecification") or {}
     kind = target.get("DefaultTargetCapacityType") or "on-demand"
-    choices = sorted(_choices(backend, shop.market, asked, kind), key=_rank(asked))
+    choices = sorted(_choices(backend, context.market, asked, kind), key=_rank(asked))
     tags = _tags(asked.get("TagSpecifications") or ())
     token, wanted = asked.get("ClientToken"), int(target.get("TotalTargetCapacity", 1))
-    sold: list[dict[str, Any]] = []
+    launched: list[dict[str, Any]] = []
     errors: list[dict[str, Any]] = []
     for choice in choices:
-        while len(sold) < wanted:
-            refusal = _refusal(backend, shop, choice, kind)
+        while len(launched) < wanted:
+            refusal = _refusal(backend, context, choice, kind)
             if refusal is not None:
                 errors.append(_error(choice, kind, *refusal))
                 break
-            sold.append(_sold([choice], _run(backend, shop, choice, kind, tags, token), kind))
-    return {"FleetId": f"fleet-{backend.account_id}-{len(backend.reservations)}", "Instances": sold, "Errors": errors}
+            launched.append(_launched_entry([choice], _run(backend, context, choice, kind, tags, token), kind))
+    return {
+        "FleetId": f"fleet-{backend.account_id}-{len(backend.reservations)}",
+        "Instances": launched,
+        "Errors": errors,
+    }
 
 
 def _rank(asked: Mapping[str, Any]) -> Callable[[Choice], tuple[float, str]]:
@@ -130,8 +134,8 @@ def _choices(backend: Any, market: Market, asked: Mapping[str, Any], kind: str) 
     return found
 
 
-def _refusal(backend: Any, shop: Shop, choice: Choice, kind: str) -> tuple[str, str] | None:
-    """Why a machine cannot be had: code, and message where the code does not tell it."""
+def _refusal(backend: Any, context: FleetContext, choice: Choice, kind: str) -> tuple[str, str] | None:
+    """Why an instance cannot be launched: code, and message where the code does not imply it."""
     data, override = choice.template.get_version("$Latest").data, choice.override
     profile = (data.get("IamInstanceProfile") or {}).get("Name")
     if profile and not profile_exists(backend.account_id, profile):
@@ -140,15 +144,15 @@ def _refusal(backend: Any, shop: Shop, choice: Choice, kind: str) -> tuple[str, 
     if subnet and backend.get_subnet(subnet).available_ip_address_count <= 0:
         return "InsufficientFreeAddressesInSubnet", ""
     where = override["InstanceType"], override["AvailabilityZone"]
-    if outside := shop.groups.refusal(data.get("Placement") or {}, *where):
+    if outside := context.groups.refusal(data.get("Placement") or {}, *where):
         return outside
     held = _reservation(data)
-    code = shop.book.refusal(held, *where) if held else shop.market.refusal(*where, kind)
+    code = context.book.refusal(held, *where) if held else context.market.refusal(*where, kind)
     return (code, "") if code else None
 
 
 def _reservation(data: Mapping[str, Any]) -> str | None:
-    """The reservation a launch template takes its machines from."""
+    """The capacity reservation a launch template names."""
     wanted: Mapping[str, Any] = data.get("CapacityReservationSpecification") or {}
     found: str | None = (wanted.get("CapacityReservationTarget") or {}).get("CapacityReservationId")
     return found
@@ -169,8 +173,8 @@ def _error(choice: Choice, kind: str, code: str, message: str) -> dict[str, Any]
     }
 
 
-def _sold(choices: Sequence[Choice], instance: Any, kind: str) -> dict[str, Any]:
-    """A machine in the words of the answer, with the choice that it came from."""
+def _launched_entry(choices: Sequence[Choice], instance: Any, kind: str) -> dict[str, Any]:
+    """An instance as an entry of the answer, with the choice that it came from."""
     where = (instance.instance_type, instance.subnet_id)
     by_place = {(each.override["InstanceType"], each.override.get("SubnetId")): each for each in choices}
     choice = by_place.get(where, choices[0])
@@ -182,7 +186,9 @@ def _sold(choices: Sequence[Choice], instance: Any, kind: str) -> dict[str, Any]
     }
 
 
-def _run(backend: Any, shop: Shop, choice: Choice, kind: str, tags: Mapping[str, Any], token: str | None) -> Any:
+def _run(
+    backend: Any, context: FleetContext, choice: Choice, kind: str, tags: Mapping[str, Any], token: str | None
+) -> Any:
     data: Mapping[str, Any] = choice.template.get_version("$Latest").data
     interface: Mapping[str, Any] = (data.get("NetworkInterfaces") or [{}])[0]
     groups = list(interface.get("Groups") or data.get("SecurityGroupIds") or ())
@@ -213,13 +219,13 @@ def _run(backend: Any, shop: Shop, choice: Choice, kind: str, tags: Mapping[str,
         instance.spot_instance_request_id = f"sir-{instance.id[2:10]}"
     instance.capacity_reservation_id = _reservation(data)
     instance.capacity_reservation_specification = data.get("CapacityReservationSpecification")
-    shop.groups.enter(instance, data.get("Placement") or {})
-    _fail_at_once(instance, data, shop.market)
+    context.groups.enter(instance, data.get("Placement") or {})
+    _fail_at_once(instance, data, context.market)
     return instance
 
 
 def _fail_at_once(instance: Any, data: Mapping[str, Any], market: Market) -> None:
-    """A machine whose volume cannot be decrypted starts and ends within a moment."""
+    """An instance whose volume cannot be decrypted starts and ends within a moment."""
     keys = {(device.get("Ebs") or {}).get("KmsKeyId") for device in data.get("BlockDeviceMappings") or ()}
     if keys & market.denied_keys:
         instance.terminate()

@@ -1,4 +1,4 @@
-"""EC2 instances as machines of the lab: they boot after a while, join if they may, and vanish when terminated."""
+"""EC2 instances as nodes of the lab: they boot after a while, join if they may, and vanish when terminated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.lab.aws import user_data
-from dovetail.lab.aws.account import World
+from dovetail.lab.aws.account import AwsAccount
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
 from dovetail.lab.aws.eventbridge import Bridge
 from dovetail.lab.instances import SimulatedInstance, host_name
@@ -34,12 +34,12 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class Ec2:
-    """Watches moto's instances. `stuck` says of each machine that runs and cannot join, why."""
+    """Watches moto's instances. `stuck` has the reason for each running instance that cannot join."""
 
     def __init__(
         self,
         endpoint: Endpoint,
-        world: World,
+        account: AwsAccount,
         fleet: Fleet,
         kube: Kube,
         chance: Chance,
@@ -48,7 +48,7 @@ class Ec2:
         bridge: Bridge | None = None,
     ) -> None:
         self._endpoint = endpoint
-        self._world = world
+        self._account = account
         self._fleet = fleet
         self._kube = kube
         self._chance = chance
@@ -67,7 +67,7 @@ class Ec2:
                     self._look(instance, tasks)
                 await asyncio.sleep(LOOK_SECONDS)
 
-    def bought(self) -> dict[str, str]:
+    def node_instances(self) -> dict[str, str]:
         """The nodes that are instances, and which."""
         return {node: instance for instance, node in self._joined.items()}
 
@@ -95,20 +95,20 @@ class Ec2:
             await asyncio.sleep(10)  # a kubelet goes on asking; a mapping added later lets it in
         assert intent is not None
         self.stuck.pop(instance.id, None)
-        machine = self._machine(instance, intent)
-        self._joined[instance.id] = machine.name
-        await self._fleet.join(machine)
+        simulated = self._simulated(instance, intent)
+        self._joined[instance.id] = simulated.name
+        await self._fleet.join(simulated)
 
     async def _refusal(self, instance: Any, intent: user_data.Intent | None) -> str | None:
         if intent is None:
             return "its user data joins no cluster"
-        if intent.cluster != self._world.cluster:
-            return f"its user data joins the cluster {intent.cluster!r}, not {self._world.cluster!r}"
+        if intent.cluster != self._account.cluster:
+            return f"its user data joins the cluster {intent.cluster!r}, not {self._account.cluster!r}"
         try:
             found = await self._kube.get(CONFIGMAPS, "aws-auth", "kube-system", type=dict)
         except NotFound:
             found = {}
-        entries = list(self._endpoint.front.entries.get(self._world.cluster, {}).values())
+        entries = list(self._endpoint.front.entries.get(self._account.cluster, {}).values())
         role = self._role(instance)
         admitted = any(each["principalArn"] == role and NODES in each["kubernetesGroups"] for each in entries)
         return refusal(role, found.get("data"), admitted)
@@ -122,18 +122,18 @@ class Ec2:
         held = next((p for p in known if p.name == name), None)
         return f"arn:aws:iam::{ACCOUNT}:role/{held.roles[0].name}" if held is not None and held.roles else None
 
-    def _machine(self, instance: Any, intent: user_data.Intent) -> SimulatedInstance:
+    def _simulated(self, instance: Any, intent: user_data.Intent) -> SimulatedInstance:
         spec = catalog.specs()[instance.instance_type]
         kubelet = capacity.Kubelet(max_pods=intent.max_pods)
         total = capacity.capacity(spec, kubelet=kubelet)
         kept = capacity.overhead(spec, kubelet=kubelet)
         zone = instance.placement.zone
         return SimulatedInstance(
-            name=host_name(instance.private_ip, self._world.region),
+            name=host_name(instance.private_ip, self._account.region),
             provider_id=f"aws:///{zone}/{instance.id}",
             instance_type=instance.instance_type,
             zone=zone,
-            region=self._world.region,
+            region=self._account.region,
             ip=instance.private_ip,
             capacity=total,
             allocatable={name: amount - kept.get(name, 0) for name, amount in total.items()},

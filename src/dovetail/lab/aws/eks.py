@@ -1,4 +1,4 @@
-"""EKS in the lab: an account beside the cluster, machines that come from EC2, and the autoscaler running as a pod.
+"""EKS in the lab: an account beside the cluster, nodes that come from EC2, and the autoscaler running as a pod.
 
 The autoscaler is the very one `dovetail run` starts, with the very AWS calls; only the endpoint differs. It shows
 itself as the Deployment `karpenter` in the namespace `karpenter`, so that the usual `kubectl logs` finds its lines.
@@ -41,7 +41,7 @@ IMAGE = "dovetail/controller"
 KEPT_LINES = 20_000
 #: Seconds of the lab until AWS is asked for prices.
 FIRST_PRICES = 12 * 3600.0
-#: Between two looks at whether machines want naming, in seconds.
+#: Between two passes that name instances, in seconds.
 UPKEEP = 60.0
 _LOG = re.compile(rf"^/api/v1/namespaces/{NAMESPACE}/pods/{NAMESPACE}-[^/]+/log$")
 
@@ -69,7 +69,7 @@ class Eks:
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
         self.endpoint: Endpoint | None = None
         self.autoscaler: Autoscaler | None = None
-        self.machines: Ec2 | None = None
+        self.instances: Ec2 | None = None
         self._api_url = api_url
         self._ca = ca
         self._more = asyncio.Event()
@@ -94,9 +94,9 @@ class Eks:
             cloud = self._cloud(endpoint, lab)
             kubelet, chance = lab.client("kubelet"), lab.chance.child("ec2")
             bridge = Bridge(endpoint, made.queue, lab.clock)
-            self.machines = Ec2(endpoint, made, lab.fleet, kubelet, chance, settings.timing, bridge=bridge)
+            self.instances = Ec2(endpoint, made, lab.fleet, kubelet, chance, settings.timing, bridge=bridge)
             if lab.faults is not None:
-                lab.faults.strikes |= AwsFaults(endpoint, bridge, lab.clock, self.machines, lab.faults).kinds
+                lab.faults.strikes |= AwsFaults(endpoint, bridge, lab.clock, self.instances, lab.faults).kinds
             self.autoscaler = Autoscaler(
                 lab.client("karpenter"),
                 cloud,
@@ -106,14 +106,14 @@ class Eks:
                 log=logs.logger(lab.clock, write=self._line),
             )
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.machines.run(), name="ec2 machines")
+                group.create_task(self.instances.run(), name="ec2 instances")
                 endpoint.scaling.now = lab.clock.now
                 node_groups = NodeGroups(endpoint, made, kubelet, frozenset({made.node_group}))
                 group.create_task(node_groups.run(), name="node groups")
                 group.create_task(self.autoscaler.run(), name="autoscaler")
                 group.create_task(self._prices(cloud), name="prices")
                 naming = every(UPKEEP, cloud.name_instances, "nodeclaim.tagging", self.autoscaler.log)
-                group.create_task(naming, name="names of machines")
+                group.create_task(naming, name="names of instances")
                 self.ready.set()
         finally:
             endpoint.close()
@@ -150,7 +150,7 @@ class Eks:
         self._more.set()
         self._more = asyncio.Event()
 
-    def _account(self, endpoint: Endpoint) -> account.World:
+    def _account(self, endpoint: Endpoint) -> account.AwsAccount:
         config = self.settings.config
         return account.build(
             endpoint,
@@ -237,7 +237,7 @@ async def _install(lab: Lab) -> None:
     )
 
 
-async def _authorise(lab: Lab, made: account.World) -> None:
+async def _authorise(lab: Lab, made: account.AwsAccount) -> None:
     """aws-auth as EKS and the installer leave it: both node roles are mapped."""
     roles = "".join(
         f"- groups:\n  - system:bootstrappers\n  - system:nodes\n  rolearn: arn:aws:iam::{ACCOUNT}:role/{role}\n"

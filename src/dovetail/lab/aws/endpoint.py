@@ -12,7 +12,7 @@ from dovetail.clock import wall
 from dovetail.lab.aws import auto_scaling, moto_patches
 from dovetail.lab.aws.auto_scaling import AutoScaling
 from dovetail.lab.aws.capacity_reservations import Book
-from dovetail.lab.aws.create_fleet import Shop
+from dovetail.lab.aws.create_fleet import FleetContext
 from dovetail.lab.aws.gate import Gate
 from dovetail.lab.aws.injected_errors import Trouble
 from dovetail.lab.aws.moto_gaps import Front
@@ -36,7 +36,7 @@ class Endpoint:
     """Starts at once in a thread of its own; `url` is where to send requests, signed with `credentials`."""
 
     def __init__(self, market: Market, port: int = 0, credentials: Credentials = TEST_CREDENTIALS) -> None:
-        # AWS's own policies are attached by the walk-throughs; moto loads them only when told to.
+        # AWS's own policies are attached by the walk-throughs; moto loads them only on request.
         os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import WSGIRequestHandler, make_server
@@ -51,7 +51,7 @@ class Endpoint:
         self.book = Book(self._used)
         self.trouble = Trouble()
         self.groups = Groups(self.instances)
-        moto_patches.install(Shop(market, self.book, self.groups))
+        moto_patches.install(FleetContext(market, self.book, self.groups))
         self.scaling = AutoScaling(market)
         auto_scaling.install(self.scaling)
         moto = self.scaling.around(DomainDispatcherApplication(create_backend_app))
@@ -95,7 +95,7 @@ class Endpoint:
         return get_backend(service)[ACCOUNT][region or self.market.region]
 
     def instances(self) -> list[Any]:
-        """Every machine EC2 knows, the dead ones included."""
+        """Every instance EC2 knows, the terminated ones included."""
         backend = self.backend("ec2")
         return [i for reservation in list(backend.reservations.values()) for i in list(reservation.instances)]
 

@@ -1,4 +1,4 @@
-"""EventBridge in the lab: what happens to machines is told on the cluster's queue, by the rules the installer makes."""
+"""EventBridge in the lab: instance state changes go to the cluster's queue, by the rules the installer makes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
 
 STATE_CHANGE = "EC2 Instance State-change Notification"
 SPOT_WARNING = "EC2 Spot Instance Interruption Warning"
-#: moto ends and stops machines at once; EC2 tells of the way there too.
+#: moto ends and stops instances at once; EC2 sends the intermediate states too.
 _BEFORE = {"terminated": "shutting-down", "stopped": "stopping"}
 
 
@@ -23,7 +23,7 @@ class Bridge:
         self._clock = clock
 
     def state(self, instance: str, state: str) -> None:
-        """A machine is in another state than before."""
+        """An instance is in another state than before."""
         for each in filter(None, (_BEFORE.get(state), state)):
             self.tell(STATE_CHANGE, {"instance-id": instance, "state": each})
 

@@ -15,18 +15,18 @@ from dovetail.lab.faults.injection import Faults
 from dovetail.lab.faults.kinds import Fault, UnknownFault
 
 EVERYTHING = ("*", "*", "*")
-#: Seconds from the warning until EC2 takes a spot machine.
+#: Seconds from the warning until EC2 terminates a spot instance.
 NOTICE = 120.0
 
 
 class AwsFaults:
-    """`machines` knows the instance behind a node, `faults` the node that is meant; `kinds` are added to its own."""
+    """`instances` knows the instance behind a node, `faults` the node that is meant; `kinds` are added to its own."""
 
-    def __init__(self, endpoint: Endpoint, bridge: Bridge, clock: Clock, machines: Ec2, faults: Faults) -> None:
+    def __init__(self, endpoint: Endpoint, bridge: Bridge, clock: Clock, instances: Ec2, faults: Faults) -> None:
         self._endpoint = endpoint
         self._bridge = bridge
         self._clock = clock
-        self._machines = machines
+        self._instances = instances
         self._faults = faults
         self._lose = faults.strikes["machine-gone"]
 
@@ -37,7 +37,7 @@ class AwsFaults:
             "aws-throttled": self._throttle,
             "az-rebalance": self._rebalance,
             "machine-gone": self._vanish,
-            "sold-out": self._sell_out,
+            "sold-out": self._exhaust_offering,
             "spot-interruption": self._call_back,
             "status-checks": self._ail,
         }
@@ -57,7 +57,7 @@ class AwsFaults:
         self._endpoint.trouble.add(rule)
         self._faults.last(fault, partial(self._endpoint.trouble.remove, rule))
 
-    def _sell_out(self, fault: Fault) -> str:
+    def _exhaust_offering(self, fault: Fault) -> str:
         self._endpoint.market.refuse(EVERYTHING)
         self._faults.last(fault, partial(self._endpoint.market.allow, EVERYTHING))
         return f"EC2 has no capacity of any kind {fault.spell}"
@@ -74,13 +74,13 @@ class AwsFaults:
         node, instance = self._struck(fault)
         self._bridge.tell(SPOT_WARNING, {"instance-id": instance, "instance-action": "terminate"})
         asyncio.get_running_loop().call_later(NOTICE, self._terminate, instance)
-        return f"the machine of {node} ({instance}) is called back"
+        return f"the instance of {node} ({instance}) is interrupted"
 
     def _vanish(self, fault: Fault) -> str:
-        """A machine that was bought ends at EC2 too; others are nobody's."""
+        """A launched instance ends at EC2 too; the lab's own have none there."""
         node = self._faults.node(fault)
-        if node in (bought := self._machines.bought()):
-            self._terminate(bought[node])
+        if node in (node_instances := self._instances.node_instances()):
+            self._terminate(node_instances[node])
         return self._lose(fault)
 
     def _terminate(self, instance: str) -> None:
@@ -91,14 +91,14 @@ class AwsFaults:
         impaired = self._endpoint.market.impaired
         impaired[instance] = self._clock.now()
         self._faults.last(fault, partial(impaired.pop, instance, None), node)
-        return f"the machine of {node} ({instance}) fails its status checks {fault.spell}"
+        return f"the instance of {node} ({instance}) fails its status checks {fault.spell}"
 
     def _struck(self, fault: Fault) -> tuple[str, str]:
-        """The node that is meant and the instance behind it; the first that was bought unless told otherwise."""
-        bought = self._machines.bought()
-        if not bought:
-            raise UnknownFault("no machine was bought yet")
-        node = self._faults.node(fault) if fault.node else min(bought)
-        if node not in bought:
-            raise UnknownFault(f"{node} is no machine of EC2's; name one that was bought")
-        return node, bought[node]
+        """The node that is meant and the instance behind it; the first launched one by default."""
+        node_instances = self._instances.node_instances()
+        if not node_instances:
+            raise UnknownFault("no instance was launched yet")
+        node = self._faults.node(fault) if fault.node else min(node_instances)
+        if node not in node_instances:
+            raise UnknownFault(f"{node} is no EC2 instance; name one that was launched")
+        return node, node_instances[node]

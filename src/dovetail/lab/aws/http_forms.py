@@ -17,7 +17,7 @@ EC2_NAMESPACE = 'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"'
 
 
 def body_of(environ: Environ) -> bytes:
-    """The request's body, put back for whoever reads it next."""
+    """The request's body, put back for the next reader."""
     length = int(environ.get("CONTENT_LENGTH") or 0)
     data: bytes = environ["wsgi.input"].read(length) if length else b""
     environ["wsgi.input"] = io.BytesIO(data)

@@ -89,5 +89,5 @@ def _error(service: str, rule: Rule) -> Answer:
         code, message = escape(rule.code), escape(rule.message)
         text = f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>"
         return rule.status, "text/xml", f"<ErrorResponse>{text}<RequestId>lab</RequestId></ErrorResponse>".encode()
-    told = {"__type": rule.code, "code": rule.code, "message": rule.message}
-    return rule.status, "application/x-amz-json-1.1", json.dumps(told).encode()
+    body = {"__type": rule.code, "code": rule.code, "message": rule.message}
+    return rule.status, "application/x-amz-json-1.1", json.dumps(body).encode()

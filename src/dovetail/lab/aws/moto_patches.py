@@ -1,7 +1,7 @@
 """Everything the lab changes about moto, in one list.
 
 Each correction replaces one method of moto by one that answers as AWS does. They are put in once, for
-the life of the process: `install` may be called again with another shop.
+the life of the process: `install` may be called again with another context.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dovetail.clock import wall
-from dovetail.lab.aws.create_fleet import Shop, create
+from dovetail.lab.aws.create_fleet import FleetContext, create
 from dovetail.lab.aws.offerings import Market
 
 #: A method of moto's: the object in, its answer out.
 Method = Callable[[Any], Any]
 
-_shop: Shop | None = None
+_context: FleetContext | None = None
 
 
-def install(shop: Shop) -> None:
-    """Correct moto; the shop decides what can be had."""
-    global _shop
-    first = _shop is None
-    _shop = shop
+def install(context: FleetContext) -> None:
+    """Correct moto; the context decides which launches succeed."""
+    global _context
+    first = _context is None
+    _context = context
     if first:
         _correct()
 
 
-def _open_shop() -> Shop:
-    assert _shop is not None, "corrections.install comes first"
-    return _shop
+def _installed() -> FleetContext:
+    assert _context is not None, "moto_patches.install comes first"
+    return _context
 
 
 def _selling() -> Market:
-    return _open_shop().market
+    return _installed().market
 
 
 def _correct() -> None:
@@ -51,7 +51,7 @@ def _correct() -> None:
     Fleets.create_fleet = _at_once(Fleets.create_fleet)
     SpotInstances.describe_spot_price_history = _spot_prices
     InstanceResponse.describe_instances = _with_every_tag(InstanceResponse.describe_instances)
-    InstanceResponse.describe_instance_types = _sold_here(InstanceResponse.describe_instance_types)
+    InstanceResponse.describe_instance_types = _with_offered_types(InstanceResponse.describe_instance_types)
     InstanceResponse.describe_instance_status = _with_ailments(InstanceResponse.describe_instance_status)
     Instance.private_dns = property(_private_dns)
     Instance.private_dns_name = property(_private_dns)
@@ -64,7 +64,7 @@ def _correct() -> None:
 
 
 def _at_once(plain: Method) -> Method:
-    """Fleets of the type instant are answered with their machines."""
+    """Fleets of the type instant are answered with their instances."""
 
     def create_fleet(self: Any) -> Any:
         from moto.core.responses import ActionResult
@@ -81,7 +81,7 @@ def _at_once(plain: Method) -> Method:
             "SpotOptions",
         )
         asked = {name: self._get_param(name) for name in names}
-        return ActionResult(create(self.ec2_backend, _open_shop(), asked))
+        return ActionResult(create(self.ec2_backend, _installed(), asked))
 
     return create_fleet
 
@@ -107,21 +107,21 @@ def _with_own_key(plain: Method) -> Method:
     return answer
 
 
-def _sold_here(plain: Method) -> Method:
+def _with_offered_types(plain: Method) -> Method:
     """Only what the region sells; moto shows every type everywhere."""
 
     def describe_instance_types(self: Any) -> Any:
         answer = plain(self)
         if not self._get_param("InstanceTypes", []):
             every = answer.result["InstanceTypes"]
-            answer.result["InstanceTypes"] = [one for one in every if _selling().sells(one["InstanceType"])]
+            answer.result["InstanceTypes"] = [one for one in every if _selling().offers(one["InstanceType"])]
         return answer
 
     return describe_instance_types
 
 
 def _with_ailments(plain: Method) -> Method:
-    """Of machines that are ill, what fails and since when; moto's are always well."""
+    """Failed status checks of impaired instances, and since when; moto's are always healthy."""
 
     def describe_instance_status(self: Any) -> Any:
         from moto.core.responses import ActionResult
@@ -159,7 +159,7 @@ def _spot_prices(self: Any) -> Any:
     now = wall().strftime("%Y-%m-%dT%H:%M:%S.000Z")
     history = []
     for row in rows:
-        if not _selling().sells(row["InstanceType"]):
+        if not _selling().offers(row["InstanceType"]):
             continue
         price = _selling().spot(row["InstanceType"], row["Location"])
         if price is not None:

@@ -29,7 +29,7 @@ _DEFAULT_IMAGE = "ami-12c6146b"
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
-    """What an instance is told at its start: the cluster, its labels and its taints."""
+    """An instance's bootstrap settings: the cluster, its labels and its taints."""
 
     cluster: str
     labels: Mapping[str, str] = {}
@@ -53,7 +53,7 @@ class NodeGroups:
     """Runs beside the account. `unmanaged` are node groups whose nodes the lab itself made."""
 
     def __init__(
-        self, endpoint: Endpoint, made: account.World, kube: Kube, unmanaged: frozenset[str] = frozenset()
+        self, endpoint: Endpoint, made: account.AwsAccount, kube: Kube, unmanaged: frozenset[str] = frozenset()
     ) -> None:
         self._endpoint = endpoint
         self._made = made
@@ -153,7 +153,7 @@ class NodeGroups:
 
 def create_launch_template(
     endpoint: Endpoint,
-    made: account.World,
+    made: account.AwsAccount,
     name: str,
     role: str,
     bootstrap: Bootstrap,
@@ -228,7 +228,7 @@ def admit_role(endpoint: Endpoint, cluster: str, role_arn: str) -> None:
     )  # fmt: skip
 
 
-def create_configured(endpoint: Endpoint, made: account.World, config: ClusterConfig) -> None:
+def create_configured(endpoint: Endpoint, made: account.AwsAccount, config: ClusterConfig) -> None:
     """The node groups of a ClusterConfig, as eksctl would create them."""
     for group in config.groups:
         if group.managed:
@@ -237,7 +237,7 @@ def create_configured(endpoint: Endpoint, made: account.World, config: ClusterCo
             _create_self_managed(endpoint, made, group)
 
 
-def _create_managed(endpoint: Endpoint, made: account.World, group: NodeGroupConfig) -> None:
+def _create_managed(endpoint: Endpoint, made: account.AwsAccount, group: NodeGroupConfig) -> None:
     effects = {value: key for key, value in _EFFECTS.items()}
     account.client(endpoint, "eks").create_nodegroup(
         clusterName=made.cluster, nodegroupName=group.name, subnets=list(made.subnets.values()),
@@ -249,7 +249,7 @@ def _create_managed(endpoint: Endpoint, made: account.World, group: NodeGroupCon
     )  # fmt: skip
 
 
-def _create_self_managed(endpoint: Endpoint, made: account.World, group: NodeGroupConfig) -> None:
+def _create_self_managed(endpoint: Endpoint, made: account.AwsAccount, group: NodeGroupConfig) -> None:
     role = f"eks-{made.cluster}-nodes"
     bootstrap = Bootstrap(
         cluster=made.cluster, labels=_eksctl_labels(made, group), max_pods=group.max_pods,
@@ -284,7 +284,7 @@ def _create_self_managed(endpoint: Endpoint, made: account.World, group: NodeGro
     )  # fmt: skip
 
 
-def _eksctl_labels(made: account.World, group: NodeGroupConfig) -> dict[str, str]:
+def _eksctl_labels(made: account.AwsAccount, group: NodeGroupConfig) -> dict[str, str]:
     return {
         "alpha.eksctl.io/cluster-name": made.cluster,
         "alpha.eksctl.io/nodegroup-name": group.name,

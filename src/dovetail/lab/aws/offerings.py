@@ -1,4 +1,4 @@
-"""What the lab's EC2 sells: prices by offering, and which offerings are sold out."""
+"""Offerings of the lab's EC2: prices, and which ones are without capacity."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dovetail.cloud.aws import catalog
 #: (instance type, zone, capacity type); `*` stands for any.
 Key = tuple[str, str, str]
 
-SOLD_OUT = "InsufficientInstanceCapacity"
+INSUFFICIENT_CAPACITY = "InsufficientInstanceCapacity"
 
 
 class Market:
     """Shared by the threads that serve AWS; every change is made under one lock.
 
-    `families` narrows what is sold: a small market answers quickly.
+    `families` narrows the instance types: a small catalog answers quickly.
     """
 
     def __init__(self, region: str, families: frozenset[str] | None = None) -> None:
@@ -25,12 +25,12 @@ class Market:
         self._families = families
         self._lock = threading.Lock()
         self._refused: dict[Key, str] = {}
-        #: KMS keys that EC2 may not use: machines with volumes under them end as soon as they start.
+        #: KMS keys that EC2 may not use: instances with volumes under them end as soon as they start.
         self.denied_keys: set[str | None] = set()
-        #: Machines whose status checks fail, and since when.
+        #: Instances whose status checks fail, and since when.
         self.impaired: dict[str, datetime] = {}
 
-    def refuse(self, key: Key, code: str = SOLD_OUT) -> None:
+    def refuse(self, key: Key, code: str = INSUFFICIENT_CAPACITY) -> None:
         """From now on EC2 answers a launch of `key` with `code`."""
         with self._lock:
             self._refused[key] = code
@@ -44,7 +44,7 @@ class Market:
 
     def refusal(self, instance_type: str, zone: str, kind: str) -> str | None:
         """The error code for this offering, if it cannot be had."""
-        if not self.sells(instance_type) or instance_type not in self._sold_in(zone):
+        if not self.offers(instance_type) or instance_type not in self._offered_in(zone):
             return "Unsupported"
         with self._lock:
             for t in (instance_type, "*"):
@@ -71,12 +71,12 @@ class Market:
         found = self.spot(instance_type, zone) if kind == "spot" else self.on_demand(instance_type)
         return float("inf") if found is None else found
 
-    def sells(self, instance_type: str) -> bool:
+    def offers(self, instance_type: str) -> bool:
         """Whether the region has this type at all."""
         if self._families is not None and instance_type.split(".", 1)[0] not in self._families:
             return False
-        return any(instance_type in self._sold_in(zone) for zone in catalog.region(self.region).zones)
+        return any(instance_type in self._offered_in(zone) for zone in catalog.region(self.region).zones)
 
     @functools.cache  # noqa: B019  (one market a lab)
-    def _sold_in(self, zone: str) -> frozenset[str]:
+    def _offered_in(self, zone: str) -> frozenset[str]:
         return frozenset(catalog.region(self.region).types.get(zone, ()))

@@ -1,7 +1,7 @@
 """Placement groups of the lab's account; moto has none.
 
 `aws ec2 create-placement-group`, `describe-placement-groups` and `delete-placement-group` answer here; the fleet puts
-machines into them. Who stands where is read from the living machines, so that it is always true.
+instances into them. Members are read from the running instances, so that it is always true.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from dovetail.cloud.aws import catalog
 from dovetail.lab.aws.http_forms import Answer, Environ, Form, body_of, one, refused, values, xml
 
-#: How many machines of a spread group EC2 puts into one zone.
+#: How many instances of a spread group EC2 puts into one zone.
 MOST_SPREAD = 7
 FULL = (
     "You've reached the limit of instances in this spread placement group. A spread placement group can have up to"
@@ -44,10 +44,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Groups:
-    """The groups by name, shared by the threads that serve AWS. `machines` are all that EC2 knows."""
+    """The groups by name, shared by the threads that serve AWS. `instances` are all that EC2 knows."""
 
-    def __init__(self, machines: Callable[[], list[Any]]) -> None:
-        self._machines = machines
+    def __init__(self, instances: Callable[[], list[Any]]) -> None:
+        self._instances = instances
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._made: dict[str, Group] = {}
@@ -68,7 +68,7 @@ class Groups:
             self._made.clear()
 
     def refusal(self, placement: Mapping[str, Any], instance_type: str, zone: str) -> tuple[str, str] | None:
-        """The error for starting a machine with this placement, if that cannot be: code and message."""
+        """The error for launching an instance with this placement, if that cannot be: code and message."""
         if not _grouped(placement):
             return None
         group = self._group(placement)
@@ -82,7 +82,7 @@ class Groups:
         return None
 
     def enter(self, instance: Any, placement: Mapping[str, Any]) -> None:
-        """Put a machine where its placement says; of partitions, unless one is named, into the emptiest."""
+        """Put an instance where its placement says; of partitions, unless one is named, into the emptiest."""
         group = self._group(placement) if _grouped(placement) else None
         if group is None:
             return
@@ -134,7 +134,7 @@ class Groups:
         return next((each for each in self._made.values() if named & {each.id, each.name}), None)
 
     def _within(self, group: Group) -> list[Any]:
-        living = (each for each in self._machines() if each.state in ("pending", "running"))
+        living = (each for each in self._instances() if each.state in ("pending", "running"))
         return [each for each in living if each.placement.group_id == group.id]
 
     def _count(self, group: Group) -> Counter[str]:

@@ -1,6 +1,6 @@
-"""What a machine makes of its user data: which cluster it would join, under which labels and taints.
+"""What an instance makes of its user data: which cluster it would join, under which labels and taints.
 
-The lab reads user data as the images' own bootstrap programs would, whoever wrote it: a machine whose
+The lab reads user data as the images' own bootstrap programs would, no matter its author: an instance whose
 user data names another cluster, or none, runs and never joins.
 """
 
@@ -29,7 +29,7 @@ Taint = Mapping[str, str]
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a machine means to go."""
+    """The cluster an instance would join."""
 
     cluster: str
     endpoint: str = ""

@@ -1,7 +1,7 @@
 """What a container does in the lab, where nothing really runs: how long it takes to start, when it ends, and how.
 
 Annotations on the pod decide (`lab.dovetail.dev/…`, for one container: `lab.dovetail.dev/….<container>`), else the
-command (sleep, exit, false, true, echo, endless loops), else the image, else it runs until it is told to stop.
+command (sleep, exit, false, true, echo, endless loops), else the image, else it runs until it is stopped.
 """
 
 from __future__ import annotations

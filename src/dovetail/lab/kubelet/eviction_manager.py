@@ -92,13 +92,13 @@ class Pressure:
     async def _look(self, seat: Seat) -> None:
         now = self._clock.monotonic()
         eaters = [eater(run, now) for run in map(self._fleet.runs.get, seat.pods) if run is not None and not run.over]
-        available = seat.machine.capacity["memory"] - SYSTEM[1] - sum(each.used for each in eaters)
+        available = seat.instance.capacity["memory"] - SYSTEM[1] - sum(each.used for each in eaters)
         if available < THRESHOLD:
-            self._short[seat.machine.name] = now
+            self._short[seat.instance.name] = now
             await self._press(seat, True)
             self._evict(seat, eaters, available, now)
-        elif seat.pressed and now - self._short[seat.machine.name] >= TRANSITION_SECONDS:
-            del self._short[seat.machine.name]
+        elif seat.pressed and now - self._short[seat.instance.name] >= TRANSITION_SECONDS:
+            del self._short[seat.instance.name]
             await self._press(seat, False)
 
     async def _press(self, seat: Seat, pressed: bool) -> None:

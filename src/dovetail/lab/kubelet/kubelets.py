@@ -1,6 +1,6 @@
-"""All kubelets of the lab in one object: one watch of pods, one timer queue, however many machines.
+"""All kubelets of the lab in one object: one watch of pods, one timer queue, however many nodes.
 
-It speaks to the API server through the client alone, so it also runs around a real control plane. A machine
+It speaks to the API server through the client alone, so it also runs around a real control plane. An instance
 that is silent keeps its containers running but neither hears nor says anything; one that vanished is gone.
 """
 
@@ -49,13 +49,13 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class Fleet:
-    """The kubelets. `join`, `silence`, `wake`, `vanish` are the machine interface that a cloud calls."""
+    """The kubelets. `join`, `silence`, `wake`, `vanish` are the interface that a cloud calls."""
 
     def __init__(self, kube: Kube, clock: Clock, chance: Chance, recorder: Recorder, pace: Pace | None = None) -> None:
         self.pace = pace or Pace()
         self.seats: dict[str, Seat] = {}
         self.runs: dict[str, PodRun] = {}
-        #: Nodes whose kubelet is silent or whose machine is gone, and since when.
+        #: Nodes whose kubelet is silent or whose instance is gone, and since when.
         self.doubtful: dict[str, float] = {}
         #: Pods whose use of memory is written on them.
         self.hungry: set[str] = set()
@@ -78,19 +78,19 @@ class Fleet:
         self._addresses = 0
         self.registration = Registration(kube, clock, recorder, self.seats, self.pace.heartbeat_seconds, self.stamp)
 
-    # The machine interface
+    # The interface for clouds
 
-    async def join(self, machine: SimulatedInstance) -> None:
-        """Boot the machine and register its Node."""
-        seat = Seat(machine)
-        self.seats[machine.name] = seat
-        self.doubtful.pop(machine.name, None)
-        if machine.boot_seconds:
-            await asyncio.sleep(machine.boot_seconds)
+    async def join(self, instance: SimulatedInstance) -> None:
+        """Boot the instance and register its Node."""
+        seat = Seat(instance)
+        self.seats[instance.name] = seat
+        self.doubtful.pop(instance.name, None)
+        if instance.boot_seconds:
+            await asyncio.sleep(instance.boot_seconds)
         await self.registration.register(seat)
-        for key in self._waiting.pop(machine.name, {}):
+        for key in self._waiting.pop(instance.name, {}):
             pod = self._pods.get(key)
-            if pod is not None and pod.spec.node_name == machine.name:
+            if pod is not None and pod.spec.node_name == instance.name:
                 self._pod_changed(None, pod)
 
     def silence(self, node: str) -> None:
@@ -117,7 +117,7 @@ class Fleet:
         self.registration.hurry(node)
 
     def vanish(self, node: str) -> None:
-        """The machine is gone, with everything on it. Its Node object stays until somebody takes it away."""
+        """The instance is gone, with everything on it. Its Node object stays until a controller deletes it."""
         seat = self.seats.pop(node, None)
         if seat is not None:
             self.doubtful.setdefault(node, self._clock.monotonic())
@@ -135,13 +135,13 @@ class Fleet:
         return self._clock.monotonic() if seat is not None and seat.registered else None
 
     def skew(self, node: str, seconds: float) -> None:
-        """The machine's clock is off by so many seconds."""
+        """The instance's clock is off by so many seconds."""
         self.seats[node].skew = seconds
 
     # Time
 
     def stamp(self, seat: Seat | None, at: float) -> str:
-        """An instant by the machine's clock. Many machines act at the same instant, so its text is kept a while."""
+        """An instant by the instance's clock. Many kubelets act at the same instant, so its text is kept a while."""
         instant = at + (seat.skew if seat is not None else 0.0)
         text = self._texts.get(instant)
         if text is None:
@@ -259,7 +259,7 @@ class Fleet:
         if seat is None or run.over or run.stopping is not None:
             return
         neighbours = [self.runs[key] for key in seat.pods if key in self.runs]
-        allocatable, now = seat.machine.allocatable, self._clock.monotonic()
+        allocatable, now = seat.instance.allocatable, self._clock.monotonic()
         run.resize = resizing.decide(run, allocatable, neighbours, now)
         self._schedule(run)
         self._mark(run.key)
@@ -410,7 +410,7 @@ class Fleet:
 
     async def _patch(self, run: PodRun, now: float) -> None:
         seat = self.seats[run.node]
-        status = status_of(run, seat.machine.ip, now, lambda at: self.stamp(seat, at))
+        status = status_of(run, seat.instance.ip, now, lambda at: self.stamp(seat, at))
         body: dict[str, Any] = {"metadata": {"uid": run.uid}, "status": status | _IN_ORDER}
         if run.resize is not None or run.resize_reported:
             body["status"] = _with_resize(run, status)

@@ -1,6 +1,6 @@
-"""What a kubelet answers when the API server calls it: logs. One endpoint speaks for every machine of the lab.
+"""What a kubelet answers when the API server calls it: logs. One endpoint serves every node of the lab.
 
-The path names the pod, and a pod is on one machine only, so nobody needs to know which kubelet was called. Around a
+The path names the pod, and a pod is on one node only, so it does not matter which kubelet was called. Around a
 real control plane it is also where `dovetail fault` knocks, by way of any node: only the lab knows such a path.
 """
 

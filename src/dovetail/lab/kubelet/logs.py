@@ -129,8 +129,8 @@ def unreadable(run: ContainerRun, pod: str, previous: bool) -> str | None:
     if run.running or run.ended is not None or run.previous is not None:
         return None
     reason = run.waiting[0]
-    told = {"ErrImagePull": "image can't be pulled", "ImagePullBackOff": "trying and failing to pull image"}
-    return f'container "{name}" in pod "{pod}" is waiting to start: {told.get(reason, reason)}'
+    reasons = {"ErrImagePull": "image can't be pulled", "ImagePullBackOff": "trying and failing to pull image"}
+    return f'container "{name}" in pod "{pod}" is waiting to start: {reasons.get(reason, reason)}'
 
 
 def lines_of(run: ContainerRun, begun: float, at: float, started: datetime) -> list[str]:

@@ -43,21 +43,21 @@ def conditions(now: str, since: str, *, ready: bool, pressed: bool = False) -> l
     ]
 
 
-def labels_of(machine: SimulatedInstance) -> dict[str, str]:
+def labels_of(instance: SimulatedInstance) -> dict[str, str]:
     return {
-        "beta.kubernetes.io/arch": machine.arch,
-        "beta.kubernetes.io/instance-type": machine.instance_type,
-        "beta.kubernetes.io/os": machine.os,
-        "failure-domain.beta.kubernetes.io/region": machine.region,
-        "failure-domain.beta.kubernetes.io/zone": machine.zone,
-        "kubernetes.io/arch": machine.arch,
-        "kubernetes.io/hostname": machine.name,
-        "kubernetes.io/os": machine.os,
-        "node.kubernetes.io/instance-type": machine.instance_type,
-        "topology.ebs.csi.aws.com/zone": machine.zone,
-        "topology.kubernetes.io/region": machine.region,
-        "topology.kubernetes.io/zone": machine.zone,
-        **machine.labels,
+        "beta.kubernetes.io/arch": instance.arch,
+        "beta.kubernetes.io/instance-type": instance.instance_type,
+        "beta.kubernetes.io/os": instance.os,
+        "failure-domain.beta.kubernetes.io/region": instance.region,
+        "failure-domain.beta.kubernetes.io/zone": instance.zone,
+        "kubernetes.io/arch": instance.arch,
+        "kubernetes.io/hostname": instance.name,
+        "kubernetes.io/os": instance.os,
+        "node.kubernetes.io/instance-type": instance.instance_type,
+        "topology.ebs.csi.aws.com/zone": instance.zone,
+        "topology.kubernetes.io/region": instance.region,
+        "topology.kubernetes.io/zone": instance.zone,
+        **instance.labels,
     }
 
 
@@ -74,93 +74,93 @@ def quantities(resources: Any) -> dict[str, str]:
     return texts
 
 
-def body_of(machine: SimulatedInstance, now: str, *, ready: bool) -> dict[str, Any]:
-    addresses = [{"type": "InternalIP", "address": machine.ip}]
-    if machine.external_ip:
-        addresses.append({"type": "ExternalIP", "address": machine.external_ip})
+def body_of(instance: SimulatedInstance, now: str, *, ready: bool) -> dict[str, Any]:
+    addresses = [{"type": "InternalIP", "address": instance.ip}]
+    if instance.external_ip:
+        addresses.append({"type": "ExternalIP", "address": instance.external_ip})
     addresses += [
-        {"type": "InternalDNS", "address": machine.name},
-        {"type": "Hostname", "address": machine.name},
+        {"type": "InternalDNS", "address": instance.name},
+        {"type": "Hostname", "address": instance.name},
     ]
-    spec: dict[str, Any] = {"providerID": machine.provider_id}
-    if machine.taints:
-        spec["taints"] = [dict(taint) for taint in machine.taints]
+    spec: dict[str, Any] = {"providerID": instance.provider_id}
+    if instance.taints:
+        spec["taints"] = [dict(taint) for taint in instance.taints]
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
-            "name": machine.name,
-            "labels": labels_of(machine),
+            "name": instance.name,
+            "labels": labels_of(instance),
             "annotations": {
-                "alpha.kubernetes.io/provided-node-ip": machine.ip,
+                "alpha.kubernetes.io/provided-node-ip": instance.ip,
                 "node.alpha.kubernetes.io/ttl": "0",
                 "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-                **machine.annotations,
+                **instance.annotations,
             },
         },
         "spec": spec,
         "status": {
-            "capacity": quantities(machine.capacity),
-            "allocatable": quantities(machine.allocatable),
+            "capacity": quantities(instance.capacity),
+            "allocatable": quantities(instance.allocatable),
             "conditions": conditions(now, now, ready=ready),
             "addresses": addresses,
             "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
-            "nodeInfo": _info(machine),
+            "nodeInfo": _info(instance),
         },
     }
 
 
-def _info(machine: SimulatedInstance) -> dict[str, str]:
-    serial = f"{abs(hash_of(machine.provider_id)):032x}"[:32]
+def _info(instance: SimulatedInstance) -> dict[str, str]:
+    serial = f"{abs(hash_of(instance.provider_id)):032x}"[:32]
     uuid = f"ec2{serial[:5]}-{serial[5:9]}-{serial[9:13]}-{serial[13:17]}-{serial[17:29]}"
     return {
         "machineID": f"ec2{serial[:29]}",
         "systemUUID": uuid,
         "bootID": uuid[::-1],
-        "kernelVersion": f"6.12.46-66.121.amzn2023.{'x86_64' if machine.arch == 'amd64' else 'aarch64'}",
+        "kernelVersion": f"6.12.46-66.121.amzn2023.{'x86_64' if instance.arch == 'amd64' else 'aarch64'}",
         "osImage": "Amazon Linux 2023.9.20250929",
         "containerRuntimeVersion": "containerd://2.1.4",
         "kubeletVersion": VERSION,
         "kubeProxyVersion": "",
-        "operatingSystem": machine.os,
-        "architecture": machine.arch,
+        "operatingSystem": instance.os,
+        "architecture": instance.arch,
     }
 
 
 def hash_of(text: str) -> int:
-    """A number that depends on the text alone, on every machine."""
+    """A number that depends on the text alone, in every process."""
     value = 1469598103934665603
     for byte in text.encode():
         value = (value ^ byte) * 1099511628211 & (1 << 128) - 1
     return value
 
 
-def lease_of(machine: SimulatedInstance, uid: str, now: str) -> dict[str, Any]:
+def lease_of(instance: SimulatedInstance, uid: str, now: str) -> dict[str, Any]:
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {
-            "name": machine.name,
+            "name": instance.name,
             "namespace": "kube-node-lease",
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": machine.name, "uid": uid}],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": instance.name, "uid": uid}],
         },
-        "spec": {"holderIdentity": machine.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now},
+        "spec": {"holderIdentity": instance.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now},
     }
 
 
-def csinode_of(machine: SimulatedInstance, uid: str) -> dict[str, Any]:
+def csinode_of(instance: SimulatedInstance, uid: str) -> dict[str, Any]:
     driver = {
         "name": "ebs.csi.aws.com",
-        "nodeID": machine.provider_id.rsplit("/", 1)[-1],
+        "nodeID": instance.provider_id.rsplit("/", 1)[-1],
         "topologyKeys": ["kubernetes.io/os", "topology.ebs.csi.aws.com/zone", "topology.kubernetes.io/zone"],
-        "allocatable": {"count": machine.attach_limit},
+        "allocatable": {"count": instance.attach_limit},
     }
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSINode",
         "metadata": {
-            "name": machine.name,
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": machine.name, "uid": uid}],
+            "name": instance.name,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": instance.name, "uid": uid}],
         },
         "spec": {"drivers": [driver]},
     }

@@ -44,7 +44,7 @@ class PodRun(msgspec.Struct):
     accepted: float
     inits: list[ContainerRun]
     mains: list[ContainerRun]
-    guests: list[ContainerRun] = []
+    ephemeral: list[ContainerRun] = []
     """Ephemeral containers: they come later, and nothing about the pod depends on them."""
     sandbox: bool = False
     blocked: str | None = None
@@ -67,7 +67,7 @@ class PodRun(msgspec.Struct):
 
     @property
     def everything(self) -> list[ContainerRun]:
-        return [*self.inits, *self.mains, *self.guests] if self.inits or self.guests else self.mains
+        return [*self.inits, *self.mains, *self.ephemeral] if self.inits or self.ephemeral else self.mains
 
     @property
     def initialized(self) -> bool:
@@ -148,11 +148,11 @@ class PodRun(msgspec.Struct):
         policy = self.pod.spec.restart_policy
         for run in self.everything:
             while run.due <= now:
-                kind = "Always" if run.spec.sidecar else "Never" if run in self.guests else policy
+                kind = "Always" if run.spec.sidecar else "Never" if run in self.ephemeral else policy
                 if run in self.inits and not run.spec.sidecar and policy == "Always":
                     kind = "OnFailure"
                 run.step(now, notes, kind, self.label)
-        for run in self.guests:
+        for run in self.ephemeral:
             if _unstarted(run) and not self.over:
                 run.begin(now, run.image.reference in images, notes)
         for run in self.inits:
@@ -183,9 +183,9 @@ class PodRun(msgspec.Struct):
             run.stage, run.due = ("over" if run.ended is not None else run.stage), math.inf
 
     def stop(self, now: float, grace: float, notes: Notes) -> None:
-        """Begin to terminate: every running container is told, and gets at most `grace` seconds.
+        """Begin to terminate: every running container gets SIGTERM, and at most `grace` seconds.
 
-        A sandbox that is being made is made first. So nobody can make and end pods faster than time passes.
+        A sandbox that is being made is made first. So no controller can make and end pods faster than time passes.
         """
         if self.stopping is not None:
             self.stopping = min(self.stopping, now + grace)
@@ -272,12 +272,12 @@ def accept(pod: KubeletPod, ip: str, now: float, unset: Unset = lambda namespace
 
 def join(run: PodRun, pod: KubeletPod, now: float, unset: Unset) -> bool:
     """Ephemeral containers that the pod has now are taken up at once; says whether there are any new ones."""
-    known = {guest.spec.name for guest in run.guests}
+    known = {container.spec.name for container in run.ephemeral}
     new = [spec for spec in pod.ephemeral_containers if spec.name not in known]
     for spec in new:
-        guest = _container(pod, spec, "ephemeralContainers", "ContainerCreating", unset)
-        guest.due = now
-        run.guests.append(guest)
+        container = _container(pod, spec, "ephemeralContainers", "ContainerCreating", unset)
+        container.due = now
+        run.ephemeral.append(container)
     return bool(new)
 
 
@@ -297,9 +297,9 @@ def resume(run: PodRun, now: float) -> None:
     """Take up a pod that an earlier life of this kubelet already ran."""
     run.sandbox = True
     seen = {status.name: status for status in run.pod.status.container_statuses}
-    for guest in run.guests:
-        guest.serial, guest.due = 1, math.inf
-        guest.ended, guest.stage = Ended(0, "Completed", now, now, 1), "over"
+    for container in run.ephemeral:
+        container.serial, container.due = 1, math.inf
+        container.ended, container.stage = Ended(0, "Completed", now, now, 1), "over"
     for init in run.inits:
         init.serial = 1
         if init.spec.sidecar:

@@ -1,6 +1,6 @@
 """Registering Nodes and keeping them alive: Node, Lease and CSINode objects, conditions, heartbeats.
 
-Heartbeats are written by one loop for the whole fleet. Where nobody can tell them from silence (virtual time,
+Heartbeats are written by one loop for the whole fleet. Where they make no difference (virtual time,
 with a lifecycle controller in the same process that asks the fleet itself) they are not written at all.
 """
 
@@ -22,13 +22,13 @@ from dovetail.lab.event_recorder import Involved, Recorder
 from dovetail.lab.instances import SimulatedInstance
 from dovetail.lab.kubelet.node import body_of, conditions, csinode_of, lease_of
 
-# A machine's seat in the fleet: what its kubelet knows beyond the machine itself.
+# A kubelet's seat in the fleet: its state beyond the instance itself.
 
 
 class Seat(msgspec.Struct):
     """`silent_since` is a time of the loop; `skew` is how far its clock is off, in seconds."""
 
-    machine: SimulatedInstance
+    instance: SimulatedInstance
     registered: bool = False
     ready: bool = False
     ready_since: str = ""
@@ -65,31 +65,31 @@ class Registration:
         self._posted: dict[str, float] = {}
 
     async def register(self, seat: Seat) -> None:
-        machine = seat.machine
+        instance = seat.instance
         now = self._now(seat)
-        ready = machine.ready_seconds <= 0
-        body = body_of(machine, now, ready=ready)
+        ready = instance.ready_seconds <= 0
+        body = body_of(instance, now, ready=ready)
         try:
             node = await self._kube.create(NODES, body)
         except AlreadyExists:
-            node = await self._take_over(machine.name, body)
+            node = await self._take_over(instance.name, body)
         seat.node_uid = node["metadata"]["uid"]
-        lease = lease_of(machine, seat.node_uid, self._micro(seat))
-        for resource, item in ((LEASES, lease), (CSINODES, csinode_of(machine, seat.node_uid))):
+        lease = lease_of(instance, seat.node_uid, self._micro(seat))
+        for resource, item in ((LEASES, lease), (CSINODES, csinode_of(instance, seat.node_uid))):
             try:
                 await self._kube.create(resource, item)
             except AlreadyExists:
                 continue
         seat.registered = True
         seat.ready_since = now
-        self._posted[machine.name] = self._clock.monotonic()
+        self._posted[instance.name] = self._clock.monotonic()
         about = self._about(seat)
-        for reason, message in _hello(machine.name):
-            self._recorder.normal(about, reason, message, machine.name)
+        for reason, message in _hello(instance.name):
+            self._recorder.normal(about, reason, message, instance.name)
         if ready:
             self._is_ready(seat)
         else:
-            await asyncio.sleep(machine.ready_seconds)
+            await asyncio.sleep(instance.ready_seconds)
             seat.ready_since = self._now(seat)
             self._is_ready(seat)
             await self.post(seat)
@@ -103,12 +103,12 @@ class Registration:
 
     def _is_ready(self, seat: Seat) -> None:
         seat.ready = True
-        text = f"Node {seat.machine.name} status is now: NodeReady"
-        self._recorder.normal(self._about(seat), "NodeReady", text, seat.machine.name)
+        text = f"Node {seat.instance.name} status is now: NodeReady"
+        self._recorder.normal(self._about(seat), "NodeReady", text, seat.instance.name)
 
     def pressed(self, seat: Seat) -> None:
         """Say that the node has too little memory, or enough again."""
-        name, about = seat.machine.name, self._about(seat)
+        name, about = seat.instance.name, self._about(seat)
         if seat.pressed:
             self._recorder.warning(about, "EvictionThresholdMet", "Attempting to reclaim memory", name)
         state = "NodeHasInsufficientMemory" if seat.pressed else "NodeHasSufficientMemory"
@@ -119,8 +119,8 @@ class Registration:
         now = self._now(seat)
         items = conditions(now, seat.ready_since, ready=seat.ready, pressed=seat.pressed)
         body = {"status": {"conditions": items}}
-        self._posted[seat.machine.name] = self._clock.monotonic()
-        await self._kube.patch(NODES, seat.machine.name, body, kind="strategic", subresource="status")
+        self._posted[seat.instance.name] = self._clock.monotonic()
+        await self._kube.patch(NODES, seat.instance.name, body, kind="strategic", subresource="status")
 
     def hurry(self, node: str) -> None:
         """Post the node's status now: it was silent."""
@@ -139,7 +139,7 @@ class Registration:
                 except NotFound:
                     await self._reborn(seat)
                 except (ApiError, Disconnected):  # the next beat tries again, as a kubelet does
-                    asyncio.get_running_loop().call_later(RETRY_SECONDS, self.hurry, seat.machine.name)
+                    asyncio.get_running_loop().call_later(RETRY_SECONDS, self.hurry, seat.instance.name)
 
     async def _pause(self) -> None:
         if self._heartbeat is None:
@@ -154,7 +154,7 @@ class Registration:
         self._hurry.clear()
 
     async def _beat(self, seat: Seat) -> None:
-        name = seat.machine.name
+        name = seat.instance.name
         if self._heartbeat is not None:
             body = {"spec": {"renewTime": self._micro(seat)}}
             await self._kube.patch(LEASES, name, body, "kube-node-lease")
@@ -167,17 +167,17 @@ class Registration:
     async def _reborn(self, seat: Seat) -> None:
         """A kubelet whose Node or Lease was deleted does not make the Node again; it only renews its lease."""
         try:
-            node = await self._kube.get(NODES, seat.machine.name)
+            node = await self._kube.get(NODES, seat.instance.name)
         except NotFound:
             return
-        item = lease_of(seat.machine, node["metadata"]["uid"], self._micro(seat))
+        item = lease_of(seat.instance, node["metadata"]["uid"], self._micro(seat))
         try:
             await self._kube.create(LEASES, item, "kube-node-lease")
         except AlreadyExists:
             return
 
     def _about(self, seat: Seat) -> Involved:
-        name = seat.machine.name
+        name = seat.instance.name
         return Involved("v1", "Node", "", name, name)
 
     def _now(self, seat: Seat) -> str:

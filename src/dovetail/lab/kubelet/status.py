@@ -35,8 +35,8 @@ def status_of(run: PodRun, host_ip: str, now: float, stamp: Stamp) -> dict[str, 
         status["podIPs"] = [{"ip": ip}]
     if run.inits:
         status["initContainerStatuses"] = [container_status(c, run.uid, stamp, init=True) for c in run.inits]
-    if run.guests:
-        status["ephemeralContainerStatuses"] = [_guest_status(c, run.uid, stamp) for c in _by_name(run.guests)]
+    if run.ephemeral:
+        status["ephemeralContainerStatuses"] = [_ephemeral_status(c, run.uid, stamp) for c in _by_name(run.ephemeral)]
     if run.failed is not None:
         status["reason"], status["message"] = run.failed
     return status
@@ -159,7 +159,7 @@ def container_status(run: ContainerRun, uid: str, stamp: Stamp, *, init: bool = 
     return status
 
 
-def _guest_status(run: ContainerRun, uid: str, stamp: Stamp) -> dict[str, Any]:
+def _ephemeral_status(run: ContainerRun, uid: str, stamp: Stamp) -> dict[str, Any]:
     """An ephemeral container is never asked whether it is ready, or has started."""
     return {**container_status(run, uid, stamp), "ready": False, "started": None}
 
