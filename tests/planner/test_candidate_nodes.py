@@ -76,7 +76,7 @@ def test_what_is_remembered_of_nodes_is_what_looking_again_would_find(
 ) -> None:
     standing = tuple(node(f"n{at}", f"z{at % 3 + 1}", cpu="2") for at in range(4))
     problem = Problem(Snapshot(pools=(pool(),), nodes=standing, pending=tuple(pending)))
-    strategy = Strategy(level=level)
+    strategy = Strategy(balance_counted=level)
     packer = Packer(problem, strategy)
     packer.candidate_nodes, packer.ignore_counted = Watched(), ignore_counted
     packer.waiting = demands(problem).sum(axis=0)
@@ -103,7 +103,7 @@ def _cheapest(state: PackingState, at: int) -> int:
 def test_a_node_launched_where_another_stood_is_found_like_any_other() -> None:
     """Its place is not behind the others, and asking about it ends."""
     problem = Problem(Snapshot(pools=(pool(),), pending=tuple(pod(f"web-{at}") for at in range(3))))
-    packer = Packer(problem, Strategy(ceiling=0.1))
+    packer = Packer(problem, Strategy(max_node_price=0.1))
     (request,) = problem.levels_of(problem.classes[0])
     assert packer.place(request, 1) == 1
     packer.state.clear(packer.state.new_nodes()[0])

@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 #: For few pods several strategies are tried at once, for many the one that never needs to be repaired.
 _FIRST = (
     Strategy(),
-    Strategy(foresight=0.0),
-    Strategy(foresight=0.0, bulk=True),
-    Strategy(order="sum", grow=True),
-    Strategy(foresight=0.3, turn=1),
-    Strategy(foresight=0.0, grow=True, settle=True),
-    Strategy(foresight=0.0, slack=True),
+    Strategy(future_demand_weight=0.0),
+    Strategy(future_demand_weight=0.0, full_nodes_first=True),
+    Strategy(order="sum", prefer_larger_nodes=True),
+    Strategy(future_demand_weight=0.3, domain_rotation=1),
+    Strategy(future_demand_weight=0.0, prefer_larger_nodes=True, existing_first=True),
+    Strategy(future_demand_weight=0.0, cheapest_domain=True),
 )
-_MANY = (Strategy(level=True),)
-_MOTLEY_FEW = (*_FIRST[:1], *_MANY, Strategy(order="sum", level=True))
+_MANY = (Strategy(balance_counted=True),)
+_MOTLEY_FEW = (*_FIRST[:1], *_MANY, Strategy(order="sum", balance_counted=True))
 #: Up to this many classes each of the strategies takes a millisecond or two.
 _ALIKE = 120
 #: More classes than this take too long to be filled alike in the quick answer.
@@ -55,7 +55,14 @@ _MOTLEY = 2000
 _AN_HOUR = 3600.0
 #: What is tried when a pod goes short: those that help most often first, for many pods these alone.
 _HELPFUL = tuple(
-    Strategy(order=order, foresight=float(thrift), grow=not thrift, thrift=thrift, by_priority=True, level=True)
+    Strategy(
+        order=order,
+        future_demand_weight=float(thrift),
+        prefer_larger_nodes=not thrift,
+        minimise_limits=thrift,
+        by_priority=True,
+        balance_counted=True,
+    )
     for thrift, order in ((True, "reference"), (True, "zones"), (False, "reference"), (False, "zones"), (False, "max"))
 )
 _SHORT = tuple(
@@ -65,12 +72,12 @@ _SHORT = tuple(
             *(
                 Strategy(
                     order=order,
-                    foresight=foresight,
-                    grow=grow,
-                    thrift=thrift,
-                    lavish=lavish,
+                    future_demand_weight=foresight,
+                    prefer_larger_nodes=grow,
+                    minimise_limits=thrift,
+                    size_for_demand=lavish,
                     by_priority=True,
-                    level=level,
+                    balance_counted=level,
                 )
                 for level, lavish in ((False, True), (False, False), (True, False))
                 for foresight, grow, thrift in (
@@ -89,7 +96,7 @@ _BRIEF = 2
 _MAX_SHORTAGE_STRATEGIES = 16
 #: How much of it: more where a pod goes without whom Karpenter places.
 _SHORT_WORK, _MISSING_WORK = 4_500, 9_000
-_GUIDE = Strategy(order="reference", grow=True, wide=True, by_priority=True)
+_GUIDE = Strategy(order="reference", prefer_larger_nodes=True, pessimistic_limits=True, by_priority=True)
 #: Karpenter looks at one node after another: up to this many.
 _FLEET = 500
 
@@ -281,7 +288,7 @@ def _try_portfolio(problem: Problem, run: PackingRun, tried: Packing | None = No
     packings += [pack(problem, strategy, run) for strategy in first[len(packings) :]]
     best = min(packings, key=_score)
     if problem.weighted:
-        best = min((best, pack(problem, replace(first[0], wide=True), run)), key=_score)
+        best = min((best, pack(problem, replace(first[0], pessimistic_limits=True), run)), key=_score)
     return best
 
 

@@ -161,14 +161,22 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
     prices = problem.frontier.prices
     shares = (0.1, 0.25, 0.4, 0.6, 0.8) if len(prices) else ()
     ceilings = sorted({float(prices[int(len(prices) * share)]) for share in shares})
-    found = [Strategy(settle=True), Strategy(level=True), Strategy(settle=True, grow=True, foresight=0.0)]
-    found += [Strategy(slack=True, foresight=0.0)]
-    found += [Strategy(ceiling=ceiling, foresight=weight) for ceiling in ceilings for weight in (1.0, 0.2)]
-    found += [Strategy(order=order, grow=grow) for order in ("sum", "cpu", "memory") for grow in (False, True)]
-    found += [Strategy(turn=turn, foresight=0.5) for turn in range(1, 3)]
-    found += [Strategy(foresight=0.0, bulk=True, order=order) for order in ("sum", "memory")]
+    found = [
+        Strategy(existing_first=True),
+        Strategy(balance_counted=True),
+        Strategy(existing_first=True, prefer_larger_nodes=True, future_demand_weight=0.0),
+    ]
+    found += [Strategy(cheapest_domain=True, future_demand_weight=0.0)]
+    found += [
+        Strategy(max_node_price=ceiling, future_demand_weight=weight) for ceiling in ceilings for weight in (1.0, 0.2)
+    ]
+    found += [
+        Strategy(order=order, prefer_larger_nodes=grow) for order in ("sum", "cpu", "memory") for grow in (False, True)
+    ]
+    found += [Strategy(domain_rotation=turn, future_demand_weight=0.5) for turn in range(1, 3)]
+    found += [Strategy(future_demand_weight=0.0, full_nodes_first=True, order=order) for order in ("sum", "memory")]
     if problem.weighted:
-        found += [replace(each, wide=True) for each in found]
+        found += [replace(each, pessimistic_limits=True) for each in found]
     return found
 
 
@@ -290,13 +298,13 @@ def _random_strategy(problem: Problem, chance: Chance) -> Strategy:
     if chance.random() < 0.5 and len(prices):
         ceiling = float(prices[chance.randrange(len(prices))])
     return Strategy(
-        foresight=chance.choice((0.0, 0.3, 1.0, 1.0)),
-        turn=chance.randrange(3),
-        ceiling=ceiling,
-        grow=chance.random() < 0.35,
-        bulk=chance.random() < 0.1,
-        wide=problem.weighted and chance.random() < 0.5,
-        settle=chance.random() < 0.3,
+        future_demand_weight=chance.choice((0.0, 0.3, 1.0, 1.0)),
+        domain_rotation=chance.randrange(3),
+        max_node_price=ceiling,
+        prefer_larger_nodes=chance.random() < 0.35,
+        full_nodes_first=chance.random() < 0.1,
+        pessimistic_limits=problem.weighted and chance.random() < 0.5,
+        existing_first=chance.random() < 0.3,
     )
 
 

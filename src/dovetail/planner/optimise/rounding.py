@@ -35,7 +35,7 @@ _NEARLY = 0.93
 _CRUMBS = 0.004
 #: From this share on the rest may be packed the usual way as well.
 _REST = 0.25
-_WAYS = (Strategy(), Strategy(grow=True), Strategy(foresight=0.0))
+_WAYS = (Strategy(), Strategy(prefer_larger_nodes=True), Strategy(future_demand_weight=0.0))
 _MOST_ROUNDS = 24
 _STEPS = 4.0
 #: A pod that lets few of a kind on its node goes on one at most this many times the price of its smallest.

@@ -79,14 +79,14 @@ class Targets:
         if fitting is None:
             return None
         per, apart = min(per, count), count + packer.rivals
-        if strategy.lavish or apart == 1:
+        if strategy.size_for_demand or apart == 1:
             needed: Floats = np.ones(len(fitting.fits))
         elif per == 1:
             needed = np.full(len(fitting.fits), float(apart))
         else:
             machines = apart / np.minimum(fitting.fits, per)
-            needed = np.maximum(machines, 1.0) if strategy.bulk else np.ceil(machines)
-        coming, share = packer.waiting.tolist(), strategy.foresight * fitting.part
+            needed = np.maximum(machines, 1.0) if strategy.full_nodes_first else np.ceil(machines)
+        coming, share = packer.waiting.tolist(), strategy.future_demand_weight * fitting.part
         if packer.rivals:
             coming = [max(0.0, more - spare) for more, spare in zip(coming, _spare(packer.state), strict=True)]
         for amount, more, room in zip(request.amounts.tolist(), coming, fitting.room, strict=True):
@@ -115,7 +115,7 @@ class Targets:
         def found() -> frozenset[int]:
             return frozenset(frontier.domains[topology_key][self.candidates(packer, request, None, None)].tolist())
 
-        if packer.problem.diversity is not None or packer.extra or packer.strategy.wide:
+        if packer.problem.diversity is not None or packer.extra or packer.strategy.pessimistic_limits:
             return found()
         key = (request.node_filter, id(request.steps), topology_key)
         known = self._domains.get(key)
@@ -139,10 +139,10 @@ class Targets:
         """The offerings to choose from; remembered where they do not depend on what was launched before."""
         problem = packer.problem
         watched = problem.binding or problem.reservations or problem.diversity is not None
-        if watched or packer.extra or packer.strategy.wide:
+        if watched or packer.extra or packer.strategy.pessimistic_limits:
             return self._with_limits(packer, request, topology_key, domains)
         where = (topology_key, domains.tobytes()) if domains is not None else None
-        kind = (id(request.offerings), where, *request.steps, self._brought(request), packer.strategy.ceiling)
+        kind = (id(request.offerings), where, *request.steps, self._brought(request), packer.strategy.max_node_price)
         return problem.frontier.recall(
             kind, request.offerings, lambda: self._stocked(packer, request, topology_key, domains)
         )
@@ -170,9 +170,9 @@ class Targets:
         if len(self.ranks) > 1:
             ok &= self.weights == self.weights[ok].max()
         at = np.flatnonzero(ok)
-        cheap = at[frontier.prices[at] <= strategy.ceiling]
+        cheap = at[frontier.prices[at] <= strategy.max_node_price]
         at = cheap if len(cheap) else at[:1]
-        if strategy.thrift and packer.problem.binding:
+        if strategy.minimise_limits and packer.problem.binding:
             prices = self._limit_shares(packer, at)
         else:
             at = _distinct(frontier, at)
@@ -203,7 +203,7 @@ class Targets:
             ok &= chosen[frontier.domains[other]]
         if packer.problem.binding or packer.problem.reservations:
             ok &= packer.state.open_to()
-        if packer.strategy.wide:
+        if packer.strategy.pessimistic_limits:
             ok &= self._widely(packer)
         diversity = packer.problem.diversity
         if diversity is not None:

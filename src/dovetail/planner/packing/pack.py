@@ -302,11 +302,11 @@ def _leading(problem: Problem, strategy: Strategy, priority: list[Key]) -> list[
         found.append(_each(problem, [not each.domain_owned for each in topology]))
         reference = [reference_key(one) for one in problem.classes]
         return [*found, [each[0] for each in reference], [each[1] for each in reference]]
-    if strategy.level:
+    if strategy.balance_counted:
         found.append(_openness(problem))
     found += [_each(problem, [not each.one_per_node for each in topology]), _sizes(problem, strategy)]
     # Pods of one size one after the other: nodes that are too full for it are found once.
-    return [*found, -problem.requests.sum(axis=1)] if strategy.level else found
+    return [*found, -problem.requests.sum(axis=1)] if strategy.balance_counted else found
 
 
 def _each(problem: Problem, values: Sequence[int]) -> Ints:

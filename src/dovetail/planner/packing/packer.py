@@ -104,7 +104,7 @@ class Packer:
             self.extra = []
 
     def _on_topology_key(self, request: PlacementRequest, count: int, domain_plan: DomainPlan) -> int:
-        settle, slack = self.strategy.settle, self.strategy.slack
+        settle, slack = self.strategy.existing_first, self.strategy.cheapest_domain
         done = self._settled(request, count, domain_plan) if settle else 0
         blocked: set[int] = set()
         while done < count:
@@ -148,7 +148,7 @@ class Packer:
 
     def _into(self, request: PlacementRequest, count: int, topology_key: int, domains: Bools) -> int:
         got = self._into_existing(request, count, topology_key, domains)
-        return got or (self._enlarge(request, count, topology_key, domains) if self.strategy.grow else 0)
+        return got or (self._enlarge(request, count, topology_key, domains) if self.strategy.prefer_larger_nodes else 0)
 
     def _balance(self, request: PlacementRequest, count: int, domain_plan: DomainPlan, blocked: set[int]) -> int:
         """Fill domains evenly, lowest first, as far as the skew lets them rise."""
@@ -163,7 +163,7 @@ class Packer:
             usable = [at for at in universe if (others is None or others[at] > 0) and at not in blocked]
         if not usable:
             return 0
-        usable = self._turned(usable) if self.strategy.turn else usable
+        usable = self._turned(usable) if self.strategy.domain_rotation else usable
         skew = counter.skew
         top = skew if len(universe) < counter.group.min_domains else UNLIMITED
         if len(usable) < len(universe) and counter.kind == SPREAD:
@@ -189,7 +189,7 @@ class Packer:
         return self.targets.domains(self, request, topology_key).issuperset(usable)
 
     def _turned(self, domains: list[int]) -> list[int]:
-        turn = self.strategy.turn % len(domains) if domains else 0
+        turn = self.strategy.domain_rotation % len(domains) if domains else 0
         return domains[turn:] + domains[:turn]
 
     def _chosen(self, topology_key: int, domains: list[int]) -> Bools:
@@ -260,7 +260,7 @@ class Packer:
         """Several topology keys at once: pod by pod, lowest counts first."""
         done = 0
         while done < count:
-            settled = self.strategy.settle and self._settled_on_topology_keys(request, domain_plans)
+            settled = self.strategy.existing_first and self._settled_on_topology_keys(request, domain_plans)
             if not settled and not self._one_on_topology_keys(request, domain_plans):
                 break
             done += 1
@@ -328,7 +328,7 @@ class Packer:
             got = self.candidate_nodes.fill(self, request, count, topology_key, domains)
         if got == count:
             return got
-        grow = self.strategy.grow
+        grow = self.strategy.prefer_larger_nodes
         if grow:
             got += self._enlarge(request, count - got, topology_key, domains)
         opened = self._open(request, count - got, topology_key, domains) if got < count else 0
@@ -349,7 +349,7 @@ class Packer:
 
     def _onto_one(self, request: PlacementRequest, count: int, lying: Ints | None, domains: Bools | None) -> int:
         """Put as many as go onto the node that takes most."""
-        if self.strategy.lavish and not self._room_for_all(request):
+        if self.strategy.size_for_demand and not self._room_for_all(request):
             return 0
         bins = self._inside(self.state.fitting(request, 0, lying, domains))
         bins, room = self.state.shares(request, bins, count, self.ignore_counted)
@@ -443,12 +443,12 @@ class DomainPlan:
         self.topology_key = topology_key
         self.balance = next((counter for counter in owned if counter.kind == SPREAD and counter in topology.own), None)
         self.own = self.balance is not None
-        if not self.own and strategy.level:
+        if not self.own and strategy.balance_counted:
             self.balance = _widest(counting)
         self.bound = len(owned) + len(counting) > (self.balance is not None)
         """Whether any group beside that spread has a say."""
         open_ended = self.balance is not None and self.balance.among and self.balance.open_ended
-        plain = not (strategy.settle or strategy.slack or strategy.turn)
+        plain = not (strategy.existing_first or strategy.cheapest_domain or strategy.domain_rotation)
         self.simple = self.balance if plain and open_ended and not self.bound else None
         """That spread, if nothing but it says where the next pod goes: where there are fewest."""
 

@@ -138,7 +138,7 @@ class Growth:
                 self._never[request.node_filter, id(request.steps)] |= 1 << at
                 continue
             price, extra = frontier.prices[offering], float(frontier.prices[offering] - frontier.prices[before])
-            if extra < least and price <= max(packer.strategy.ceiling, frontier.prices[before]):
+            if extra < least and price <= max(packer.strategy.max_node_price, frontier.prices[before]):
                 best, least = (at, offering), extra
         return best
 
