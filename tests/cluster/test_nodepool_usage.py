@@ -22,8 +22,8 @@ class _Watched:
     def __init__(self, *claims: NodeClaim) -> None:
         self.claims = SimpleNamespace(store=Store[NodeClaim]())
         self.tell: Callable[[Change[Any]], None] = lambda change: None
-        for each in claims:
-            self.claims.store.put(each.name, each)
+        for claim in claims:
+            self.claims.store.put(claim.name, claim)
 
     def listen(self, resource: Resource, listener: Callable[[Change[Any]], None]) -> None:
         self.tell = listener

@@ -87,7 +87,7 @@ def test_after_its_launch_the_nodeclaims_status_decides() -> None:
 def test_a_node_has_the_price_of_its_own_nodepool() -> None:
     """Overlays may price a type for one NodePool and not for another."""
     replace = msgspec.structs.replace
-    dear = replace(LARGE, offerings=tuple(replace(each, price=9.0) for each in LARGE.offerings))
+    dear = replace(LARGE, offerings=tuple(replace(offering, price=9.0) for offering in LARGE.offerings))
     types = {("other", "m.large"): LARGE, ("", "m.large"): LARGE, ("default", "m.large"): dear}
     assert state_node.of_claim(_claim(**LAUNCHED), (), types, deleting=False).price == 9.0
 

@@ -261,7 +261,7 @@ class World:
         return (await self.kube.list(kind)).items
 
     async def bound(self) -> dict[str, str]:
-        return {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in await self.list(kinds.PODS)}
+        return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in await self.list(kinds.PODS)}
 
     async def conditions(self, claim: Mapping[str, Any]) -> dict[str, str]:
         found = (claim.get("status") or {}).get("conditions") or []
@@ -311,7 +311,7 @@ class World:
         self._spawn(Reflector(self.kube, kinds.NODES, Node, on_event=on_change).run())
         while True:
             node = await news.get()
-            left = [each for each in node.spec.taints if each.key != "node.kubernetes.io/not-ready"]
+            left = [taint for taint in node.spec.taints if taint.key != "node.kubernetes.io/not-ready"]
             if node.ready and len(left) < len(node.spec.taints):
                 body = {
                     "metadata": {"resourceVersion": node.metadata.resource_version},

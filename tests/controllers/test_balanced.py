@@ -38,8 +38,10 @@ def test_a_balanced_nodepool_approves_a_move_that_saves_half_the_share_it_disrup
             await world.kube.delete(kinds.PODS, name, "default", grace=0)
         await asyncio.sleep(300)
         assert (await nodes(world) != before) == moved
-        reasons = {each.reason for each in world.autoscaler.decision_history.decisions() if each.kind == "keep"}
-        published = {each["reason"] for each in await world.list(kinds.CORE_EVENTS)}
+        reasons = {
+            decision.reason for decision in world.autoscaler.decision_history.decisions() if decision.kind == "keep"
+        }
+        published = {event["reason"] for event in await world.list(kinds.CORE_EVENTS)}
         assert ("NOT_BALANCED" in reasons) != moved
         assert ("ConsolidationApproved" in published) == ("ConsolidationCandidate" in published) == moved
         word = "approved" if moved else "rejected"
@@ -86,13 +88,13 @@ def test_a_pending_consolidation_that_does_not_hold_is_rejected_in_an_event(run_
             await world.kube.delete(kinds.PODS, name, "default", grace=0)
 
         async def is_candidate() -> bool:
-            return any(each["reason"] == "ConsolidationCandidate" for each in await world.list(kinds.CORE_EVENTS))
+            return any(event["reason"] == "ConsolidationCandidate" for event in await world.list(kinds.CORE_EVENTS))
 
         await world.until(is_candidate, within=120)
         await world.pods(3, cpu="1500m", prefix="q", nodeName=node)
         await asyncio.sleep(120)
         assert await nodes(world) == [node]
-        published = {each["reason"]: each["message"] for each in await world.list(kinds.CORE_EVENTS)}
+        published = {event["reason"]: event["message"] for event in await world.list(kinds.CORE_EVENTS)}
         message = f"replace: nodepools=[default]: [{node}] -> [1 replacement]"
         assert published["ConsolidationCandidate"] == f"Consolidation candidate: {message} (savings: $0.20)"
         assert (

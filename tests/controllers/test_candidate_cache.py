@@ -160,7 +160,7 @@ def test_the_cache_equals_a_fresh_evaluation_of_all_nodes() -> None:
                 await asyncio.sleep(world.chance.choice((1.0, 10.0, 60.0)))
                 evaluations = world.candidate_cache.evaluations(world.pools)
                 assert _plain(evaluations) == _plain(CandidateCache(world.context).evaluations(world.pools))
-                seen |= {each.code for why in evaluations.blocked.values() for each in why}
+                seen |= {blocker.code for why in evaluations.blocked.values() for blocker in why}
                 seen |= {"candidate"} if evaluations.candidates else set()
                 seen |= {"until"} if evaluations.until else set()
         return seen
@@ -186,9 +186,9 @@ def test_a_node_without_changes_is_the_same_candidate_object_again() -> None:
         world = World(Chance(seed))
         for _ in range(200):
             world.happens()
-        before = {each.node: each for each in world.candidate_cache.evaluations(world.pools).candidates}
+        before = {candidate.node: candidate for candidate in world.candidate_cache.evaluations(world.pools).candidates}
         await asyncio.sleep(timedelta(hours=1).total_seconds())
-        after = {each.node: each for each in world.candidate_cache.evaluations(world.pools).candidates}
+        after = {candidate.node: candidate for candidate in world.candidate_cache.evaluations(world.pools).candidates}
         for node in before.keys() & after.keys():
             assert after[node] is before[node]
         return len(before.keys() & after.keys())

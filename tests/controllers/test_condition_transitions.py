@@ -12,7 +12,7 @@ RunScenario = Callable[..., None]
 
 
 async def _published(world: Any, kind: str) -> list[tuple[str, str]]:
-    found = [each for each in await world.list(kinds.CORE_EVENTS) if each["involvedObject"]["kind"] == kind]
+    found = [event for event in await world.list(kinds.CORE_EVENTS) if event["involvedObject"]["kind"] == kind]
     return [(each["reason"], each["message"]) for each in found]
 
 

@@ -58,7 +58,7 @@ def test_a_replacement_keeps_only_offerings_that_keep_the_saving() -> None:
     )
     assert isinstance(found, Proposal)
     (launched,) = found.plan.machines
-    assert [each.price for each in launched.offerings] == [0.1, 0.15]
+    assert [offering.price for offering in launched.offerings] == [0.1, 0.15]
     assert {
         "key": "node.kubernetes.io/instance-type",
         "operator": "In",
@@ -93,7 +93,7 @@ def test_a_spot_node_that_replaces_one_is_among_the_cheapest_fifteen_so_that_it_
     both = [candidate("a", 0.5, kind="spot"), candidate("b", 0.5, kind="spot")]
     together = consolidation.evaluate(both, lambda _: plan(many), spot_to_spot=True)
     assert isinstance(alone, Proposal) and isinstance(together, Proposal)
-    assert [each.price for each in alone.plan.machines[0].offerings] == [0.01 * i for i in range(1, 16)]
+    assert [offering.price for offering in alone.plan.machines[0].offerings] == [0.01 * i for i in range(1, 16)]
     assert len(together.plan.machines[0].offerings) == 30
 
 
@@ -180,7 +180,7 @@ def question(simulate: consolidation.Simulate, **more: Any) -> Question:
 def chosen(prices: Sequence[float]) -> list[str]:
     pool = [candidate(f"n{i}", price) for i, price in enumerate(prices)]
     best, _ = consolidation.choose(pool, question(lambda tried: plan() if len(tried) < 3 else None))
-    return [each.node for each in best.candidates] if best else []
+    return [candidate.node for candidate in best.candidates] if best else []
 
 
 def test_the_most_expensive_nodes_are_removed_first_until_pods_would_not_fit() -> None:

@@ -109,10 +109,10 @@ def test_an_instance_of_one_nodeclaim_is_never_used_by_another(run_scenario: Run
         world.start()
 
         async def gone() -> bool:
-            return "default-other" not in {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
+            return "default-other" not in {claim["metadata"]["name"] for claim in await world.list(kinds.NODECLAIMS)}
 
         await world.until(gone, within=900, step=5)
-        assert [each.provider_id for each in world.cloud.standing()] == [claim["status"]["providerID"]]
+        assert [instance.provider_id for instance in world.cloud.standing()] == [claim["status"]["providerID"]]
         assert world.cloud.sold == 1
 
     run_scenario(scenario)
@@ -127,7 +127,7 @@ def test_a_second_instance_of_a_nodeclaim_is_terminated(run_scenario: RunScenari
         world.start()
 
         async def alone() -> bool:
-            return [each.provider_id for each in world.cloud.standing()] == [claim["status"]["providerID"]]
+            return [instance.provider_id for instance in world.cloud.standing()] == [claim["status"]["providerID"]]
 
         await world.until(alone, within=PERIOD_S)
 
@@ -149,7 +149,7 @@ def test_a_fleet_that_lost_all_its_nodeclaims_is_kept_for_an_hour(run_scenario: 
         assert {each["code"] for each in world.logged("keeping instances without a NodeClaim")} == {"MANY_ORPHANS"}
         await asyncio.sleep(2 * PERIOD_S + 60)
         assert not before & {instance.provider_id for instance in world.cloud.standing()}
-        ends = [each for each in world.autoscaler.decision_history.about("default") if each.kind == "end"]
+        ends = [decision for decision in world.autoscaler.decision_history.about("default") if decision.kind == "end"]
         assert {each.subject for each in ends if each.reason == "garbage_collected"} == before
         # The lab's own invariant gives an orphan ten minutes: here another actor removed the NodeClaims.
         assert world.invariants.violations and all(each.startswith("I4") for each in world.invariants.violations)
@@ -169,7 +169,7 @@ def test_a_nodeclaim_whose_instance_vanished_is_deleted(run_scenario: RunScenari
         world.cloud.vanish(claim["status"]["providerID"])
 
         async def gone() -> bool:
-            names = {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
+            names = {claim["metadata"]["name"] for claim in await world.list(kinds.NODECLAIMS)}
             return claim["metadata"]["name"] not in names
 
         await world.until(gone, within=3 * PERIOD_S)
@@ -193,7 +193,7 @@ def test_a_nodeclaim_whose_instance_vanished_before_it_joined_is_deleted_despite
             await world.stop()
             world.start()
             await asyncio.sleep(100)
-        names = {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
+        names = {claim["metadata"]["name"] for claim in await world.list(kinds.NODECLAIMS)}
         assert claim["metadata"]["name"] not in names
 
     run_scenario(scenario, market=Market(never_joins=1.0))

@@ -68,7 +68,7 @@ def _follow_bindings(world: Any) -> list[str]:
 
 async def _open(world: Any) -> bool:
     nodes = await world.list(kinds.NODES)
-    return bool(nodes) and not any(each["spec"].get("taints") or each["spec"].get("unschedulable") for each in nodes)
+    return bool(nodes) and not any(node["spec"].get("taints") or node["spec"].get("unschedulable") for node in nodes)
 
 
 def test_daemonset_pods_of_a_new_node_are_bound_before_the_planned_pods(run_scenario: RunScenario) -> None:

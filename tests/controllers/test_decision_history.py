@@ -80,7 +80,9 @@ def test_a_day_of_decisions_and_a_giant_one_fit_into_config_maps(run_scenario: R
         assert max(len((each.get("data") or {}).get("decisions", "")) for each in maps) < 2**20
         again = DecisionHistory(clock, Chance(2), ConfigMaps(world.kube, "kube-system"))
         await again.restore()
-        assert [each.id for each in again.decisions()] == [each.id for each in decision_history.decisions()]
+        assert [decision.id for decision in again.decisions()] == [
+            decision.id for decision in decision_history.decisions()
+        ]
         assert again.about("default/p599")[0].refusals[599].message == "m599"
 
     run_scenario(scenario)
@@ -154,7 +156,7 @@ def test_a_node_that_stays_for_the_same_reason_is_recorded_once_in_a_while() -> 
         assert len(decision_history.decisions()) == 2 * 4, "once in six hours each"
         keep("a", "NEAR_BEST")
         keep("a", "NOT_CHEAPER")
-        assert [each.reason for each in decision_history.about("a")[-2:]] == ["NEAR_BEST", "NOT_CHEAPER"]
+        assert [decision.reason for decision in decision_history.about("a")[-2:]] == ["NEAR_BEST", "NOT_CHEAPER"]
 
     run_virtual(main())
 

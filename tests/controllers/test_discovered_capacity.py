@@ -111,7 +111,7 @@ def test_pods_driven_off_every_node_stop_launches(run_scenario: RunScenario) -> 
                 await world.kube.patch(kinds.NODES, node["metadata"]["name"], {"spec": {"taints": taints}})
             await world.kube.delete(kinds.PODS, f"web-{number}", "default", grace=0)
         assert world.cloud.sold <= 2 + FREE_LAUNCHES
-        assert any("RUNAWAY" in each["message"] for each in await world.list(kinds.CORE_EVENTS))
+        assert any("RUNAWAY" in event["message"] for event in await world.list(kinds.CORE_EVENTS))
 
     run_scenario(scenario)
 

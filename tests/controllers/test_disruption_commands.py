@@ -37,7 +37,7 @@ def test_a_command_over_hundreds_of_full_nodes_fits_on_its_replacements() -> Non
     assert len(text) < LONGEST
     note = msgspec.json.decode(text, type=Note)
     assert (note.id, note.reason) == (command.id, command.reason)
-    assert [each.claim for each in note.candidates] == [each.claim for each in command.candidates]
+    assert [candidate.claim for candidate in note.candidates] == [candidate.claim for candidate in command.candidates]
 
 
 def test_an_unreadable_command_does_not_stop_the_start(run_scenario: RunScenario) -> None:

@@ -11,7 +11,7 @@ import pytest
 from dovetail.cloud.simulated.config import Market
 from dovetail.cluster.nominations import Target
 from dovetail.controllers.disruption import controller, validation
-from dovetail.controllers.disruption.candidates import candidate
+from dovetail.controllers.disruption.candidates import candidate_of
 from dovetail.controllers.disruption.types import Command, Reason
 from dovetail.kube import resources as kinds
 from tests.controllers.test_termination_and_disruption import ALL, NODE_CLASS, RunScenario, nodes, running
@@ -33,7 +33,7 @@ async def _replacing(world: Any) -> bool:
 async def _as_before(world: Any) -> bool:
     """Whether one node exists, untainted, and no replacement is starting."""
     found, claims = await world.list(kinds.NODES), await world.list(kinds.NODECLAIMS)
-    reasons = [(await world.conditions(each)).get("DisruptionReason") for each in claims]
+    reasons = [(await world.conditions(claim)).get("DisruptionReason") for claim in claims]
     return len(found) == 1 and reasons == [None] and not found[0]["spec"].get("taints")
 
 
@@ -47,7 +47,7 @@ async def _drifting(world: Any, **pool: Any) -> str:
 
 
 def _published(world: Any) -> list[str]:
-    return [each.summary for each in world.autoscaler.decision_history.decisions() if each.kind == "undo"]
+    return [decision.summary for decision in world.autoscaler.decision_history.decisions() if decision.kind == "undo"]
 
 
 def test_a_node_stays_whose_nodepool_is_reverted(run_scenario: RunScenario) -> None:
@@ -122,8 +122,8 @@ def test_a_new_process_continues_with_drift_that_the_cloud_still_reports(run_sce
 def _command(world: Any, reason: Reason) -> Command:
     """A command about all nodes as they are now."""
     context = world.autoscaler.context
-    there = [(context.cluster_state.node_for(each), each) for each in context.cluster_state.claims.store.all()]
-    chosen = tuple(candidate(context, node, claim, {}) for node, claim in there)
+    there = [(context.cluster_state.node_for(claim), claim) for claim in context.cluster_state.claims.store.all()]
+    chosen = tuple(candidate_of(context, node, claim, {}) for node, claim in there)
     return Command(id="d-1", reason=reason, candidates=chosen)
 
 
@@ -131,18 +131,20 @@ def test_validation_finds_what_changed_since_the_candidates_were_chosen(run_scen
     async def scenario(world: Any) -> None:
         await running(world, 2, cpu="1500m")
         context, underused = world.autoscaler.context, _command(world, Reason.UNDERUTILIZED)
-        first, second = sorted(each.node for each in underused.candidates)
+        first, second = sorted(candidate.node for candidate in underused.candidates)
         assert validation.before(context, underused) == (underused.candidates, "")
         drifted, empty = _command(world, Reason.DRIFTED), _command(world, Reason.EMPTY)
         assert validation.before(context, drifted).why == "; ".join(
-            f"{each.node}: it is no longer drifted" for each in drifted.candidates
+            f"{candidate.node}: it is no longer drifted" for candidate in drifted.candidates
         )
         assert not validation.before(context, empty).candidates
 
         pod = context.cluster_state.pods_on(first)[0]
         await world.kube.delete(kinds.PODS, pod.metadata.name, "default", grace=0)
         await asyncio.sleep(1)
-        assert [each.node for each in validation.before(context, empty).candidates] == [first], "the other stays"
+        assert [candidate.node for candidate in validation.before(context, empty).candidates] == [first], (
+            "the other stays"
+        )
         assert validation.before(context, underused).candidates, "a deleted pod needs no replacement"
 
         body = {"metadata": {"name": "late"}, "spec": {"nodeName": first, "containers": [{"name": "c", "image": "p"}]}}
@@ -200,7 +202,7 @@ def test_a_consolidation_that_is_forbidden_while_the_planner_runs_is_rejected(
         assert thoughts == 2 and await nodes(world) == before
         (line,) = world.logged("disruption no longer holds")
         assert "disruption is blocked through" in line["error"] and not world.logged("tainted node")
-        logged = [each["message"] for each in await world.list(kinds.CORE_EVENTS)]
+        logged = [event["message"] for event in await world.list(kinds.CORE_EVENTS)]
         assert any(each.startswith("Consolidation rejected") for each in logged)
 
     run_scenario(scenario, only=("m.large",))

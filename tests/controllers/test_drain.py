@@ -28,7 +28,7 @@ def pod(name: str, *, owner: str = "ReplicaSet", priority: str = "", **more: Any
 
 
 def names(pods: Any) -> list[str]:
-    return [each.metadata.name for each in pods]
+    return [pod.metadata.name for pod in pods]
 
 
 def test_pods_leave_in_four_tiers_each_done_before_the_next() -> None:
@@ -61,7 +61,7 @@ def test_a_pod_stuck_beyond_its_end_is_not_waited_for() -> None:
 @pytest.mark.parametrize(
     "stays",
     [
-        pod("mirror", owner="Node"),
+        pod("mirror-pod", owner="Node"),
         pod("finished", phase="Succeeded"),
         pod("content", spec={"tolerations": [{"operator": "Exists"}]}),
     ],

@@ -47,12 +47,12 @@ def test_a_custom_label_that_a_nodepool_requires_is_on_the_claim_and_the_node_an
         await world.pool(requirements=terms, disruption=ALL)
         await asyncio.sleep(90)
         await world.served(2, cpu="1500m")
-        names = {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
+        names = {claim["metadata"]["name"] for claim in await world.list(kinds.NODECLAIMS)}
         await asyncio.sleep(900)
         claims, nodes = await world.list(kinds.NODECLAIMS), await world.list(kinds.NODES)
-        assert {each["metadata"]["labels"]["tier"] for each in claims} == {value}
-        assert {each["metadata"]["labels"]["tier"] for each in nodes} == {value}
-        assert {each["metadata"]["name"] for each in claims} == names
+        assert {claim["metadata"]["labels"]["tier"] for claim in claims} == {value}
+        assert {node["metadata"]["labels"]["tier"] for node in nodes} == {value}
+        assert {claim["metadata"]["name"] for claim in claims} == names
         assert not world.logged("marking drifted") and not world.logged("drift stopped for nodepool")
 
     run_scenario(scenario, only=("m.large",))
@@ -87,16 +87,16 @@ def test_drift_stops_for_a_nodepool_whose_new_nodes_drift_from_it_until_it_chang
     async def scenario(world: Any) -> None:
         await world.pool(requirements=[term("topology.kubernetes.io/region", "In", "r1", "r2")], disruption=ALL)
         await world.served(2, cpu="1500m")
-        names = {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
+        names = {claim["metadata"]["name"] for claim in await world.list(kinds.NODECLAIMS)}
         await asyncio.sleep(1800)
-        assert {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)} == names
+        assert {claim["metadata"]["name"] for claim in await world.list(kinds.NODECLAIMS)} == names
         scaler = world.autoscaler
         assert b'dovetail_drift_stopped{nodepool="default"} 1.0' in scaler.metrics.text()
         (line,) = world.logged("drift stopped for nodepool")
         assert line["code"] == "DRIFT_REPEATS"
-        events = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "DriftStopped"]
-        assert {each["involvedObject"]["name"] for each in events} == {"default"}
-        (decision,) = [each for each in scaler.decision_history.decisions() if each.kind == "drift-stop"]
+        events = [event for event in await world.list(kinds.CORE_EVENTS) if event["reason"] == "DriftStopped"]
+        assert {event["involvedObject"]["name"] for event in events} == {"default"}
+        (decision,) = [decision for decision in scaler.decision_history.decisions() if decision.kind == "drift-stop"]
         assert decision.reason == "DRIFT_REPEATS" and decision.subject == "default"
         body = {"spec": {"template": {"spec": {"requirements": [term("tier", "In", "gold")]}}}}
         await world.kube.patch(kinds.NODEPOOLS, "default", body)

@@ -27,7 +27,7 @@ def test_a_draining_node_explains_what_blocks_it_and_for_how_long(run_scenario: 
         assert answer.line.startswith("is being drained: 2 pod(s) left; pod default/p0: pdb prevents pod evictions")
         assert answer.line.endswith("and 1 more reason(s)")
         assert answer.details[-1] == "it has no terminationGracePeriod: it waits for as long as its pods block it"
-        (claim,) = [each for each in await world.list(kinds.NODECLAIMS) if each["status"].get("nodeName") == node]
+        (claim,) = [claim for claim in await world.list(kinds.NODECLAIMS) if claim["status"].get("nodeName") == node]
         date = {"karpenter.sh/nodeclaim-termination-timestamp": "2026-01-01T03:00:00Z"}
         await world.kube.patch(kinds.NODECLAIMS, claim["metadata"]["name"], {"metadata": {"annotations": date}})
         await asyncio.sleep(1)
@@ -41,7 +41,7 @@ def test_a_draining_node_explains_what_blocks_it_and_for_how_long(run_scenario: 
 def test_a_blocked_node_has_all_its_blockers_in_its_event_and_its_next_evaluation(run_scenario: RunScenario) -> None:
     async def scenario(world: Any) -> None:
         node = await _guarded(world)
-        published = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "DisruptionBlocked"]
+        published = [event for event in await world.list(kinds.CORE_EVENTS) if event["reason"] == "DisruptionBlocked"]
         both = [each["message"] for each in published if each["involvedObject"]["name"] == node]
         assert any("(Pod=default/p0" in text and "(Pod=default/q0" in text for text in both)
         looks = [line for line in ask(world, "node", node).details if line.startswith("evaluated again")]
@@ -103,7 +103,9 @@ def test_a_running_pod_explains_why_its_node_was_launched_and_what_was_cheaper(r
     async def scenario(world: Any) -> None:
         await world.pool(disruption=QUICK)
         await world.served(1, cpu="2500m")
-        (decision,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "provision"]
+        (decision,) = [
+            decision for decision in world.autoscaler.decision_history.decisions() if decision.kind == "provision"
+        ]
         answer = ask(world, "pod", "default/p0")
         assert any(decision.id in line for line in answer.details) and answer.facts["decisions"] == [decision.id]
         assert answer.deep and all(line.startswith("cheaper, but ") for line in answer.deep)

@@ -12,7 +12,7 @@ from tests.controllers.test_termination_and_disruption import RunScenario, gone,
 
 
 def _ends(world: Any) -> list[Any]:
-    return [each for each in world.autoscaler.decision_history.decisions() if each.kind == "end"]
+    return [decision for decision in world.autoscaler.decision_history.decisions() if decision.kind == "end"]
 
 
 def test_a_nodeclaim_deleted_by_hand_is_recorded_with_its_price_and_its_node(run_scenario: RunScenario) -> None:

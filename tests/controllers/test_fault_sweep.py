@@ -249,7 +249,7 @@ def test_a_call_that_fails_for_ten_minutes_under_load_costs_no_ready_node_and_no
         api = world.transport._inner = FaultyApi(InProcess(world.server))
         await world.pods(3, cpu="1500m")
         await world.until(lambda: _settled(world))
-        before = {each.provider_id for each in world.cloud.standing()}
+        before = {instance.provider_id for instance in world.cloud.standing()}
         if verb == "cloud":
             cloud.fault = (subject, way)
         else:
@@ -257,7 +257,7 @@ def test_a_call_that_fails_for_ten_minutes_under_load_costs_no_ready_node_and_no
         await _load(world, int(FAULT_S / 60))
         assert not world._process.done(), "the process lives"
         assert ready_deletions.deleted == []
-        assert {each.provider_id for each in world.cloud.standing()} >= before
+        assert {instance.provider_id for instance in world.cloud.standing()} >= before
         api.fault = cloud.fault = None
         await world.until(lambda: _settled(world), within=RECOVERY_S, step=5)
         await asyncio.sleep(600)

@@ -42,7 +42,7 @@ def test_capacity_nowhere_is_published_on_the_pod_and_tried_again(run_scenario: 
         world.start()
         await world.pods(1)
         await asyncio.sleep(30)
-        events = {each["reason"] for each in await world.list(kinds.CORE_EVENTS)}
+        events = {event["reason"] for event in await world.list(kinds.CORE_EVENTS)}
         assert "InsufficientCapacityError" in events
         assert not await world.list(kinds.NODECLAIMS)
         world.cloud.market = Market()
@@ -118,7 +118,7 @@ def test_a_pod_that_fits_nowhere_gets_a_reason_and_does_not_hold_up_the_others(r
         failed = [e for e in await world.list(kinds.CORE_EVENTS) if e["reason"] == "FailedScheduling"]
         assert {e["involvedObject"]["name"] for e in failed} == {"huge0"}
         assert world.logged("could not schedule pod")[0]["code"]
-        refused = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "refuse"]
+        refused = [decision for decision in world.autoscaler.decision_history.decisions() if decision.kind == "refuse"]
         assert refused[0].refusals[0].pods == ("default/huge0",)
 
     run_scenario(scenario)
@@ -186,7 +186,7 @@ def test_a_pod_that_breaks_the_planner_does_not_cost_other_pods_their_node(
 
         await world.until(good_bound, within=30)
         assert not (await world.bound())["poison0"]
-        assert any("PLAN_REFUSED" in each["message"] for each in await world.list(kinds.CORE_EVENTS))
+        assert any("PLAN_REFUSED" in event["message"] for event in await world.list(kinds.CORE_EVENTS))
         line = _why(world, "default/poison0")
         assert line.startswith("pending: the plan did not pass its own check: planning failed: ")
         assert line.endswith("(PLAN_REFUSED)")
@@ -211,7 +211,9 @@ def test_pods_that_are_not_planned_for_have_their_reason_in_the_history_and_only
         assert _why(world, "default/p1") == "pending: no nodepools found (NO_NODEPOOL)"
         missing = "volume 'data': persistentvolumeclaim \"lost\" not found"
         assert _why(world, "default/heavy0") == f"pending: {missing} (VOLUME_MISSING)"
-        published = [each.summary for each in world.autoscaler.decision_history.decisions() if each.kind == "refuse"]
+        published = [
+            decision.summary for decision in world.autoscaler.decision_history.decisions() if decision.kind == "refuse"
+        ]
         assert sorted(published) == [
             f"1 pod(s) are unschedulable: {missing}",
             "2 pod(s) are unschedulable: no nodepools found",
@@ -260,7 +262,7 @@ def test_nodeclaims_that_the_server_refuses_are_not_recorded_as_launched(run_sce
         line = _why(world, "default/p0")
         assert line.startswith("pending: its NodeClaim could not be written: ")
         assert "/nodeclaims is forbidden" in line and line.endswith("(NOT_WRITTEN)")
-        assert {each.kind for each in world.autoscaler.decision_history.decisions()} == {"refuse"}
+        assert {decision.kind for decision in world.autoscaler.decision_history.decisions()} == {"refuse"}
         assert len(world.logged("creating nodeclaim")) < 6, "it is tried ever less often"
         rights.refused = False
         await world.until(world.all_bound, within=90)

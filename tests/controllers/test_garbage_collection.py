@@ -24,7 +24,7 @@ async def _names(world: Any, kind: kinds.Resource) -> set[str]:
 
 async def _initialized(world: Any) -> bool:
     claims = [await world.conditions(claim) for claim in await world.list(kinds.NODECLAIMS)]
-    return bool(claims) and all(each.get("Initialized", "").startswith("True") for each in claims)
+    return bool(claims) and all(claim.get("Initialized", "").startswith("True") for claim in claims)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 12])
@@ -67,7 +67,7 @@ def test_safe_mode_stands_while_the_cloud_leaves_out_many_nodeclaims_and_ends_wh
         assert [line["cause"] for line in world.logged("entering safe mode, voluntary disruption stops")] == [
             "cloud-empty"
         ]
-        events = [each["message"] for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "SafeMode"]
+        events = [event["message"] for event in await world.list(kinds.CORE_EVENTS) if event["reason"] == "SafeMode"]
         assert any("cloud-empty" in message for message in events)
         await asyncio.sleep(2 * PERIOD_S)
         assert not scaler.safety.safe_mode

@@ -19,7 +19,7 @@ def test_the_node_of_an_interrupted_instance_is_drained_within_seconds(run_scena
         world.cloud.interrupt([instance.provider_id.rsplit("/", 1)[-1]])
 
         async def draining() -> bool:
-            return any(each["metadata"].get("deletionTimestamp") for each in await world.list(kinds.NODES))
+            return any(node["metadata"].get("deletionTimestamp") for node in await world.list(kinds.NODES))
 
         assert await world.until(draining, within=30) <= 5
 
@@ -62,6 +62,6 @@ def test_of_reserved_offerings_only_the_interrupted_reservation_is_unavailable(r
         await world.until(lambda: gone(world), within=60)
         await world.pods(1, prefix="q")
         await world.until(world.all_bound)
-        assert [each.labels[RESERVATION] for each in world.cloud.standing()] == ["cr-2"]
+        assert [instance.labels[RESERVATION] for instance in world.cloud.standing()] == ["cr-2"]
 
     run_scenario(scenario, sold=sold)

@@ -67,7 +67,7 @@ def test_the_log_has_karpenters_lines(run_scenario: RunScenario) -> None:
         assert launched["instance-type"] == "m.large"
         assert launched["level"] == "INFO"
         decision = launched["decision"]
-        nominated = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "Nominated"]
+        nominated = [event for event in await world.list(kinds.CORE_EVENTS) if event["reason"] == "Nominated"]
         assert nominated[0]["message"].startswith("Pod should schedule on: nodeclaim/default-")
         assert nominated[0]["metadata"]["annotations"]["dovetail.sh/decision"] == decision
         assert f'decision="{decision}"' in world.autoscaler.metrics.text().decode()
@@ -84,7 +84,7 @@ def test_a_nodepool_without_compatible_types_gets_an_event(run_scenario: RunScen
         await world.pods(1)
         await asyncio.sleep(30)
         events = await world.list(kinds.CORE_EVENTS)
-        (published,) = [each for each in events if each["reason"] == "NoCompatibleInstanceTypes"]
+        (published,) = [event for event in events if event["reason"] == "NoCompatibleInstanceTypes"]
         assert published["involvedObject"]["kind"] == "NodePool"
         assert published["message"] == "NodePool requirements filtered out all compatible available instance types"
         assert world.logged("skipping, nodepool requirements filtered out all instance types")

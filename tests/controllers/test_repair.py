@@ -34,7 +34,7 @@ async def fleet(world: Any, count: int, **pool: Any) -> list[str]:
     await world.pods(count, cpu="1500m")
     await world.until(world.all_bound, within=200)
     await asyncio.sleep(30)
-    return sorted(each["metadata"]["name"] for each in await world.list(kinds.NODES))
+    return sorted(node["metadata"]["name"] for node in await world.list(kinds.NODES))
 
 
 async def sicken(world: Any, node: str, kind: str = REPLACE, status: str = "True") -> None:
@@ -45,7 +45,7 @@ async def sicken(world: Any, node: str, kind: str = REPLACE, status: str = "True
 
 
 async def names(world: Any) -> set[str]:
-    return {each["metadata"]["name"] for each in await world.list(kinds.NODES)}
+    return {node["metadata"]["name"] for node in await world.list(kinds.NODES)}
 
 
 async def gone(world: Any, node: str, within: float = 300.0) -> float:
@@ -59,15 +59,15 @@ async def gone(world: Any, node: str, within: float = 300.0) -> float:
 async def published(world: Any, reason: str) -> dict[str, set[str]]:
     """The messages of the events of a reason, with the kinds of their objects."""
     found: dict[str, set[str]] = {}
-    for each in await world.list(kinds.CORE_EVENTS):
-        if each["reason"] == reason:
-            found.setdefault(each["message"], set()).add(each["involvedObject"]["kind"])
+    for event in await world.list(kinds.CORE_EVENTS):
+        if event["reason"] == reason:
+            found.setdefault(event["message"], set()).add(event["involvedObject"]["kind"])
     return found
 
 
 async def claim_of(world: Any, node: str) -> dict[str, Any]:
     found: dict[str, Any] = next(
-        each for each in await world.list(kinds.NODECLAIMS) if each["status"].get("nodeName") == node
+        claim for claim in await world.list(kinds.NODECLAIMS) if claim["status"].get("nodeName") == node
     )
     return found
 
@@ -92,7 +92,7 @@ def test_an_unhealthy_node_is_replaced_before_it_is_deleted_and_drained_within_t
         await world.until(dated, within=200)
         claim = await claim_of(world, old)
         assert (await world.conditions(claim))["DisruptionReason"] == "True/Unhealthy"
-        others = [each for each in await world.list(kinds.NODECLAIMS) if "dovetail.sh/command" in str(each)]
+        others = [claim for claim in await world.list(kinds.NODECLAIMS) if "dovetail.sh/command" in str(claim)]
         assert (await world.conditions(others[0]))["Initialized"].startswith("True"), "the replacement is there"
         end = claim["metadata"]["annotations"]["karpenter.sh/nodeclaim-termination-timestamp"]
         bound = (world.clock.now() + timedelta(seconds=46)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -188,7 +188,7 @@ def test_pods_that_block_eviction_hold_a_repair_without_a_grace_period(
 ) -> None:
     async def scenario(world: Any) -> None:
         policies = world.cloud.repair_policies()
-        unbound = tuple(msgspec.structs.replace(each, grace_seconds=None) for each in policies)
+        unbound = tuple(msgspec.structs.replace(policy, grace_seconds=None) for policy in policies)
         world.cloud.repair_policies = lambda: unbound
         nodes = await fleet(world, 5, **({"template": {"terminationGracePeriod": grace}} if grace else {}))
         victim = next(name for name, node in (await world.bound()).items() if node == nodes[0])

@@ -167,7 +167,9 @@ def test_the_lease_is_in_the_pods_own_namespace_unless_settings_say_otherwise(
         scaler = Autoscaler(kube, world.cloud, world.clock, world.chance, settings, namespace=pod)
         running = asyncio.ensure_future(scaler.run())
         await asyncio.sleep(5)
-        leases = [(each["metadata"]["namespace"], each["metadata"]["name"]) for each in await world.list(kinds.LEASES)]
+        leases = [
+            (lease["metadata"]["namespace"], lease["metadata"]["name"]) for lease in await world.list(kinds.LEASES)
+        ]
         assert leases == [(expected, "karpenter-leader-election")]
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

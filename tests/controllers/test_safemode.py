@@ -109,14 +109,16 @@ def test_safe_mode_is_published_on_nodepools_recorded_and_shown_by_readiness(run
         assert scaler.problems() == [], "pods still get nodes"
         await asyncio.sleep(LAPSE_S)
         assert not scaler.safety.safe_mode
-        events = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "SafeMode"]
-        assert {each["involvedObject"]["kind"] for each in events} == {"NodePool"}
+        events = [event for event in await world.list(kinds.CORE_EVENTS) if event["reason"] == "SafeMode"]
+        assert {event["involvedObject"]["kind"] for event in events} == {"NodePool"}
         assert [each["message"] for each in sorted(events, key=lambda each: each["firstTimestamp"])] == [
             "Voluntary disruption has stopped: broken-invariant: a plan broke a rule",
             "Voluntary disruption resumes",
         ]
         published = [
-            (each.kind, each.reason) for each in scaler.decision_history.decisions() if each.kind == "safe-mode"
+            (decision.kind, decision.reason)
+            for decision in scaler.decision_history.decisions()
+            if decision.kind == "safe-mode"
         ]
         assert published == [("safe-mode", "broken-invariant"), ("safe-mode", "")]
 

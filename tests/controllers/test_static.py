@@ -17,8 +17,8 @@ GATES = {**Settings().feature_gates, "StaticCapacity": True}
 async def _standing(world: Any, count: int) -> None:
     async def there() -> bool:
         claims = await world.list(kinds.NODECLAIMS)
-        states = [await world.conditions(each) for each in claims]
-        return len(claims) == count and all(each.get("Initialized", "").startswith("True") for each in states)
+        states = [await world.conditions(claim) for claim in claims]
+        return len(claims) == count and all(state.get("Initialized", "").startswith("True") for state in states)
 
     await world.until(there, within=200)
 
@@ -30,7 +30,9 @@ def test_a_static_nodepool_has_its_replicas_within_its_limit_and_removes_the_emp
         await world.pool(replicas=4, limits={"nodes": "3"}, disruption={"budgets": [{"nodes": "0"}]})
         world.start()
         await _standing(world, 3)
-        claims = {each["status"]["nodeName"]: each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
+        claims = {
+            claim["status"]["nodeName"]: claim["metadata"]["name"] for claim in await world.list(kinds.NODECLAIMS)
+        }
         quiet, busy, guarded = sorted(claims)
         for name, node, note in (("a", busy, {}), ("b", guarded, {"karpenter.sh/do-not-disrupt": "true"})):
             body = {
@@ -42,7 +44,7 @@ def test_a_static_nodepool_has_its_replicas_within_its_limit_and_removes_the_emp
         for left, replicas in (({busy, guarded}, 2), ({guarded}, 1)):
             await world.kube.patch(kinds.NODEPOOLS, "default", {"spec": {"replicas": replicas}})
             await _standing(world, replicas)
-            assert {each["status"]["nodeName"] for each in await world.list(kinds.NODECLAIMS)} == left
+            assert {claim["status"]["nodeName"] for claim in await world.list(kinds.NODECLAIMS)} == left
         assert quiet not in left
 
     run_scenario(scenario, feature_gates=GATES)
@@ -69,7 +71,7 @@ async def _drift(world: Any) -> None:
 
 
 async def _names(world: Any) -> set[str]:
-    return {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
+    return {claim["metadata"]["name"] for claim in await world.list(kinds.NODECLAIMS)}
 
 
 def test_drift_of_a_static_nodepool_is_one_for_one_whatever_pods_its_nodes_have(run_scenario: RunScenario) -> None:
@@ -94,7 +96,9 @@ def test_drift_of_a_static_nodepool_is_one_for_one_whatever_pods_its_nodes_have(
         assert len(await _names(world)) == 3
         assert world.cloud.sold == 6, "one was launched for each, and none for nothing"
         assert not world.logged("failed terminating nodes while executing a disruption command")
-        for published in (each for each in world.autoscaler.decision_history.decisions() if each.kind == "disrupt"):
+        for published in (
+            decision for decision in world.autoscaler.decision_history.decisions() if decision.kind == "disrupt"
+        ):
             (launched,) = published.node_claims
             assert published.before == published.cost == launched.price == 0.1
             assert launched.instance_type == "m.large" and launched.claim in await _names(world)
@@ -114,7 +118,9 @@ def test_an_unknown_price_of_a_static_replacement_is_unknown_and_not_zero(run_sc
             return not await _names(world) & old
 
         await world.until(replaced, within=300)
-        (published,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "disrupt"]
+        (published,) = [
+            decision for decision in world.autoscaler.decision_history.decisions() if decision.kind == "disrupt"
+        ]
         assert published.cost is None and published.node_claims[0].price is None
 
     unpriced = types("m.large")
@@ -132,7 +138,7 @@ def test_a_static_nodepool_at_its_limit_reports_that_its_drift_cannot_be_staged(
         await _drift(world)
         await asyncio.sleep(300)
         assert await _names(world) == old
-        published = {(each["reason"], each["message"]) for each in await world.list(kinds.CORE_EVENTS)}
+        published = {(event["reason"], event["message"]) for event in await world.list(kinds.CORE_EVENTS)}
         message = "Static NodePool is at its node limit and cannot stage a replacement"
         assert ("DisruptionBlocked", message) in published
 

@@ -50,16 +50,16 @@ def test_drift_on_a_full_reservation(run_scenario: RunScenario, open_: bool, sta
 
         async def up() -> bool:
             claims = await world.list(kinds.NODECLAIMS)
-            states = [await world.conditions(each) for each in claims]
+            states = [await world.conditions(claim) for claim in claims]
             return len(states) == 1 and states[0].get("Initialized", "").startswith("True")
 
         await world.until(up, within=200)
         await asyncio.sleep(30)
-        (old,) = [each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)]
+        (old,) = [claim["metadata"]["name"] for claim in await world.list(kinds.NODECLAIMS)]
         label = {"spec": {"template": {"metadata": {"labels": {"team": "shop"}}}}}
         await world.kube.patch(kinds.NODEPOOLS, "default", label)
         await asyncio.sleep(300)
-        names = [each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)]
+        names = [claim["metadata"]["name"] for claim in await world.list(kinds.NODECLAIMS)]
         decisions = [line["decision"] for line in world.logged("disrupting node(s)")]
         if open_:
             assert old not in names and decisions == ["terminate-first"]

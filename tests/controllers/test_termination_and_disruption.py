@@ -32,7 +32,7 @@ async def running(world: Any, pods: int, cpu: str = "500m", **pool: Any) -> None
 
 
 async def nodes(world: Any) -> list[str]:
-    return sorted(each["metadata"]["name"] for each in await world.list(kinds.NODES))
+    return sorted(node["metadata"]["name"] for node in await world.list(kinds.NODES))
 
 
 async def gone(world: Any) -> bool:
@@ -106,7 +106,7 @@ def test_a_pdb_of_zero_disruptions_holds_the_drain_and_is_named(run_scenario: Ru
         await world.kube.delete(kinds.NODECLAIMS, claim["metadata"]["name"])
         await asyncio.sleep(120)
         assert len(await world.list(kinds.PODS)) == 2 and len(world.cloud.standing()) >= 1
-        events = [each["reason"] for each in await world.list(kinds.EVENTS)]
+        events = [event["reason"] for event in await world.list(kinds.EVENTS)]
         assert "FailedDraining" in events
         await world.kube.delete(kinds.PDBS, "keep", "default")
         await world.until(lambda: gone(world), within=200)
@@ -150,9 +150,9 @@ def test_a_drifted_node_is_replaced_before_it_is_deleted(run_scenario: RunScenar
         async def replaced() -> bool:
             standing = await nodes(world)
             ready = [
-                each
-                for each in await world.list(kinds.NODECLAIMS)
-                if (await world.conditions(each)).get("Initialized", "").startswith("True")
+                claim
+                for claim in await world.list(kinds.NODECLAIMS)
+                if (await world.conditions(claim)).get("Initialized", "").startswith("True")
             ]
             seen.add((before in standing, len(ready)))
             return bool(standing) and before not in standing
@@ -241,7 +241,7 @@ def test_an_unreadable_deadline_holds_no_node_for_ever(run_scenario: RunScenario
         await world.kube.delete(kinds.NODECLAIMS, name)
 
         async def ended() -> bool:
-            return name not in [each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)]
+            return name not in [claim["metadata"]["name"] for claim in await world.list(kinds.NODECLAIMS)]
 
         await world.until(ended, within=300)
 
@@ -252,9 +252,11 @@ def test_the_event_of_a_node_that_stays_has_the_id_of_the_decision(run_scenario:
     async def scenario(world: Any) -> None:
         await running(world, 2)
         await asyncio.sleep(900)
-        logged = [each for each in await world.list(kinds.EVENTS) if each["reason"] == "Unconsolidatable"]
+        logged = [event for event in await world.list(kinds.EVENTS) if event["reason"] == "Unconsolidatable"]
         ids = {each["metadata"]["annotations"][DECISION] for each in logged}
-        kept = {each.id for each in world.autoscaler.context.decision_history.decisions() if each.kind == "keep"}
+        kept = {
+            decision.id for decision in world.autoscaler.context.decision_history.decisions() if decision.kind == "keep"
+        }
         assert ids and ids <= kept
 
     run_scenario(scenario)
@@ -267,7 +269,9 @@ def test_do_not_disrupt_events_say_when_it_holds_ends_or_is_unreadable(run_scena
             note = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": text}}}
             await world.kube.patch(kinds.PODS, name, note, "default")
         await asyncio.sleep(120)
-        published = {(each["involvedObject"]["name"], each["reason"]) for each in await world.list(kinds.CORE_EVENTS)}
+        published = {
+            (event["involvedObject"]["name"], event["reason"]) for event in await world.list(kinds.CORE_EVENTS)
+        }
         assert {("p0", "DoNotDisruptUntil"), ("p0", "DoNotDisruptGracePeriodElapsed")} <= published
         assert ("p1", "InvalidDoNotDisruptAnnotation") in published
 
@@ -286,7 +290,7 @@ def test_a_node_whose_instance_fails_its_checks_is_terminated_without_a_drain(ru
             return old[0] not in await nodes(world)
 
         await world.until(forced, within=150)
-        events = {each["reason"] for each in await world.list(kinds.CORE_EVENTS)}
+        events = {event["reason"] for event in await world.list(kinds.CORE_EVENTS)}
         assert {"InstanceUnhealthy", "TerminatingOnInterruption"} <= events
 
     run_scenario(scenario)

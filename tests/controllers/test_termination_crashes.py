@@ -77,7 +77,7 @@ class Workload:
             if node.spec.taints or not node.ready:
                 continue
             there = [pod for pod in pods if pod.spec.node_name == node.metadata.name]
-            for pod in fitting(node, there, (each for each in pods if not each.spec.node_name)):
+            for pod in fitting(node, there, (pod for pod in pods if not pod.spec.node_name)):
                 with suppress(Conflict, NotFound):
                     await kube.bind(pod.metadata.name, "default", node.metadata.name)
             pods = (await kube.list(kinds.PODS, type=Pod)).items
@@ -90,7 +90,7 @@ class Workload:
 
 
 async def nodes(world: Any) -> frozenset[str]:
-    return frozenset(each["metadata"]["name"] for each in await world.list(kinds.NODES))
+    return frozenset(node["metadata"]["name"] for node in await world.list(kinds.NODES))
 
 
 async def drift(world: Any) -> None:
@@ -108,7 +108,7 @@ async def delete_node(world: Any) -> None:
 
 
 async def interrupt(world: Any) -> None:
-    world.cloud.interrupt([each.provider_id for each in world.cloud.standing()])
+    world.cloud.interrupt([instance.provider_id for instance in world.cloud.standing()])
 
 
 async def sicken(world: Any, kind: str, status: str = "True") -> None:
@@ -129,8 +129,8 @@ async def require_reboot(world: Any) -> None:
 
 async def rebooted(world: Any, old: frozenset[str]) -> bool:
     """Back with another boot id, and healthy again."""
-    claims = [await world.conditions(each) for each in await world.list(kinds.NODECLAIMS)]
-    if any(each.get("Rebooting") == "False/RebootSucceeded" for each in claims):
+    claims = [await world.conditions(claim) for claim in await world.list(kinds.NODECLAIMS)]
+    if any(claim.get("Rebooting") == "False/RebootSucceeded" for claim in claims):
         await sicken(world, "KWOKRebootRequired", "False")
         return await nodes(world) == old
     return False

@@ -15,7 +15,7 @@ DECISION = "dovetail.sh/decision"
 
 async def published(world: Any, reason: str) -> dict[str, dict[str, Any]]:
     """Events of a reason by the kind of object they are about."""
-    found = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == reason]
+    found = [event for event in await world.list(kinds.CORE_EVENTS) if event["reason"] == reason]
     return {each["involvedObject"]["kind"]: each for each in found}
 
 
@@ -29,7 +29,7 @@ def test_an_interruption_is_published_on_node_and_nodeclaim_and_recorded(run_sce
         ending = await published(world, "TerminatingOnInterruption")
         assert ending["Node"]["message"] == "Interruption triggered termination for the Node"
         (line,) = world.logged("initiating delete from interruption message")
-        (decision,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "end"]
+        (decision,) = [decision for decision in world.autoscaler.decision_history.decisions() if decision.kind == "end"]
         assert decision.id == line["decision"] == ending["NodeClaim"]["metadata"]["annotations"][DECISION]
         assert decision.reason == "spot_interrupted" and decision.removed == (name,)
         numbers = world.autoscaler.metrics.text().decode()
@@ -66,7 +66,9 @@ def test_a_deletion_is_recorded_for_its_nodepool_and_nodeclaim(run_scenario: Run
         (claim,) = await world.list(kinds.NODECLAIMS)
         await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
         await world.until(lambda: gone(world), within=120)
-        (decision,) = [each for each in world.autoscaler.decision_history.decisions() if each.kind == "disrupt"]
+        (decision,) = [
+            decision for decision in world.autoscaler.decision_history.decisions() if decision.kind == "disrupt"
+        ]
         assert decision in world.autoscaler.decision_history.about("default")
         assert decision in world.autoscaler.decision_history.about(claim["metadata"]["name"])
         events = await published(world, "DisruptionTerminating")

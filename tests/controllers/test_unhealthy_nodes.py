@@ -32,7 +32,7 @@ def test_credentials_that_lapse_for_a_moment_do_not_end_the_polling_of_unhealthy
         world.cloud.ill.add(instance.provider_id)
         await asyncio.sleep(DENIED_POLL_INTERVAL_S + 60)
         claims = await world.list(kinds.NODECLAIMS)
-        assert instance.provider_id not in {each.get("status", {}).get("providerID") for each in claims}
+        assert instance.provider_id not in {claim.get("status", {}).get("providerID") for claim in claims}
         name, labels = "karpenter_interruption_instance_status_unhealthy_total", {"category": "InstanceStatus"}
         assert world.autoscaler.metrics.registry.get_sample_value(name, labels) >= 1
 

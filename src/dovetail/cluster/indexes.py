@@ -16,12 +16,12 @@ from dovetail.model.taints import same
 #: The name of the index.
 STAGE = "stage"
 #: Not registered yet; not Consolidatable (pods came or went lately); Drifted; marked for disruption.
-JOINING, NOT_CONSOLIDATABLE, DRIFTED, DISRUPTED = "joining", "restless", "drifted", "disrupted"
+JOINING, NOT_CONSOLIDATABLE, DRIFTED, DISRUPTED = "joining", "not-consolidatable", "drifted", "disrupted"
 RESERVED = "reserved"
 
 
 def of_claim(claim: NodeClaim) -> Iterator[str]:
-    status = {each.type: each.status for each in claim.status.conditions}
+    status = {condition.type: condition.status for condition in claim.status.conditions}
     if status.get("Registered") != "True" and claim.metadata.deletion_timestamp is None:
         yield JOINING
     if status.get("Consolidatable") != "True":
@@ -35,5 +35,5 @@ def of_claim(claim: NodeClaim) -> Iterator[str]:
 
 
 def of_node(node: Node) -> Iterator[str]:
-    if any(same(each, wellknown.DISRUPTED_TAINT) for each in node.spec.taints):
+    if any(same(taint, wellknown.DISRUPTED_TAINT) for taint in node.spec.taints):
         yield DISRUPTED

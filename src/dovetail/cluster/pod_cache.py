@@ -137,12 +137,15 @@ class Slimmer:
     def _kept_status(self, status: PodStatus) -> PodStatus:
         conditions = tuple(
             Condition(
-                type=each.type, status=each.status, reason=each.reason, last_transition_time=each.last_transition_time
+                type=condition.type,
+                status=condition.status,
+                reason=condition.reason,
+                last_transition_time=condition.last_transition_time,
             )
-            for each in status.conditions
-            if each.type in KEPT_CONDITIONS
+            for condition in status.conditions
+            if condition.type in KEPT_CONDITIONS
         )
-        resized = any(each.allocated_resources or each.resources for each in status.container_statuses)
+        resized = any(container.allocated_resources or container.resources for container in status.container_statuses)
         return PodStatus(
             phase=self._share(status.phase),
             conditions=conditions or _NO_CONDITIONS,
@@ -237,4 +240,7 @@ def _same_node(new: Node, old: Node) -> bool:
 
 
 def _beats(node: Node) -> list[tuple[str, str, str, Any]]:
-    return [(each.type, each.status, each.reason, each.last_transition_time) for each in node.status.conditions]
+    return [
+        (condition.type, condition.status, condition.reason, condition.last_transition_time)
+        for condition in node.status.conditions
+    ]

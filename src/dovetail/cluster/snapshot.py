@@ -40,12 +40,22 @@ class SnapshotBuilder:
             nodes=cluster_state.states(types),
             pending=tuple(pending),
             daemons=tuple(cluster_state.daemonsets.store.all()),
-            namespaces={each.metadata.name: each.metadata.labels for each in cluster_state.namespaces.store.all()},
-            claims={each.metadata.key: each for each in cluster_state.volume_claims.store.all()},
-            volumes={each.metadata.name: each for each in cluster_state.volumes.store.all()},
-            storage_classes={each.metadata.name: each for each in cluster_state.storage_classes.store.all()},
+            namespaces={
+                namespace.metadata.name: namespace.metadata.labels for namespace in cluster_state.namespaces.store.all()
+            },
+            claims={
+                volume_claim.metadata.key: volume_claim for volume_claim in cluster_state.volume_claims.store.all()
+            },
+            volumes={volume.metadata.name: volume for volume in cluster_state.volumes.store.all()},
+            storage_classes={
+                storage_class.metadata.name: storage_class
+                for storage_class in cluster_state.storage_classes.store.all()
+            },
             budgets=tuple(cluster_state.budgets.store.all()),
-            priorities={each.metadata.name: each.value for each in cluster_state.priorities.store.all()},
+            priorities={
+                priority_class.metadata.name: priority_class.value
+                for priority_class in cluster_state.priorities.store.all()
+            },
             default_spread=self._default_spread,
             selectors=dict(self._selectors.all()) if self._selectors else {},
             preferences=self._preferences,

@@ -75,7 +75,7 @@ def of_claim(claim: NodeClaim, pods: Iterable[Pod], types: Types, *, deleting: b
         labels=labels,
         allocatable=resources(claim.status.allocatable) if launched else requests,
         capacity=resources(claim.status.capacity) if launched else _largest(filter(None, options), requests),
-        taints=tuple(_taint(each) for each in claim.spec.taints),
+        taints=tuple(_taint(taint) for taint in claim.spec.taints),
         pods=tuple(pods),
         attach_limits=t.attach_limits if t else {},
         pool=claim.node_pool,
@@ -159,13 +159,13 @@ def _taint(taint: object) -> Taint:
 
 
 def _node_taints(node: Node, claim: NodeClaim | None, initialized: bool) -> tuple[Taint, ...]:
-    filling = any(each.key == wellknown.PLACING for each in node.spec.taints)
-    mine = [each for each in node.spec.taints if not _passes(each, filling)]
+    filling = any(taint.key == wellknown.PLACING for taint in node.spec.taints)
+    mine = [taint for taint in node.spec.taints if not _passes(taint, filling)]
     if node.spec.unschedulable and not filling:
         mine = list(merge(mine, (_CORDONED,)))
     if claim is None or initialized:
         return tuple(mine)
-    startup = [_taint(each) for each in claim.spec.startup_taints]
+    startup = [_taint(taint) for taint in claim.spec.startup_taints]
     kept = [t for t in mine if not ephemeral(t) and not any(same(t, s) for s in startup)]
     if node.metadata.labels.get(wellknown.REGISTERED) != "true":
         return merge(kept, map(_taint, claim.spec.taints))

@@ -90,9 +90,9 @@ def unannounced(pods: Iterable[Pod], daemons: Iterable[DaemonSet]) -> dict[str, 
     for pod in pods:
         owners = pod.metadata.owner_references
         shortfalls = next(
-            (announced[each.uid] for each in owners if each.kind == "DaemonSet" and each.uid in announced), None
+            (announced[owner.uid] for owner in owners if owner.kind == "DaemonSet" and owner.uid in announced), None
         )
-        if pod.finished or (shortfalls is None and not any(each.kind == "Node" for each in owners)):
+        if pod.finished or (shortfalls is None and not any(owner.kind == "Node" for owner in owners)):
             continue
         for kind, amount in requests(pod).items():
             more = amount - (shortfalls or {}).get(kind, 0)

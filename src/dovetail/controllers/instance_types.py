@@ -85,11 +85,17 @@ class Offers:
         if node_class is None:
             return f"{reference.kind} {reference.name!r} not found"
         conditions = (node_class.get("status") or {}).get("conditions") or ()
-        bad = [each for each in conditions if each["status"] != "True" and each["type"] != "Ready" and each["message"]]
+        bad = [
+            condition
+            for condition in conditions
+            if condition["status"] != "True" and condition["type"] != "Ready" and condition["message"]
+        ]
         worst = min(bad, key=lambda each: (each["status"] == "Unknown", each["type"]), default=None)
         if worst is not None:
             return f"{reference.kind} {reference.name!r}: {worst['reason']}: {worst['message']}"
-        return "; ".join(each.message or each.reason for each in pool.status.conditions if each.status != "True")
+        return "; ".join(
+            condition.message or condition.reason for condition in pool.status.conditions if condition.status != "True"
+        )
 
     def node_class(self, pool: NodePool) -> Mapping[str, Any] | None:
         """The NodePool's NodeClass object; None if it must exist and does not."""
@@ -121,7 +127,7 @@ class Offers:
     def corrected(self, types: tuple[InstanceType, ...], pool: str = "") -> tuple[InstanceType, ...]:
         """The types with overlays and discovered capacity; equal arguments, equal object."""
         overlays = tuple(self._cluster_state.overlays.store.all()) if self._overlays else ()
-        versions = tuple(each.metadata.resource_version for each in overlays)
+        versions = tuple(overlay.metadata.resource_version for overlay in overlays)
         source = self._cluster_state.pools.store.get(pool) if overlays else None
         of_pool = nodepools.labels(source) if source is not None else {}
         key = (id(types), self.discovered.scope(pool), self.discovered.generation, versions, *sorted(of_pool.items()))

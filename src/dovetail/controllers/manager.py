@@ -275,7 +275,7 @@ class Autoscaler:
         try:
             await self.decision_history.restore()
         except KubeError as problem:
-            self.log.error("history not read, going on without", error=str(problem))
+            self.log.error("history not read, continuing without", error=str(problem))
         await self._recover_instances()
         with self.cluster_state.listening():
             self.context.pod_latency.follow(self.cluster_state)

@@ -84,7 +84,7 @@ class NodeClasses:
             carried = {"metadata": {"annotations": dict(found.annotations)}}
             await self._context.kube.patch(EC2NODECLASSES, meta.name, carried)
         conditions = Conditions(
-            Family(tuple(each[0] for each in found.conditions)),
+            Family(tuple(condition[0] for condition in found.conditions)),
             _conditions(node_class),
             now=self._context.clock.now(),
             created=meta.creation_timestamp,
@@ -153,7 +153,7 @@ class NodeClasses:
             )
             return RESOLVE_INTERVAL_S
         await context.cloud.release(node_class)
-        left = [each for each in meta.finalizers if each != FINALIZER]
+        left = [finalizer for finalizer in meta.finalizers if finalizer != FINALIZER]
         body = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": left}}
         try:
             await context.kube.patch(EC2NODECLASSES, meta.name, body)

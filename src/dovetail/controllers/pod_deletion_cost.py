@@ -17,7 +17,7 @@ import msgspec
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.budgets import Allowances
-from dovetail.controllers.disruption.candidates import blocking, candidate, prices
+from dovetail.controllers.disruption.candidates import blocking, candidate_of, prices
 from dovetail.controllers.disruption.consolidation import DELETION_COST
 from dovetail.controllers.disruption.types import Candidate, Reason
 from dovetail.kube.errors import Conflict, KubeError, NotFound
@@ -78,8 +78,8 @@ class DeletionCosts:
             return False
         self._changed = False
         stale = [each for each in await self._rank() if any(self._stale(each))]
-        terminating = [each for each in stale if each.value == LOWEST_COST]
-        others = [each for each in stale if each.value != LOWEST_COST]
+        terminating = [ranked for ranked in stale if ranked.value == LOWEST_COST]
+        others = [ranked for ranked in stale if ranked.value != LOWEST_COST]
         writing = (*terminating, *others[:MAX_NODES_PER_CYCLE])
         self._count(writing)
         async with asyncio.TaskGroup() as group:
@@ -115,7 +115,7 @@ class DeletionCosts:
             ):
                 terminating.append(name)
                 continue
-            each = candidate(context, node, claim, known)
+            each = candidate_of(context, node, claim, known)
             if each.price is None or blocking(context, node, claim, context.clock.now()) or self._pinned(node):
                 rest.append(name)
             elif claim.is_true("Drifted") and not self._static(claim):

@@ -86,7 +86,7 @@ class SafeModeMonitor:
 
     async def _save(self, failures: Iterable[KubeError]) -> None:
         """Save decisions. A denial, there or by a watch, shows that we may no longer act."""
-        denied = next((str(each) for each in failures if isinstance(each, Unauthorized | Forbidden)), None)
+        denied = next((str(failure) for failure in failures if isinstance(failure, Unauthorized | Forbidden)), None)
         rights = self._context.rights
         if not rights.is_denied(WRITE_HISTORY):
             try:

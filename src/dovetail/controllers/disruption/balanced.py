@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.clock import beside
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.candidates import Offered, candidate
+from dovetail.controllers.disruption.candidates import Offered, candidate_of
 from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, instead, rank
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.controllers.metrics.definitions import snake
@@ -78,11 +78,11 @@ class Balance:
     def rejections(self, proposal: Proposal, known: Mapping[Offered, float | None]) -> dict[str, Rejection]:
         """Why the nodes stay whose NodePool rejects the move; nothing if all approve."""
         found: dict[str, Rejection] = {}
-        for name in sorted({each.pool for each in proposal.candidates}):
+        for name in sorted({candidate.pool for candidate in proposal.candidates}):
             pool = self._context.cluster_state.pools.store.get(name)
             if pool is None or pool.spec.disruption.consolidation_policy != POLICY:
                 continue
-            mine = [each for each in proposal.candidates if each.pool == name]
+            mine = [candidate for candidate in proposal.candidates if candidate.pool == name]
             saving = proposal.saving * _price(mine) / (_price(proposal.candidates) or 1.0)
             every = self._every(name, known)
             score = weigh(saving, _cost(mine), _price(every), _cost(every))
@@ -96,7 +96,7 @@ class Balance:
     def _every(self, pool: str, known: Mapping[Offered, float | None]) -> list[Candidate]:
         cluster_state = self._context.cluster_state
         standing = [(cluster_state.node_for(claim), claim) for claim in cluster_state.claims_of(pool)]
-        return [candidate(self._context, node, claim, known, guarded=True) for node, claim in standing if node]
+        return [candidate_of(self._context, node, claim, known, guarded=True) for node, claim in standing if node]
 
     def _report(self, pool: str, proposal: Proposal, mine: list[Candidate], score: Score) -> None:
         context = self._context
@@ -120,8 +120,8 @@ class Balance:
 
 
 def _price(candidates: list[Candidate] | tuple[Candidate, ...]) -> float:
-    return sum(each.price or 0.0 for each in candidates)
+    return sum(candidate.price or 0.0 for candidate in candidates)
 
 
 def _cost(candidates: list[Candidate]) -> float:
-    return sum(each.cost for each in candidates)
+    return sum(candidate.cost for candidate in candidates)

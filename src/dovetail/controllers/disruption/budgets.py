@@ -54,8 +54,8 @@ class Allowances:
 
     def trim(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """As many of them as the budgets allow, in order."""
-        return [each for each in candidates if self.take((each,))]
+        return [candidate for candidate in candidates if self.take((candidate,))]
 
 
 def _by_pool(candidates: Sequence[Candidate]) -> Counter[str]:
-    return Counter(each.pool for each in candidates)
+    return Counter(candidate.pool for candidate in candidates)

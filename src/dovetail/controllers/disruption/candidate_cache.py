@@ -15,7 +15,7 @@ import msgspec
 
 from dovetail.cluster.pdb import PdbIndex
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.candidates import Blocker, Offered, add, blocking, candidate, prices, weight
+from dovetail.controllers.disruption.candidates import Blocker, Offered, add, blocking, candidate_of, prices, weight
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
@@ -34,7 +34,7 @@ class Evaluations(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def until(self) -> datetime | None:
         """When the first of the blockers ends by itself."""
-        return min((each.until for why in self.blocked.values() for each in why if each.until), default=None)
+        return min((blocker.until for why in self.blocked.values() for blocker in why if blocker.until), default=None)
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,8 +98,8 @@ class CandidateCache:
         pdbs = self._context.cluster_state.pdbs
         if pdbs is not self._pdbs:
             rules = [
-                (each.metadata.key, each.spec, each.status.disruptions_allowed < 1)
-                for each in self._context.cluster_state.budgets.store.all()
+                (budget.metadata.key, budget.spec, budget.status.disruptions_allowed < 1)
+                for budget in self._context.cluster_state.budgets.store.all()
             ]
             self._all |= rules != self._rules
             self._pdbs, self._rules = pdbs, rules
@@ -125,10 +125,10 @@ class CandidateCache:
         return Evaluation(
             pool=claim.node_pool or "",
             weight=weight(self._context.cluster_state, node, claim, ""),
-            candidate=None if why else candidate(self._context, node, claim, self._prices),
+            candidate=None if why else candidate_of(self._context, node, claim, self._prices),
             consolidatable_since=None if why else _consolidatable_since(claim),
             blockers=why,
-            until=min((each.until for each in why if each.until), default=None),
+            until=min((blocker.until for blocker in why if blocker.until), default=None),
         )
 
 

@@ -125,7 +125,7 @@ def _do_not_disrupt_blockers(pod: Pod, now: datetime) -> list[Blocker]:
 def pdb_blockers(pod: Pod, pdbs: Sequence[PodDisruptionBudget]) -> list[Blocker]:
     name = pod.metadata.key
     if len(pdbs) > 1:
-        budgets = tuple(each.metadata.key for each in pdbs)
+        budgets = tuple(pdb.metadata.key for pdb in pdbs)
         text = "eviction does not support multiple PDBs"
         return [Blocker(code="MANY_BUDGETS", message=text, pod=name, budgets=budgets)]
     return [
@@ -162,7 +162,7 @@ def blocking(
     return why + pod_blockers(cluster_state.pods_on(name), cluster_state.pdbs, now)
 
 
-def candidate(
+def candidate_of(
     context: Context,
     node: Node,
     claim: NodeClaim,
@@ -214,7 +214,7 @@ def weight(cluster_state: ClusterState, node: Node, claim: NodeClaim, reason: st
 
     A node that is not ready uses them up for every reason but Unhealthy.
     """
-    true = {each.type for each in claim.status.conditions if each.status == "True"}
+    true = {condition.type for condition in claim.status.conditions if condition.status == "True"}
     if "InstanceTerminating" in true or true.isdisjoint(_COUNTED):
         return 0, 0
     away = not node.ready and reason != Reason.UNHEALTHY

@@ -105,7 +105,7 @@ def instead(plan: Plan) -> str:
 
 def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Expensive nodes with few pods first; ties by name, so that the same cluster gives the same result."""
-    priced = [each for each in candidates if each.price is not None]
+    priced = [candidate for candidate in candidates if candidate.price is not None]
     return sorted(priced, key=lambda each: (-(each.price or 0.0) / each.cost, each.node))
 
 
@@ -118,7 +118,7 @@ def evaluate(
     types: Types = NO_TYPES,
 ) -> Proposal | Rejection:
     """Whether removing exactly these nodes pays. `types` say how different offerings are."""
-    before = sum(each.price or 0.0 for each in candidates)
+    before = sum(candidate.price or 0.0 for candidate in candidates)
     plan = simulate(candidates)
     if plan is None:
         return Rejection("PODS_WOULD_NOT_FIT", "not all pods would schedule")
@@ -128,7 +128,7 @@ def evaluate(
         return Rejection(
             "NOT_CHEAPER", "can't replace with a cheaper node", saving, before * MIN_SAVING_SHARE, instead(plan)
         )
-    spot = all(each.capacity_type == "spot" for each in candidates)
+    spot = all(candidate.capacity_type == "spot" for candidate in candidates)
     limited_nodes = []
     for planned in plan.machines:
         limited = cheaper(planned, ceiling - (plan.cost.per_hour - planned.price), types)
@@ -184,7 +184,7 @@ def choose(candidates: Sequence[Candidate], question: Question) -> tuple[Proposa
     judge = _Judge(question, candidates)
     best = _whole(question, judge)
     stays: dict[str, Rejection] = {}
-    removed_nodes = {each.node for each in best.candidates} if best else set()
+    removed_nodes = {candidate.node for candidate in best.candidates} if best else set()
     for each in rank(candidates):
         if each.node in removed_nodes:
             continue
@@ -215,8 +215,8 @@ class _Judge:
 
     def __init__(self, question: Question, candidates: Sequence[Candidate]) -> None:
         self._question = question
-        self._cost = sum(each.price or 0.0 for each in candidates)
-        self._pod = (question.fresh or 0.0) / max(1, sum(len(each.pods) for each in candidates))
+        self._cost = sum(candidate.price or 0.0 for candidate in candidates)
+        self._pod = (question.fresh or 0.0) / max(1, sum(len(candidate.pods) for candidate in candidates))
         self.asked = 0
 
     def __call__(self, candidates: Sequence[Candidate], simulate: Simulate | None = None) -> Proposal | Rejection:
@@ -289,7 +289,7 @@ def _searched(best: Proposal, question: Question, judge: _Judge) -> Proposal:
 
 
 def _moves(candidates: Sequence[Candidate]) -> int:
-    return sum(len(each.pods) for each in candidates)
+    return sum(len(candidate.pods) for candidate in candidates)
 
 
 def _together(thinned: Sequence[Candidate], judge: _Judge) -> Proposal | None:
@@ -313,7 +313,7 @@ def _spot_to_spot(planned: Machine, replaced: int, enabled: bool) -> Rejection |
         return Rejection(
             "SPOT_TO_SPOT_OFF", "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
         )
-    types = {each.instance_type for each in planned.offerings}
+    types = {offering.instance_type for offering in planned.offerings}
     if replaced == 1 and len(types) < SPOT_CHOICES:
         return Rejection(
             "SPOT_INFLEXIBLE",

@@ -169,7 +169,7 @@ class RejectionCache:
             self._offers = offers
             self._rejections.clear()
             self._vain.clear()
-        there = {each.node: each for each in candidates}
+        there = {candidate.node: candidate for candidate in candidates}
         self._rejections = {
             node: (candidate, why, until)
             for node, (candidate, why, until) in self._rejections.items()
@@ -178,10 +178,10 @@ class RejectionCache:
         return {node: why for node, (_, why, _) in self._rejections.items()}
 
     def note(self, candidates: Sequence[Candidate], stays: Mapping[str, Rejection], now: float) -> None:
-        for each in candidates:
-            why = stays.get(each.node)
-            if why is not None and why.code in LASTING and each.node not in self._rejections:
-                self._rejections[each.node] = (each, why, now + REJECTION_TTL_S)
+        for candidate in candidates:
+            why = stays.get(candidate.node)
+            if why is not None and why.code in LASTING and candidate.node not in self._rejections:
+                self._rejections[candidate.node] = (candidate, why, now + REJECTION_TTL_S)
 
     def searched(self, above: float, now: float, *, recent_pod_events: bool) -> None:
         """Whole sets were searched for in vain in a fleet that costs the share `above` more than a fresh one."""

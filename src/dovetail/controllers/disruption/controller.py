@@ -22,7 +22,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.balanced import Balance
 from dovetail.controllers.disruption.budgets import Allowances
 from dovetail.controllers.disruption.candidate_cache import CandidateCache, Evaluations
-from dovetail.controllers.disruption.candidates import candidate, joined, prices
+from dovetail.controllers.disruption.candidates import candidate_of, joined, prices
 from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, choose
 from dovetail.controllers.disruption.consolidation_state import ConsolidationState, RejectionCache
 from dovetail.controllers.disruption.drift import DriftMethod
@@ -207,7 +207,7 @@ class Disruption:
             if node is None:
                 await delete(context, claim, "expired")
                 continue
-            each = candidate(context, node, claim, known)
+            each = candidate_of(context, node, claim, known)
             plan = Simulation(context, pools).without((each,)) if each.pods else None
             acted |= await self._begin(Reason.EXPIRED, "", (each,), plan, 0.0)
         return acted
@@ -222,7 +222,7 @@ class Disruption:
         self._waiting |= len(chosen) < len(ready)
         if not chosen:
             return False
-        saving = sum(each.price or 0.0 for each in chosen)
+        saving = sum(candidate.price or 0.0 for candidate in chosen)
         return await self._begin(Reason.EMPTY, "empty", chosen, None, saving)
 
     async def _consolidate(self, pools: Sequence[Pool]) -> bool:
@@ -316,8 +316,12 @@ class Disruption:
 
     def _consolidatable(self, at_least: float = 0.0) -> list[Candidate]:
         """Candidates without pod events for their NodePool's consolidateAfter, and for at least `at_least` seconds."""
-        quiet, before = self.evaluations.consolidatable_since, self._context.clock.now() - timedelta(seconds=at_least)
-        return [each for each in self.evaluations.candidates if each.node in quiet and quiet[each.node] <= before]
+        since, before = self.evaluations.consolidatable_since, self._context.clock.now() - timedelta(seconds=at_least)
+        return [
+            candidate
+            for candidate in self.evaluations.candidates
+            if candidate.node in since and since[candidate.node] <= before
+        ]
 
     def _has_recent_pod_events(self) -> bool:
         """Whether pods come and go on a node that will be a candidate later."""
@@ -332,10 +336,12 @@ class Disruption:
         """When to search if pods come and go until then."""
         if self._waiting_since is None:
             self._waiting_since = now
-        quiet = max((pool.spec.disruption.quiet_time or timedelta() for pool in self._settling()), default=timedelta())
+        longest = max(
+            (pool.spec.disruption.quiet_time or timedelta() for pool in self._settling()), default=timedelta()
+        )
         until = self._last_search + GATHERING_S
-        if quiet.total_seconds() > GATHERING_S:
-            until = max(until, self._waiting_since + min(MAX_GATHERING_S, quiet.total_seconds() + GATHERING_S))
+        if longest.total_seconds() > GATHERING_S:
+            until = max(until, self._waiting_since + min(MAX_GATHERING_S, longest.total_seconds() + GATHERING_S))
         return until
 
     def _in_motion(self) -> frozenset[str]:
@@ -378,18 +384,18 @@ class Disruption:
     def _publish_stays(self) -> None:
         """Publish why each node stays, on Node and NodeClaim, and record it: when it changed, or after a while."""
         now, before, self._published_stays = self._context.clock.monotonic(), self._published_stays, {}
-        for each in self.evaluations.candidates:
-            why = self.stays.get(each.node)
+        for candidate in self.evaluations.candidates:
+            why = self.stays.get(candidate.node)
             if why is None:
                 continue
-            known = before.get(each.node)
+            known = before.get(candidate.node)
             if known is None or known[0] != why.message or known[1] <= now:
                 known = (
                     why.message,
                     now + (NEAR_BEST_EVENT_INTERVAL_S if why.code == "NEAR_BEST" else STAY_EVENT_INTERVAL_S),
                 )
-                self._publish_stay(each, why, known[1] - now)
-            self._published_stays[each.node] = known
+                self._publish_stay(candidate, why, known[1] - now)
+            self._published_stays[candidate.node] = known
 
     def _publish_stay(self, each: Candidate, why: Rejection, pause: float) -> None:
         claim = self._context.cluster_state.claims.store.get(each.claim)
@@ -404,7 +410,7 @@ class Disruption:
         for name, reasons in self.evaluations.blocked.items():
             node = self._context.cluster_state.nodes.store.get(name)
             claim = self._context.cluster_state.claim_for(node) if node is not None else None
-            blockers = [each for each in reasons if each.code not in ("DELETING", "NOT_INITIALIZED")]
+            blockers = [blocker for blocker in reasons if blocker.code not in ("DELETING", "NOT_INITIALIZED")]
             if claim is not None and blockers:
                 self._context.event_publisher.blocked(node, claim, joined(blockers))
 
@@ -430,10 +436,10 @@ def publish_candidates(context: Context, proposal: Proposal) -> None:
 
 def publish_rejections(context: Context, proposal: Proposal, stays: Mapping[str, Rejection]) -> None:
     """The pending consolidation did not hold."""
-    for each in proposal.candidates:
-        why = _WHY.get(stays[each.node].code, "churn") if each.node in stays else "churn"
-        text = f"Consolidation rejected: {_describe(proposal, each)}, reason: {why}"
-        _publish(context, proposal, each, "ConsolidationRejected", text)
+    for candidate in proposal.candidates:
+        why = _WHY.get(stays[candidate.node].code, "churn") if candidate.node in stays else "churn"
+        text = f"Consolidation rejected: {_describe(proposal, candidate)}, reason: {why}"
+        _publish(context, proposal, candidate, "ConsolidationRejected", text)
 
 
 def _describe(proposal: Proposal, candidate: Candidate) -> str:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from dovetail.cluster.indexes import DRIFTED, STAGE
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.budgets import Allowances
-from dovetail.controllers.disruption.candidates import blocking, candidate, prices
+from dovetail.controllers.disruption.candidates import blocking, candidate_of, prices
 from dovetail.controllers.disruption.replacement import Refused, stage
 from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, Reason
 from dovetail.model.instance_type import InstanceType
@@ -106,7 +106,7 @@ class DriftMethod:
                 continue
             node = context.cluster_state.node_for(claim)
             if node is not None and not blocking(context, node, claim, now, waive_pods=True):
-                each = candidate(context, node, claim, prices_by_offering)
+                each = candidate_of(context, node, claim, prices_by_offering)
                 drifted.append((bool(each.pods), marked.last_transition_time, each.node, each))
         return [each for *_, each in sorted(drifted, key=lambda entry: entry[:3])]
 

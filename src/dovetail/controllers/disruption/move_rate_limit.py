@@ -43,7 +43,7 @@ class MoveRateLimit:
             for owner_uid, moved in self._moved.items()
         }
         most = min(left.values())  # a candidate with fewer pods than that cannot exceed any owner's limit
-        return [each for each in candidates if len(each.pods) <= most or self._may(each, left)]
+        return [candidate for candidate in candidates if len(candidate.pods) <= most or self._may(candidate, left)]
 
     def _may(self, candidate: Candidate, left: Mapping[str, int]) -> bool:
         return all(count <= left.get(owner_uid, count) for owner_uid, count in self._owners(candidate).items())
@@ -71,5 +71,5 @@ class MoveRateLimit:
 
 def owner(pod: Pod) -> str:
     """The owner of a pod: its controller, by UID, or the pod itself."""
-    controller = next((each for each in pod.metadata.owner_references if each.controller), None)
+    controller = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
     return controller.uid if controller is not None else pod.metadata.key

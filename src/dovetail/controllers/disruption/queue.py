@@ -56,7 +56,7 @@ class Queue:
 
     def busy(self) -> frozenset[str]:
         """NodeClaims that a command already has."""
-        return frozenset(each.claim for command in self.commands.values() for each in command.candidates)
+        return frozenset(candidate.claim for command in self.commands.values() for candidate in command.candidates)
 
     async def start(self, command: Command, plan: Plan | None, copy: Copy | None = None) -> bool:
         """Taint the candidates, create the replacements of the plan, and queue the command; whether it was started.
@@ -70,7 +70,7 @@ class Queue:
                 await self._release_candidates(command.candidates)
                 return False
         chosen, command = command.candidates, self._narrowed(command, validation.closed(context, command))
-        await self._release_candidates([each for each in chosen if each not in command.candidates])
+        await self._release_candidates([candidate for candidate in chosen if candidate not in command.candidates])
         if not command.candidates:
             return False
         made = await self._create_replacements(command, plan, copy)
@@ -78,7 +78,7 @@ class Queue:
             await self._release_candidates(command.candidates)
             return False
         command = msgspec.structs.replace(command, replacements=made, created=context.clock.monotonic())
-        context.cluster_state.mark_for_deletion(each.provider_id for each in command.candidates)
+        context.cluster_state.mark_for_deletion(candidate.provider_id for candidate in command.candidates)
         self.commands[command.id] = command
         self._has_commands.set()
         self._report(command, plan, copy)
@@ -86,7 +86,7 @@ class Queue:
 
     def _narrowed(self, command: Command, result: ValidationResult) -> Command:
         """The command for those candidates that are still valid."""
-        dropped = [each for each in command.candidates if each not in result.candidates]
+        dropped = [candidate for candidate in command.candidates if candidate not in result.candidates]
         if not dropped:
             return command
         self._context.log.info(
@@ -122,7 +122,9 @@ class Queue:
             left = self._narrowed(command, result)
             if not left.candidates:
                 return await self._undo(command, result.why)
-            await self._release_candidates([each for each in command.candidates if each not in left.candidates])
+            await self._release_candidates(
+                [candidate for candidate in command.candidates if candidate not in left.candidates]
+            )
             command = self.commands[command.id] = left
         waiting = []
         for name in command.replacements:
@@ -204,8 +206,8 @@ class Queue:
         context = self._context
         context.decision_history.record(disruption.undone(context, command, why))
         if command.reason is Reason.EXPIRED:
-            for each in command.candidates:
-                await self._remove(each, command)
+            for candidate in command.candidates:
+                await self._remove(candidate, command)
             self.commands.pop(command.id, None)
             return
         for name in command.replacements:
@@ -225,7 +227,9 @@ class Queue:
         return any(not any(o.kind == "DaemonSet" for o in pod.metadata.owner_references) for pod in pods)
 
     async def _release_candidates(self, candidates: Sequence[Candidate]) -> None:
-        self._context.cluster_state.mark_for_deletion((each.provider_id for each in candidates), deleting=False)
+        self._context.cluster_state.mark_for_deletion(
+            (candidate.provider_id for candidate in candidates), deleting=False
+        )
         for each in candidates:
             await release(self._context, each.node, each.claim)
 
@@ -295,8 +299,8 @@ class Queue:
             return
         context = self._context
         names = dict(zip((planned.name for planned in plan.machines), made, strict=True))
-        for each in command.candidates:
-            for pod in context.cluster_state.pods_on(each.node):
+        for candidate in command.candidates:
+            for pod in context.cluster_state.pods_on(candidate.node):
                 placement = plan.placements.get(pod.metadata.key)
                 if placement is not None and placement.machine in names:
                     target, until = Target("claim", names[placement.machine]), None
@@ -317,7 +321,7 @@ class Queue:
             if note is not None:
                 found.setdefault(note.id, (note, []))[1].append(claim.name)
         for note, replacements in found.values():
-            alive = tuple(self._with_current_pods(each) for each in note.candidates if self._alive(each))
+            alive = tuple(self._with_current_pods(candidate) for candidate in note.candidates if self._alive(candidate))
             if alive:
                 self.commands[note.id] = Command(
                     id=note.id,
@@ -378,7 +382,7 @@ class Queue:
         )
         labels = (command.decision, command.reason.lower(), command.kind)
         context.metrics.disruption_decisions.labels(*labels).inc()
-        for pool in {each.pool for each in command.candidates}:
+        for pool in {candidate.pool for candidate in command.candidates}:
             context.metrics.disruption_by_pool.labels(pool, *labels).inc()
         if command.terminate_first:
             pool = command.candidates[0].pool

@@ -36,7 +36,7 @@ def removals(
     charge: float,
 ) -> Iterator[tuple[Candidate, ...]]:
     """Sets of candidates to remove, each different. `charge` is what moving a pod costs."""
-    known = [each for each in candidates if each.node in there.row and each.price is not None]
+    known = [candidate for candidate in candidates if candidate.node in there.row and candidate.price is not None]
     if len(known) < 2:
         return
     rows = [there.row[each.node] for each in known]
@@ -115,8 +115,8 @@ def removable(
     `fresh` one would cost, only nodes are removed that are expensive for the few pods on them.
     """
     left = dict(allowed)
-    cost = sum(each.price or 0.0 for each in candidates)
-    keep = DEAR * (fresh or 0.0) / max(1, sum(len(each.pods) for each in candidates))
+    cost = sum(candidate.price or 0.0 for candidate in candidates)
+    keep = DEAR * (fresh or 0.0) / max(1, sum(len(candidate.pods) for candidate in candidates))
     free = there.free.copy()
     alive = np.ones(len(free), dtype=bool)
     came: dict[int, list[Amounts]] = {}

@@ -17,7 +17,7 @@ from dovetail.cloud.provider import RepairAction
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.budgets import Allowances
-from dovetail.controllers.disruption.candidates import blocking, candidate, prices
+from dovetail.controllers.disruption.candidates import blocking, candidate_of, prices
 from dovetail.controllers.disruption.repair_policies import Diagnosis, Policies
 from dovetail.controllers.disruption.replacement import Refused, stage
 from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, Reason
@@ -82,15 +82,15 @@ class Repair:
             self._tripped(),
         )
         ranked = [
-            (each, candidate(self._context, each.node, each.claim, prices_by_offering, guarded=True))
+            (each, candidate_of(self._context, each.node, each.claim, prices_by_offering, guarded=True))
             for each in due_nodes
         ]
-        for each, candidate_ in sorted(ranked, key=lambda row: (-row[0].diagnosis.score, row[1].cost, row[1].node)):
-            if candidate_.pool in tripped:
+        for each, candidate in sorted(ranked, key=lambda row: (-row[0].diagnosis.score, row[1].cost, row[1].node)):
+            if candidate.pool in tripped:
                 self._publish_many_unhealthy(each)
-            elif each.claim.is_true("Initialized") and not allowed.fits((candidate_,)):
+            elif each.claim.is_true("Initialized") and not allowed.fits((candidate,)):
                 self._write(each, "the disruption budget of its NodePool for Unhealthy allows no more")
-            elif await self._repair(each, candidate_, pools):
+            elif await self._repair(each, candidate, pools):
                 return True
         return False
 
@@ -194,11 +194,11 @@ class Repair:
 
     # -- repairs
 
-    async def _repair(self, each: UnhealthyNode, candidate_: Candidate, pools: Sequence[Pool]) -> bool:
+    async def _repair(self, each: UnhealthyNode, candidate: Candidate, pools: Sequence[Pool]) -> bool:
         context = self._context
         if each.diagnosis.action is RepairAction.REBOOT and not each.escalated:
-            return await self._reboot(each, candidate_)
-        staged = await stage(context, pools, candidate_, terminate_first=context.settings.gate("TerminateFirstRepair"))
+            return await self._reboot(each, candidate)
+        staged = await stage(context, pools, candidate, terminate_first=context.settings.gate("TerminateFirstRepair"))
         if isinstance(staged, Refused):
             if staged.why:
                 context.event_publisher.blocked(each.node, each.claim, staged.why)
@@ -207,7 +207,7 @@ class Repair:
         command = Command(
             id=context.decision_history.new_id(),
             reason=Reason.UNHEALTHY,
-            candidates=(candidate_,),
+            candidates=(candidate,),
             grace=each.bound,
             condition=each.diagnosis.condition,
             terminate_first=staged.terminate_first,
@@ -215,14 +215,14 @@ class Repair:
         self._log(each)
         return await self._queue.start(command, staged.plan, staged.copy)
 
-    async def _reboot(self, each: UnhealthyNode, candidate_: Candidate) -> bool:
+    async def _reboot(self, each: UnhealthyNode, candidate: Candidate) -> bool:
         context = self._context
         if not await reboot.commit(context, each.claim, each.diagnosis.condition_reason, each.bound):
             return False
         self._log(each)
         mode = termination_mode(each.claim, each.bound)
         context.metrics.disruption_decisions.labels("reboot", "unhealthy", "").inc()
-        context.metrics.claims_disrupted.labels("unhealthy", candidate_.pool, candidate_.capacity_type, "", mode).inc()
+        context.metrics.claims_disrupted.labels("unhealthy", candidate.pool, candidate.capacity_type, "", mode).inc()
         return True
 
     def _log(self, each: UnhealthyNode) -> None:

@@ -82,12 +82,12 @@ class Policies:
             known = self._pairs.setdefault((each.condition_type, each.condition_status), [])
             if each.reason_regex:
                 known.append((re.compile(each.reason_regex), each))
-        self._fallback = next(each for each in policies if not each.reason_regex)
-        self._ranks = {priority: rank for rank, priority in enumerate(sorted({each.priority for each in policies}))}
+        self._fallback = next(policy for policy in policies if not policy.reason_regex)
+        self._ranks = {priority: rank for rank, priority in enumerate(sorted({policy.priority for policy in policies}))}
 
     def is_unhealthy(self, node: Node) -> bool:
         """Whether any condition is covered, however young."""
-        return any((each.type, each.status) in self._pairs for each in node.status.conditions)
+        return any((condition.type, condition.status) in self._pairs for condition in node.status.conditions)
 
     def diagnose(self, node: Node, claim: NodeClaim, now: datetime) -> Diagnosis | None:
         """What is due now, if anything is."""
@@ -119,9 +119,11 @@ class Policies:
         ended = rebooted.last_transition_time if rebooted is not None and rebooted.status == "False" else None
         created = node.metadata.creation_timestamp
         found = []
-        for each in node.status.conditions:
-            since = max((at for at in (each.last_transition_time, created, ended) if at is not None), default=now)
-            found += [_Finding(policy, each, since, self._ranks[policy.priority]) for policy in self._applying(each)]
+        for condition in node.status.conditions:
+            since = max((at for at in (condition.last_transition_time, created, ended) if at is not None), default=now)
+            found += [
+                _Finding(policy, condition, since, self._ranks[policy.priority]) for policy in self._applying(condition)
+            ]
         return found
 
     def _applying(self, condition: Condition) -> list[RepairPolicy]:
@@ -134,7 +136,7 @@ class Policies:
 def _faults(policies: Sequence[RepairPolicy]) -> list[str]:
     """Everything that is wrong with a set of policies."""
     found = [f"policy {number} ({fault})" for number, each in enumerate(policies) for fault in _policy_faults(each)]
-    fallbacks = [each for each in policies if not each.reason_regex]
+    fallbacks = [policy for policy in policies if not policy.reason_regex]
     if len(fallbacks) != 1:
         found.append(f"there must be one policy without a reason expression, and there are {len(fallbacks)}")
     elif fallbacks[0].action is not RepairAction.REPLACE:

@@ -105,8 +105,12 @@ async def _offered(context: Context, pool: NodePool) -> tuple[LaunchOption, ...]
 def _reservations(offered: Sequence[LaunchOption]) -> tuple[bool, set[str]]:
     """Whether only full reservations are on offer, and which of them still exist."""
     offerings = [each.offering for each in offered]
-    full = bool(offerings) and all(each.reservation_id is not None and not launchable(each) for each in offerings)
-    return full, {each.reservation_id for each in offerings if each.reservation_id is not None and each.available}
+    full = bool(offerings) and all(
+        offering.reservation_id is not None and not launchable(offering) for offering in offerings
+    )
+    return full, {
+        offering.reservation_id for offering in offerings if offering.reservation_id is not None and offering.available
+    }
 
 
 def _reservation(context: Context, each: Candidate) -> str:

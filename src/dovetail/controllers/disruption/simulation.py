@@ -78,7 +78,7 @@ class Simulation:
         those whose NodePool rejected them.
         """
         fresh = self.fresh(candidates)
-        above = sum(each.price or 0.0 for each in candidates) / fresh - 1.0 if fresh else math.inf
+        above = sum(candidate.price or 0.0 for candidate in candidates) / fresh - 1.0 if fresh else math.inf
         there = FreeCapacity(self._snapshot.nodes, self._snapshot.memory)
         held = {node for node, why in refused.items() if why.code == "NOT_BALANCED" and above <= vain}
         thinned = self.thinned(candidates, there, allowances.left, fresh)
@@ -102,8 +102,8 @@ class Simulation:
         Pending pods are planned along, and do not count against the candidates if they are unschedulable.
         `credit` is a capacity reservation that has one more free instance once the candidates are gone.
         """
-        removed = {each.node for each in candidates}
-        moved = [pod for each in candidates for pod in self._moved(each)]
+        removed = {candidate.node for candidate in candidates}
+        moved = [pod for candidate in candidates for pod in self._moved(candidate)]
         nodes = tuple(
             msgspec.structs.replace(node, deleting=True) if node.name in removed else node
             for node in self._snapshot.nodes
@@ -129,7 +129,7 @@ class Simulation:
         self, candidates: Sequence[Candidate], there: FreeCapacity, allowed: Mapping[str, int], fresh: float | None
     ) -> list[Candidate]:
         """Candidates that could probably be removed without a replacement."""
-        pods = {each.node: self._moved(each) for each in candidates}
+        pods = {candidate.node: self._moved(candidate) for candidate in candidates}
         return removable(candidates, pods, there, allowed, fresh)
 
     def removals(
@@ -138,16 +138,16 @@ class Simulation:
         """Whole sets of candidates that might be removed together; moving a pod is charged with what a pod costs."""
         if fresh is None:
             return iter(())
-        cost = sum(each.price or 0.0 for each in candidates)
-        charge = fresh / max(1, sum(len(each.pods) for each in candidates))
+        cost = sum(candidate.price or 0.0 for candidate in candidates)
+        charge = fresh / max(1, sum(len(candidate.pods) for candidate in candidates))
         if cost <= fresh * (1 + CLOSE):
             charge *= DEAR
-        pods = {each.node: self._moved(each) for each in candidates}
+        pods = {candidate.node: self._moved(candidate) for candidate in candidates}
         return removal_sets.removals(candidates, pods, there, allowed, charge)
 
     def fresh(self, candidates: Sequence[Candidate]) -> float | None:
         """What the pods of these nodes would cost on an empty cluster; None if not all would be schedulable."""
-        moved = [pod for each in candidates for pod in self._moved(each)]
+        moved = [pod for candidate in candidates for pod in self._moved(candidate)]
         empty = msgspec.structs.replace(self._snapshot, nodes=(), pending=tuple(moved))
         known = empty.memory.table("fresh")
         about = (_alike(moved, empty.memory), tuple(map(id, empty.pools)), tuple(map(id, empty.daemons)))
@@ -181,10 +181,10 @@ def _credited(pool: Pool, reservation: str) -> Pool:
         msgspec.structs.replace(
             kind,
             offerings=tuple(
-                msgspec.structs.replace(each, reservation_capacity=(each.reservation_capacity or 0) + 1)
-                if each.reservation_id == reservation
-                else each
-                for each in kind.offerings
+                msgspec.structs.replace(offering, reservation_capacity=(offering.reservation_capacity or 0) + 1)
+                if offering.reservation_id == reservation
+                else offering
+                for offering in kind.offerings
             ),
         )
         for kind in pool.types

@@ -63,7 +63,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def evictions(self) -> int:
-        return sum(len(each.pods) for each in self.candidates)
+        return sum(len(candidate.pods) for candidate in self.candidates)
 
     @property
     def decision(self) -> str:
@@ -73,8 +73,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     def log_text(self) -> str:
         """As Karpenter's log formats it, for existing searches."""
-        pools = ",".join(sorted({each.pool for each in self.candidates}))
-        nodes = ", ".join(each.node for each in self.candidates)
+        pools = ",".join(sorted({candidate.pool for candidate in self.candidates}))
+        nodes = ", ".join(candidate.node for candidate in self.candidates)
         text = f"{self.reason}/{self.id}: {self.decision}: nodepools=[{pools}]: [{nodes}]"
         if self.replacements:
             count = len(self.replacements)
@@ -114,7 +114,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, command: Command) -> Note:
-        bare = tuple(msgspec.structs.replace(each, pods=()) for each in command.candidates)
+        bare = tuple(msgspec.structs.replace(candidate, pods=()) for candidate in command.candidates)
         return cls(
             id=command.id,
             reason=command.reason,
@@ -137,7 +137,9 @@ def legacy_log_text(command: Command) -> str:
         "Expired": "expiration",
         "Unhealthy": "repair",
     }
-    nodes = ", ".join(f"{each.node}/{each.instance_type}/{each.capacity_type}" for each in command.candidates)
+    nodes = ", ".join(
+        f"{candidate.node}/{candidate.instance_type}/{candidate.capacity_type}" for candidate in command.candidates
+    )
     how = f"{method[command.reason]} {command.decision}"
     text = f"{how}, terminating {len(command.candidates)} nodes {nodes}"
     if command.replacements:

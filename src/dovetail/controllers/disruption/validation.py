@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.budgets import Allowances
-from dovetail.controllers.disruption.candidates import MAX_SHOWN_BLOCKERS, blocking, candidate, forbidden, joined
+from dovetail.controllers.disruption.candidates import MAX_SHOWN_BLOCKERS, blocking, candidate_of, forbidden, joined
 from dovetail.controllers.disruption.types import Candidate, Command, Reason
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
@@ -38,7 +38,9 @@ def before(context: Context, command: Command) -> ValidationResult:
         return found
     allowed = Allowances.now(context, command.reason).trim(found.candidates)
     over_budget = {
-        each.node: "the NodePool's disruption budget allows no more" for each in found.candidates if each not in allowed
+        candidate.node: "the NodePool's disruption budget allows no more"
+        for candidate in found.candidates
+        if candidate not in allowed
     }
     return _result(command, found.candidates, over_budget, found.why)
 
@@ -50,7 +52,7 @@ def closed(context: Context, command: Command) -> ValidationResult:
 
 def under_way(context: Context, command: Command) -> ValidationResult:
     """While the candidates wait for their replacements. Once the first is deleted there is no way back."""
-    claims = map(context.cluster_state.claims.store.get, (each.claim for each in command.candidates))
+    claims = map(context.cluster_state.claims.store.get, (candidate.claim for candidate in command.candidates))
     if any(claim is None or claim.metadata.deletion_timestamp is not None for claim in claims):
         return ValidationResult(command.candidates)
     return _validate(context, command, _after_taint)
@@ -60,16 +62,16 @@ def _validate(context: Context, command: Command, check: Check) -> ValidationRes
     if command.reason not in VOLUNTARY:
         return ValidationResult(command.candidates)
     invalid: dict[str, str] = {}
-    for each in command.candidates:
+    for candidate in command.candidates:
         node, claim = (
-            context.cluster_state.nodes.store.get(each.node),
-            context.cluster_state.claims.store.get(each.claim),
+            context.cluster_state.nodes.store.get(candidate.node),
+            context.cluster_state.claims.store.get(candidate.claim),
         )
         if node is None or claim is None:
             continue  # gone already, which the next write finds out
-        text = check(context, command.reason, each, node, claim)
+        text = check(context, command.reason, candidate, node, claim)
         if text:
-            invalid[each.node] = text
+            invalid[candidate.node] = text
     return _result(command, command.candidates, invalid)
 
 
@@ -78,7 +80,7 @@ def _result(
 ) -> ValidationResult:
     """Empty nodes are removed one by one; all others were planned for as a whole."""
     texts = [*filter(None, (earlier,)), *(f"{node}: {text}" for node, text in invalid.items())]
-    valid = tuple(each for each in candidates if each.node not in invalid)
+    valid = tuple(candidate for candidate in candidates if candidate.node not in invalid)
     if invalid and command.reason is not Reason.EMPTY:
         valid = ()
     more = f"; and {len(texts) - MAX_SHOWN_BLOCKERS} more" if len(texts) > MAX_SHOWN_BLOCKERS else ""
@@ -90,7 +92,7 @@ def _before_taint(context: Context, reason: Reason, chosen: Candidate, node: Nod
     reason_gone = _reason_gone(context, reason, node, claim)
     if reason_gone:
         return reason_gone
-    if reason is Reason.UNDERUTILIZED and not set(candidate(context, node, claim, {}).pods) <= set(chosen.pods):
+    if reason is Reason.UNDERUTILIZED and not set(candidate_of(context, node, claim, {}).pods) <= set(chosen.pods):
         return "a pod was scheduled that was not planned for"
     waived = reason is Reason.DRIFTED
     return joined(blocking(context, node, claim, context.clock.now(), waive_pods=waived))
@@ -111,7 +113,7 @@ def _reason_gone(context: Context, reason: Reason, node: Node, claim: NodeClaim)
     if reason is Reason.DRIFTED:
         return "" if claim.is_true("Drifted") else "it is no longer drifted"
     if reason is Reason.EMPTY:
-        return "" if candidate(context, node, claim, {}).empty else "it is no longer empty"
+        return "" if candidate_of(context, node, claim, {}).empty else "it is no longer empty"
     pool = context.cluster_state.pools.store.get(claim.node_pool or "")
     disruption = pool.spec.disruption if pool is not None else None
     if disruption is None or disruption.quiet_time is None or disruption.consolidation_policy == "WhenEmpty":

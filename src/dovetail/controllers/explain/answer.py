@@ -32,18 +32,18 @@ class Unknown(LookupError):
 
 def since(decisions: Sequence[Decision], now: datetime, window: timedelta) -> list[Decision]:
     oldest = stamp(now - window)
-    return [each for each in decisions if each.time >= oldest]
+    return [decision for decision in decisions if decision.time >= oldest]
 
 
 def safe_mode(decisions: Sequence[Decision]) -> str:
     """Why voluntary disruption has stopped, if it has; else nothing."""
-    last = next((each for each in reversed(decisions) if each.kind == "safe-mode"), None)
+    last = next((decision for decision in reversed(decisions) if decision.kind == "safe-mode"), None)
     return last.summary if last is not None and last.reason else ""
 
 
 def lines(decisions: Iterable[Decision]) -> tuple[str, ...]:
     """Decisions, a line each."""
-    return tuple(f"{each.time}  {each.id}  {each.kind:9}  {each.summary}" for each in decisions)
+    return tuple(f"{decision.time}  {decision.id}  {decision.kind:9}  {decision.summary}" for decision in decisions)
 
 
 def others(reasons: Sequence[object]) -> str:
@@ -63,7 +63,7 @@ SILENT = timedelta(minutes=1)
 
 def no_autoscaler(leases: Iterable[Lease], now: datetime) -> str:
     """That no autoscaler runs, and since when; nothing if one does, or where there is no lease."""
-    renewed = {each.metadata.key: each.spec.renew_time for each in leases if each.spec.renew_time is not None}
+    renewed = {lease.metadata.key: lease.spec.renew_time for lease in leases if lease.spec.renew_time is not None}
     if not renewed or now - max(renewed.values()) <= SILENT:
         return ""
     name, last = max(renewed.items(), key=lambda entry: entry[1])

@@ -22,26 +22,37 @@ REASONS = ("Empty", "Drifted", "Underutilized", "Unhealthy")
 def nodepool(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
     nodepool_ = cluster_state.pools.store.get(name)
     if nodepool_ is None:
-        known = ", ".join(sorted(each.name for each in cluster_state.pools.store.all())) or "none"
+        known = ", ".join(sorted(pool.name for pool in cluster_state.pools.store.all())) or "none"
         raise Unknown(f"nodepool/{name} is not in the cluster; there are: {known}")
     claims = cluster_state.claims_of(name)
-    bad = next((each for each in nodepool_.status.conditions if each.type == "Ready" and each.status != "True"), None)
+    bad = next(
+        (
+            condition
+            for condition in nodepool_.status.conditions
+            if condition.type == "Ready" and condition.status != "True"
+        ),
+        None,
+    )
     stopped = safe_mode(decisions)
     line = _summary(claims) + (f"; not ready: {bad.message or bad.reason}" if bad else "; ready")
     line += "; in safe mode" if stopped else ""
     details = [stopped] if stopped else []
-    drift = next((each for each in reversed(decisions) if each.kind == "drift-stop" and each.subject == name), None)
+    drift = next(
+        (decision for decision in reversed(decisions) if decision.kind == "drift-stop" and decision.subject == name),
+        None,
+    )
     if drift is not None and drift.reason:
         details.append(f"{drift.summary} [{drift.id}]")
     details += _limits(nodepool_)
     details += [allowance(cluster_state, nodepool_, reason, now) for reason in REASONS]
     details += [
-        f"{each.type}={each.status} {each.reason} {each.message}".strip() for each in nodepool_.status.conditions
+        f"{condition.type}={condition.status} {condition.reason} {condition.message}".strip()
+        for condition in nodepool_.status.conditions
     ]
-    refused = next((r for each in reversed(decisions) for r in each.refusals if name in r.pools), None)
+    refused = next((r for decision in reversed(decisions) for r in decision.refusals if name in r.pools), None)
     if refused is not None:
         details.append(f"last refusal: {refused.count} pod(s), {refused.message} [{refused.code}]")
-    recent = [each for each in decisions if concerns(each, name)][-10:]
+    recent = [decision for decision in decisions if concerns(decision, name)][-10:]
     return Answer(
         subject=f"nodepool/{name}",
         line=line,
@@ -57,11 +68,11 @@ def nodepool(cluster_state: ClusterState, decisions: Sequence[Decision], name: s
 
 
 def _summary(claims: Sequence[NodeClaim]) -> str:
-    cost = sum(launch_price(each) or 0.0 for each in claims)
+    cost = sum(launch_price(claim) or 0.0 for claim in claims)
     states = {
-        "drifted": sum(each.is_true("Drifted") for each in claims),
-        "not initialized": sum(not each.is_true("Initialized") for each in claims),
-        "terminating": sum(each.metadata.deletion_timestamp is not None for each in claims),
+        "drifted": sum(claim.is_true("Drifted") for claim in claims),
+        "not initialized": sum(not claim.is_true("Initialized") for claim in claims),
+        "terminating": sum(claim.metadata.deletion_timestamp is not None for claim in claims),
     }
     states_text = ", ".join(f"{count} {state}" for state, count in states.items() if count)
     text = f"{len(claims)} node(s)" + (f" for {dollars(cost)} at launch" if claims else "")

@@ -56,7 +56,7 @@ class Outlook:
 
     def _last_evaluation(self, about: Sequence[Decision]) -> Decision | None:
         """The last evaluation, if it still counts: that no budget was left does only while none is."""
-        kept = next((each for each in reversed(about) if each.kind == "keep"), None)
+        kept = next((decision for decision in reversed(about) if decision.kind == "keep"), None)
         if kept is None or self.empty or self._never_consolidated():
             return None
         return None if kept.reason == "BUDGET" and self._left("Underutilized") else kept
@@ -145,7 +145,7 @@ class Outlook:
         return [self._evaluation_line(why), *([f"expires {stamp(expiry)}"] if expiry is not None else [])]
 
     def _evaluation_line(self, why: Sequence[candidates.Blocker]) -> str:
-        ends = [each.until for each in why if each.until is not None]
+        ends = [blocker.until for blocker in why if blocker.until is not None]
         if why:
             first = f", the first of them at {stamp(min(ends))}" if ends else ""
             return f"evaluated again as soon as its blockers are gone{first}"
@@ -185,7 +185,7 @@ def line(claim: NodeClaim, pods: Sequence[Pod], held: Sequence[candidates.Blocke
 
 def cause(about: Sequence[Decision]) -> list[str]:
     """The decision that deleted it, and when, if one was recorded."""
-    last = next((each for each in reversed(about) if each.kind in ("disrupt", "end")), None)
+    last = next((decision for decision in reversed(about) if decision.kind in ("disrupt", "end")), None)
     return [f"terminating since {last.time}: {last.summary} (decision {last.id})"] if last is not None else []
 
 
@@ -206,20 +206,24 @@ def deadline_lines(claim: NodeClaim, held: Sequence[candidates.Blocker]) -> list
 def conditions(node: Node) -> list[str]:
     """Conditions that are not True: Ready, or another readiness condition."""
     return [
-        f"unhealthy: {each.type}={each.status} ({each.reason})"
-        + (f" since {stamp(each.last_transition_time)}" if each.last_transition_time else "")
-        for each in node.status.conditions
-        if each.type.endswith("Ready") and each.status != "True"
+        f"unhealthy: {condition.type}={condition.status} ({condition.reason})"
+        + (f" since {stamp(condition.last_transition_time)}" if condition.last_transition_time else "")
+        for condition in node.status.conditions
+        if condition.type.endswith("Ready") and condition.status != "True"
     ]
 
 
 def repair_outlook(node: Node, about: Sequence[Decision]) -> str:
     """When it will be repaired or what that waits for, as long as it has the recorded condition."""
-    last = next((each for each in reversed(about) if each.kind == "ill"), None)
+    last = next((decision for decision in reversed(about) if decision.kind == "ill"), None)
     if last is None:
         return ""
     condition_status = (last.reason, last.detail.get("status"))
-    return last.summary if any((each.type, each.status) == condition_status for each in node.status.conditions) else ""
+    return (
+        last.summary
+        if any((condition.type, condition.status) == condition_status for condition in node.status.conditions)
+        else ""
+    )
 
 
 def node(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
@@ -231,10 +235,10 @@ def node(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, 
         return Answer(subject=f"node/{name}", line="is not managed: no NodeClaim has its provider id")
     pods = tuple(cluster_state.pods_on(name))
     held = candidates.pod_blockers(pods, cluster_state.pdbs, now)
-    about = [each for each in decisions if concerns(each, name)]
+    about = [decision for decision in decisions if concerns(decision, name)]
     details = [_offering_line(found, claim, pods), *conditions(found)]
     if found.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
-        details += [f"blocked: {candidates.describe(each)}" for each in held]
+        details += [f"blocked: {candidates.describe(blocker)}" for blocker in held]
         return Answer(
             subject=f"node/{name}",
             line=line(claim, pods, held, now),
@@ -249,7 +253,7 @@ def node(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, 
     details += [f"repair: {repair}"] if repair else []
     details += outlook.drift()
     details += [stopped] if stopped else []
-    details += [f"blocked: {candidates.describe(each)}" for each in why]
+    details += [f"blocked: {candidates.describe(blocker)}" for blocker in why]
     details += [f"bound: {each}" for each in bound]
     details += [*_alternative(kept), *outlook.budget(), *next_evaluation]
     return Answer(
@@ -270,7 +274,7 @@ def node(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, 
 
 def deleted(kind: str, name: str, decisions: Sequence[Decision]) -> Answer:
     """A node that is gone: the last decision about it, if there was one."""
-    about = [each for each in decisions if concerns(each, name)]
+    about = [decision for decision in decisions if concerns(decision, name)]
     if not about:
         raise Unknown(f"{kind}/{name} is not in the cluster")
     last = about[-1]
@@ -286,11 +290,15 @@ def claim(cluster_state: ClusterState, decisions: Sequence[Decision], name: str,
     there = cluster_state.node_for(found)
     if there is not None:
         return node(cluster_state, decisions, there.metadata.name, now)
-    about = [each for each in decisions if concerns(each, name)]
+    about = [decision for decision in decisions if concerns(decision, name)]
     if found.metadata.deletion_timestamp is not None:
         line, details = "is terminating; it has no node", cause(about)
         return Answer(subject=f"nodeclaim/{name}", line=line, details=tuple(details), deep=lines(about[-10:]))
-    steps = [each for each in found.status.conditions if each.type in ("Launched", "Registered") and each.message]
+    steps = [
+        condition
+        for condition in found.status.conditions
+        if condition.type in ("Launched", "Registered") and condition.message
+    ]
     conditions_text = "; ".join(f"{each.type}={each.status}: {each.message}" for each in steps if each.status != "True")
     line = f"has no node yet{': ' + conditions_text if conditions_text else ''}"
     return Answer(subject=f"nodeclaim/{name}", line=line, details=(), deep=lines(about[-10:]))
@@ -314,7 +322,7 @@ def rules(pods: Iterable[Pod]) -> list[str]:
     """The required constraints of its pods, with how many pods have them."""
     found: dict[str, list[str]] = {}
     for pod in pods:
-        if any(each.kind == "DaemonSet" for each in pod.metadata.owner_references):
+        if any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
             continue
         for rule in _rules(pod):
             found.setdefault(rule, []).append(pod.metadata.key)
@@ -322,9 +330,9 @@ def rules(pods: Iterable[Pod]) -> list[str]:
 
 
 def _rules(pod: Pod) -> Iterable[str]:
-    for each in pod.spec.topology_spread_constraints:
-        if each.when_unsatisfiable == "DoNotSchedule":
-            yield f"spread over {each.topology_key}, maxSkew {each.max_skew}"
+    for constraint in pod.spec.topology_spread_constraints:
+        if constraint.when_unsatisfiable == "DoNotSchedule":
+            yield f"spread over {constraint.topology_key}, maxSkew {constraint.max_skew}"
     affinity = pod.spec.affinity
     if affinity is not None and affinity.pod_anti_affinity is not None:
         for term in affinity.pod_anti_affinity.required:

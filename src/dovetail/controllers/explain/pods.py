@@ -37,21 +37,21 @@ def pod(cluster_state: ClusterState, decisions: Sequence[Decision], key: str, no
         return Answer(subject=f"pod/{key}", line=line, deep=lines(about[-5:]))
     if refusal is not None:
         return _refused(key, refusal, about)
-    launched = next((each for each in reversed(about) if each.node_claims), None)
+    launched = next((decision for decision in reversed(about) if decision.node_claims), None)
     if launched is not None:
         claims = ", ".join(each.claim for each in launched.node_claims[:3])
         return Answer(subject=f"pod/{key}", line=f"waits for {claims} (decision {launched.id})", deep=lines(about[-5:]))
     scheduled = condition(found.status.conditions, "PodScheduled")
     reason_text = "kube-scheduler has not tried it yet" if scheduled is None else "it has not been planned for yet"
     if found.spec.scheduling_gates:
-        gates = ", ".join(each.name for each in found.spec.scheduling_gates)
+        gates = ", ".join(gate.name for gate in found.spec.scheduling_gates)
         reason_text = f"its scheduling gates hold it: {gates}"
     return Answer(subject=f"pod/{key}", line=f"pending: {reason_text}")
 
 
 def _refusal(cluster_state: ClusterState, decisions: Sequence[Decision], pod: Pod) -> Refusal | None:
     """The newest refusal that names the pod; or one of its owner's pods, where not all were named."""
-    newest = [refusal for each in reversed(decisions) for refusal in each.refusals]
+    newest = [refusal for decision in reversed(decisions) for refusal in decision.refusals]
     key, owner = pod.metadata.key, pod.metadata.controller
     for refusal in newest:
         if key in refusal.pods:
@@ -104,13 +104,15 @@ def _running(
     price = launch_price(claim) if claim else None
     cost = "" if price is None else f" ({dollars(price)} at launch)"
     held = candidates.pod_blockers((found,), cluster_state.pdbs, now)
-    launched = [each for each in decisions if claim and any(made.claim == claim.name for made in each.node_claims)]
+    launched = [
+        decision for decision in decisions if claim and any(made.claim == claim.name for made in decision.node_claims)
+    ]
     created = [made for each in launched for made in each.node_claims if claim and made.claim == claim.name]
     return Answer(
         subject=f"pod/{found.metadata.key}",
         line=f"runs on {name}{cost}",
         details=(
-            *(f"blocks its node: {candidates.describe(each)}" for each in held),
+            *(f"blocks its node: {candidates.describe(blocker)}" for blocker in held),
             *lines(sorted({each.id: each for each in (*about[-5:], *launched)}.values(), key=lambda each: each.time)),
         ),
         deep=tuple(f"cheaper, but {lost}" for made in created for lost in made.cheaper),

@@ -129,7 +129,7 @@ class DecisionHistory:
 
     def about(self, subject: str) -> tuple[Decision, ...]:
         """Decisions that name a pod (`namespace/name`), a node or a NodePool, newest last."""
-        return tuple(each for each in self._decisions if concerns(each, subject))
+        return tuple(decision for decision in self._decisions if concerns(decision, subject))
 
     async def restore(self) -> None:
         """Load what was decided before this process, if there is a store."""
@@ -139,7 +139,7 @@ class DecisionHistory:
         last = [each for each in await self._store.load() if each.time >= oldest]
         self._decisions.clear()
         self._decisions.extend((*last, *self._unsaved))
-        self._stays = {each.subject: each for each in self._decisions if each.kind == "keep"}
+        self._stays = {decision.subject: decision for decision in self._decisions if decision.kind == "keep"}
 
     async def recorded(self) -> None:
         """Returns when something was recorded since it last did."""
@@ -190,5 +190,5 @@ def concerns(decision: Decision, subject: str) -> bool:
         or subject in decision.removed
         or subject in decision.about
         or any(subject in (each.claim, each.pool) for each in decision.node_claims)
-        or any(among(each.pods) for each in decision.refusals)
+        or any(among(refusal.pods) for refusal in decision.refusals)
     )

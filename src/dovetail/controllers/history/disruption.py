@@ -22,10 +22,10 @@ def started(context: Context, command: Command, plan: Plan | None, copy: Copy | 
         summary=_summary(command),
         view_age=context.cluster_state.age(),
         cost=_cost(command, plan, created),
-        before=_sum(_price(context, each) for each in command.candidates),
+        before=_sum(_price(context, candidate) for candidate in command.candidates),
         bound=plan.cost.lower_bound if plan else None,
         gap=plan.cost.gap if plan else None,
-        removed=tuple(each.node for each in command.candidates),
+        removed=tuple(candidate.node for candidate in command.candidates),
         evictions=command.evictions,
         about=_about(command),
         node_claims=created,
@@ -40,7 +40,7 @@ def undone(context: Context, command: Command, why: str) -> Decision:
         reason=command.reason,
         summary=f"rolled back, {why}: {_summary(command)}",
         view_age=context.cluster_state.age(),
-        removed=tuple(each.node for each in command.candidates),
+        removed=tuple(candidate.node for candidate in command.candidates),
         about=_about(command),
     )
 
@@ -97,14 +97,17 @@ def _price(context: Context, candidate: Candidate) -> float | None:
 
 def _about(command: Command) -> tuple[str, ...]:
     """The NodeClaims that are removed and their NodePools: either may be searched for."""
-    return (*(each.claim for each in command.candidates), *sorted({each.pool for each in command.candidates}))
+    return (
+        *(candidate.claim for candidate in command.candidates),
+        *sorted({candidate.pool for candidate in command.candidates}),
+    )
 
 
 def _sum(prices: Iterable[float | None]) -> float | None:
     """The sum; unknown if one of them is."""
     total = 0.0
-    for each in prices:
-        if each is None:
+    for price in prices:
+        if price is None:
             return None
-        total += each
+        total += price
     return total

@@ -37,7 +37,9 @@ class ExternalDeletions:
     async def run(self) -> None:
         """Record what was deleted while no controller was running, unless a previous process has recorded it."""
         context = self._context
-        terminations = [each for each in context.decision_history.decisions() if each.kind in ("disrupt", "end")]
+        terminations = [
+            decision for decision in context.decision_history.decisions() if decision.kind in ("disrupt", "end")
+        ]
         recorded = {name for each in terminations for name in each.about}
         for claim in context.cluster_state.claims.store.all():
             node = context.cluster_state.node_for(claim)

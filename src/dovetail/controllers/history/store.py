@@ -57,7 +57,7 @@ class File:
     async def append(self, decisions: Iterable[Decision]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab") as file:
-            file.write(b"".join(_encode(each) + b"\n" for each in decisions))
+            file.write(b"".join(_encode(decision) + b"\n" for decision in decisions))
 
     async def forget(self, before: str) -> None:
         if not self._path.exists():
@@ -137,12 +137,12 @@ class ConfigMaps:
 def _pieces(decisions: Iterable[Decision]) -> Iterator[tuple[str, str]]:
     """Lines, together as many as a ConfigMap takes, with the time of the first."""
     time, text = "", ""
-    for each in decisions:
-        line = _line(each)
+    for decision in decisions:
+        line = _line(decision)
         if text and len(text) + len(line) > MAX_CONFIGMAP_CHARS:
             yield time, text
             text = ""
-        time, text = time if text else each.time, text + line
+        time, text = time if text else decision.time, text + line
     if text:
         yield time, text
 
@@ -151,6 +151,6 @@ def _line(decision: Decision) -> str:
     """A decision in one line. One that would fill a ConfigMap alone goes without its funnels."""
     line = _encode(decision).decode()
     if len(line) > MAX_CONFIGMAP_CHARS:
-        bare = tuple(msgspec.structs.replace(each, pools={}) for each in decision.refusals)
+        bare = tuple(msgspec.structs.replace(refusal, pools={}) for refusal in decision.refusals)
         line = _encode(msgspec.structs.replace(decision, refusals=bare)).decode()
     return line + "\n"

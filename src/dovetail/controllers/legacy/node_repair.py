@@ -61,10 +61,10 @@ class LegacyRepair:
     def _problems(self, node: Node, now: datetime) -> Iterator[tuple[datetime, Condition]]:
         """Unhealthy conditions of a node, and when each is due for repair."""
         for pattern, policy in self._policies:
-            for each in node.status.conditions:
-                if _names(policy, each) and pattern.search(each.reason):
-                    since = each.last_transition_time or now
-                    yield since + timedelta(seconds=policy.toleration_seconds), each
+            for condition in node.status.conditions:
+                if _names(policy, condition) and pattern.search(condition.reason):
+                    since = condition.last_transition_time or now
+                    yield since + timedelta(seconds=policy.toleration_seconds), condition
 
     def _many(self, pool: str | None) -> bool:
         nodes = [

@@ -54,8 +54,8 @@ class ProvisionerMigration:
             reflector.optional = True
         for pool in self._context.cluster_state.pools.store.all():
             self._worker.add(f"NodePool/{pool.name}")
-        for each in self._context.cluster_state.node_classes.store.all():
-            self._worker.add(f"EC2NodeClass/{member(each, 'metadata').get('name')}")
+        for node_class in self._context.cluster_state.node_classes.store.all():
+            self._worker.add(f"EC2NodeClass/{member(node_class, 'metadata').get('name')}")
         async with asyncio.TaskGroup() as group:
             for kind, reflector in self._old.items():
                 group.create_task(reflector.run(), name=f"watch {kind}")

@@ -75,7 +75,7 @@ def seen(kind: Kind, obj: Any) -> Seen:
         name=meta.name,
         deleted=meta.deletion_timestamp,
         finalizers=meta.finalizers,
-        conditions={each.type: each for each in obj.status.conditions},
+        conditions={condition.type: condition for condition in obj.status.conditions},
         values=tuple(meta.labels.get(label, "") for label in kind.labels),
     )
 

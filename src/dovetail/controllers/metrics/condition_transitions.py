@@ -70,8 +70,8 @@ class ConditionTransitions:
         self._publish(kind, obj, now.type, f"Status condition transitioned, {text}{message}")
 
     def _deleted(self, kind: Kind, obj: Any, old: Seen) -> None:
-        for each in old.finalizers:
-            self._publish(kind, obj, "Finalized", f"Finalized {each}")
+        for finalizer in old.finalizers:
+            self._publish(kind, obj, "Finalized", f"Finalized {finalizer}")
         if old.deleted is not None:
             took = (self._context.clock.now() - old.deleted).total_seconds()
             self._context.metrics.conditions.observe_termination(kind, old.values, took)

@@ -322,7 +322,7 @@ class BindingController:
         if taint is None:
             return
         ours = {wellknown.PLACING, UNSCHEDULABLE} if taint.effect == PREFER_NO_SCHEDULE else {wellknown.PLACING}
-        remaining = [manifest(each) for each in fresh.spec.taints if each.key not in ours]
+        remaining = [manifest(taint) for taint in fresh.spec.taints if taint.key not in ours]
         spec: dict[str, Any] = {"taints": remaining or None}
         if taint.effect == PREFER_NO_SCHEDULE:
             spec["unschedulable"] = None
@@ -387,7 +387,7 @@ def fitting(node: Node, there: Iterable[Pod], pods: Iterable[Pod]) -> list[Pod]:
             _take(free, pod)
             ports.extend(host_ports(pod))
     ours = FILLING if initialization.placing(node) else ()
-    taints = [each for each in node.spec.taints if each.key not in ours]
+    taints = [taint for taint in node.spec.taints if taint.key not in ours]
     own = Requirements.of_labels({wellknown.HOSTNAME: node.metadata.name, **node.metadata.labels})
     chosen = []
     for pod in pods:
@@ -431,6 +431,6 @@ def _term_holds(term: NodeSelectorTerm, own: Requirements) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     name = own.of(wellknown.HOSTNAME)
-    if any(each.key != "metadata.name" or not any(map(name.has, each.values)) for each in term.match_fields):
+    if any(field.key != "metadata.name" or not any(map(name.has, field.values)) for field in term.match_fields):
         return False
     return own.compatible(Requirements.of_entries(term.match_expressions))

@@ -54,7 +54,7 @@ class CapacityReservations:
         """The reservations of the NodeClaim's NodeClass that are about to end."""
         node_class = self._context.cluster_state.node_classes.store.get(claim.spec.node_class_ref.name) or {}
         listed = (node_class.get("status") or {}).get("capacityReservations") or ()
-        return {each["id"] for each in listed if each.get("state") == "expiring"}
+        return {reservation["id"] for reservation in listed if reservation.get("state") == "expiring"}
 
     async def _demote(self, claim: NodeClaim, instance: Instance) -> None:
         labels = {wellknown.CAPACITY_TYPE: instance.capacity_type} | dict.fromkeys(_LABELS)

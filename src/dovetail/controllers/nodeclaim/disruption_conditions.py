@@ -137,7 +137,7 @@ class DisruptionConditions:
         event, since = self._event(claim, now), _since(claim, conditions, now)
         if event is None and since is None:
             event = now
-        quiet = self._quiet(claim, pool, conditions, event or since or now)
+        consolidatable_in = self._update_consolidatable(claim, pool, conditions, event or since or now)
         again = await self._drift(claim, pool, conditions)
         fields = {"lastPodEventTime": stamp(event)} if event is not None else {}
         if conditions.changed or fields:
@@ -149,7 +149,7 @@ class DisruptionConditions:
             context.cluster_state.assume(written)
             if event is not None and self._events.get(name) == event:
                 self._events.pop(name)
-        return min((each for each in (quiet, again) if each is not None), default=None)
+        return min((each for each in (consolidatable_in, again) if each is not None), default=None)
 
     def _event(self, claim: NodeClaim, now: datetime) -> datetime | None:
         """A pod event that the NodeClaim's status does not have yet."""
@@ -158,7 +158,9 @@ class DisruptionConditions:
             return None
         return event
 
-    def _quiet(self, claim: NodeClaim, pool: NodePool, conditions: Conditions, last: datetime) -> float | None:
+    def _update_consolidatable(
+        self, claim: NodeClaim, pool: NodePool, conditions: Conditions, last: datetime
+    ) -> float | None:
         """Set Consolidatable, or return in how many seconds it may be set."""
         after = pool.spec.disruption.quiet_time
         if pool.static or after is None or not claim.is_true("Initialized"):

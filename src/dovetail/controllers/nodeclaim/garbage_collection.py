@@ -115,7 +115,7 @@ class GarbageCollection:
             and instance.claim_uid not in owned
             and await self._orphaned(instance)
         ]
-        self._orphans = {each.provider_id: self._orphans.get(each.provider_id, now) for each in orphans}
+        self._orphans = {orphan.provider_id: self._orphans.get(orphan.provider_id, now) for orphan in orphans}
         for instance in self._terminable(orphans, len(instances)):
             try:
                 with context.safety.cloud("terminate instances"):
@@ -163,7 +163,7 @@ class GarbageCollection:
             "keeping instances without a NodeClaim",
             controller="instance.garbagecollection",
             error=REASONS["MANY_ORPHANS"].told(orphans=len(orphans), fleet=fleet),
-            cure=REASONS["MANY_ORPHANS"].cure,
+            remedy=REASONS["MANY_ORPHANS"].cure,
             code="MANY_ORPHANS",
         )
         since = self._context.clock.monotonic() - MANY_ORPHANS_AGE_S

@@ -43,4 +43,4 @@ def placing(node: Node) -> bool:
 
 
 def placing_taint(node: Node) -> Taint | None:
-    return next((each for each in node.spec.taints if each.key == wellknown.PLACING), None)
+    return next((taint for taint in node.spec.taints if taint.key == wellknown.PLACING), None)

@@ -173,8 +173,8 @@ class Launcher:
         """Whether another NodePool is usable for the pods of a NodeClaim that only an operator can help."""
         offers = self._context.offers
         return any(
-            nodepools.usable(each) and each.name != claim.node_pool and not offers.paused(each.name)
-            for each in self._context.cluster_state.pools.store.all()
+            nodepools.usable(pool) and pool.name != claim.node_pool and not offers.paused(pool.name)
+            for pool in self._context.cluster_state.pools.store.all()
         )
 
     def _count(self, claim: NodeClaim, problem: CloudError) -> None:

@@ -29,7 +29,7 @@ def options(claim: NodeClaim, types: Iterable[InstanceType]) -> tuple[LaunchOpti
     """What is available now, cheapest first; ties by name, so that equal NodeClaims have equal order."""
     requests = resources(claim.spec.resources.requests)
     wanted = Requirements.of_entries(claim.spec.requirements)
-    large_enough = (each for each in types if _holds(each, requests))
+    large_enough = (instance_type for instance_type in types if _holds(instance_type, requests))
     found = [each for each in compatible(wanted, claim.metadata.labels, large_enough) if launchable(each.offering)]
     return tuple(sorted(found, key=_order)[:MOST])
 

@@ -36,7 +36,7 @@ def patch(node: Node, claim: NodeClaim, *, placing: Taint | None = None) -> dict
 
 def taints(node: Node, claim: NodeClaim, placing: Taint | None = None) -> tuple[Taint, ...]:
     """The taints of a registered node."""
-    kept = tuple(each for each in node.spec.taints if not same(each, wellknown.UNREGISTERED_TAINT))
+    kept = tuple(taint for taint in node.spec.taints if not same(taint, wellknown.UNREGISTERED_TAINT))
     if node.metadata.labels.get(wellknown.DO_NOT_SYNC_TAINTS) != "true":
         kept = merge(kept, map(_taint, (*claim.spec.taints, *claim.spec.startup_taints)))
     return merge(kept, (placing,)) if placing is not None else kept
@@ -50,7 +50,7 @@ def manifest(taint: Taint) -> dict[str, Any]:
 def taint_missing(node: Node) -> bool:
     """An unregistered node without the unregistered taint: pods may have been scheduled too early."""
     return node.metadata.labels.get(wellknown.REGISTERED) != "true" and not any(
-        same(each, wellknown.UNREGISTERED_TAINT) for each in node.spec.taints
+        same(taint, wellknown.UNREGISTERED_TAINT) for taint in node.spec.taints
     )
 
 
@@ -59,7 +59,7 @@ def _taint(taint: object) -> Taint:
 
 
 def _owners(node: Node, claim: NodeClaim) -> list[dict[str, Any]]:
-    others = [msgspec.to_builtins(each) for each in node.metadata.owner_references if each.uid != claim.metadata.uid]
+    others = [msgspec.to_builtins(owner) for owner in node.metadata.owner_references if owner.uid != claim.metadata.uid]
     mine = {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodeClaim",

@@ -96,7 +96,7 @@ async def _terminated(context: Context, claim: NodeClaim, provider_id: str) -> b
 
 async def _release(context: Context, claim: NodeClaim) -> Again:
     fresh = context.cluster_state.claims.store.get(claim.name) or claim
-    left = [each for each in fresh.metadata.finalizers if each != wellknown.FINALIZER]
+    left = [finalizer for finalizer in fresh.metadata.finalizers if finalizer != wellknown.FINALIZER]
     body = {"metadata": {"resourceVersion": fresh.metadata.resource_version, "finalizers": left}}
     try:
         await context.kube.patch(NODECLAIMS, claim.name, body)

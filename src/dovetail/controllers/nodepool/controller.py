@@ -140,7 +140,7 @@ class NodePools:
 
     def _health(self, pool: NodePool, node_class: Mapping[str, Any] | None, conditions: Conditions) -> None:
         health, kind = self._context.health, "NodeRegistrationHealthy"
-        known = next((each for each in pool.status.conditions if each.type == kind), None)
+        known = next((condition for condition in pool.status.conditions if condition.type == kind), None)
         if not health.known(pool.name) and known is not None and known.status != "Unknown":
             health.reset(pool.name, known.status == TRUE)
         changed = known is None or known.observed_generation != pool.metadata.generation
@@ -186,7 +186,7 @@ class NodePools:
 
 def _ready(node_class: Mapping[str, Any]) -> Mapping[str, Any] | None:
     conditions = (node_class.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == "Ready"), None)
+    return next((condition for condition in conditions if condition.get("type") == "Ready"), None)
 
 
 def _generation(node_class: Mapping[str, Any] | None) -> int:

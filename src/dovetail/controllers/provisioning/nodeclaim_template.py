@@ -23,7 +23,7 @@ def manifest(planned: Machine, pool: NodePool, decision: str, pods: Sequence[str
     """`pods` are the UIDs of the pods it is created for."""
     template = pool.spec.template
     spec: dict[str, Any] = {
-        "requirements": [dict(each) for each in planned.requirements],
+        "requirements": [dict(requirement) for requirement in planned.requirements],
         "resources": {"requests": format_resources(planned.requests)},
         "nodeClassRef": msgspec.to_builtins(template.spec.node_class_ref),
         "expireAfter": template.spec.expire_after,

@@ -131,6 +131,8 @@ def _trouble(cluster_state: ClusterState, pod: Pod, volume: Volume, name: str) -
     trouble = bound_trouble(claim, cluster_state.volumes.store.get(claim.spec.volume_name))
     if trouble is not None or claim.spec.volume_name:
         return trouble
-    classes = {each.metadata.name: each for each in cluster_state.storage_classes.store.all()}
+    classes = {
+        storage_class.metadata.name: storage_class for storage_class in cluster_state.storage_classes.store.all()
+    }
     found = open_class(name, class_name(claim), classes)
     return found if isinstance(found, Trouble) else None

@@ -40,11 +40,11 @@ def blocking(
     """Attachments the node waits for. Volumes of pods that are not drained, and inline ones, are not waited for."""
     kept = {name for pod in staying if not drainable(pod) for name in _volumes(pod, claims)}
     return [
-        each.metadata.name
-        for each in attachments
-        if each.spec.node_name == node
-        and each.spec.source.persistent_volume_name
-        and each.spec.source.persistent_volume_name not in kept
+        attachment.metadata.name
+        for attachment in attachments
+        if attachment.spec.node_name == node
+        and attachment.spec.source.persistent_volume_name
+        and attachment.spec.source.persistent_volume_name not in kept
     ]
 
 
@@ -171,7 +171,9 @@ class Termination:
         watch = context.cluster_state.attachments
         if watch.failure is not None and not isinstance(watch.failure, Forbidden | NotFound):
             return False  # what is attached now is not known
-        claims = {each.metadata.key: each for each in context.cluster_state.volume_claims.store.all()}
+        claims = {
+            volume_claim.metadata.key: volume_claim for volume_claim in context.cluster_state.volume_claims.store.all()
+        }
         name = node.metadata.name
         waiting = blocking(name, watch.store.by(ON_NODE, name), context.cluster_state.pods_on(name), claims)
         conditions = self._conditions(claim)
@@ -209,7 +211,7 @@ class Termination:
         context = self._context
         try:
             fresh = await context.kube.get(NODES, node.metadata.name, type=Node)
-            left = [each for each in fresh.metadata.finalizers if each != wellknown.FINALIZER]
+            left = [finalizer for finalizer in fresh.metadata.finalizers if finalizer != wellknown.FINALIZER]
             body = {"metadata": {"resourceVersion": fresh.metadata.resource_version, "finalizers": left}}
             await context.kube.patch(NODES, node.metadata.name, body)
         except NotFound:
