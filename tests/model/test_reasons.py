@@ -19,7 +19,8 @@ _CALLS = {"Blocker", "Rejection", "Trouble", "Unschedulable", "Meaning"}
 def _sources() -> list[str]:
     root = Path(str(dovetail.__file__)).parent
     rooms = ("planner", "cloud", "cluster", "controllers")
-    paths = [root / "model" / "claims.py", *(path for room in rooms for path in sorted((root / room).rglob("*.py")))]
+    paths = [path for room in rooms for path in sorted((root / room).rglob("*.py"))]
+    paths.append(root / "model" / "pvc_problems.py")
     return [path.read_text() for path in paths]
 
 
