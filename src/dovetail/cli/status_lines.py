@@ -66,6 +66,9 @@ def _cloud(running: Running) -> list[str]:
     settings = running.settings
     if running.eks is None:
         return []
+    if settings.fresh:
+        lines = [f"AWS         EKS cluster {settings.cluster_name} in {settings.region}; no autoscaler is installed"]
+        return [*lines, "install     dovetail install"]
     return [
         f"AWS         EKS cluster {settings.cluster_name} in {settings.region}; tag karpenter.sh/discovery, "
         f"role KarpenterNodeRole-{settings.cluster_name}",

@@ -47,6 +47,7 @@ _STARTING = "starting the lab …"
     show_default=True,
     help="With AWS and the autoscaler, or the plain cluster.",
 )
+@click.option("--fresh", is_flag=True, help="An EKS cluster without an autoscaler, to install one on.")
 @click.option(
     "--feature-gates", "gates", default="", help="Gates to open or shut, as NodeRepair=true,StaticCapacity=true."
 )
@@ -102,6 +103,7 @@ def up(
     region: str,
     cluster_config: Path | None,
     autoscaler: bool,
+    fresh: bool,
     gates: str,
     boot: float | None,
     speed: float,
@@ -125,6 +127,8 @@ def up(
     names, log = _zones(zones, region), os.environ.get(_LOG, "")
     if not _NAME.fullmatch(cluster_name):
         raise Problem(f"--cluster-name: {cluster_name!r} is none that EKS takes: letters, digits, - and _, up to 100")
+    if fresh and not autoscaler:
+        raise Problem("--fresh: is a cluster with AWS and without an autoscaler; leave out --no-autoscaler")
     if recover and data is None:
         raise Problem("--recover: is about a --data folder; name it")
     if recover and control_plane == "kubernetes":
@@ -160,6 +164,7 @@ def up(
                     cluster_name=cluster_name,
                     region=region,
                     autoscaler=autoscaler,
+                    fresh=fresh,
                     gates=_gates(gates),
                     log=log,
                     config=configured,

@@ -51,6 +51,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_name: str = "dovetail"
     region: str = "ap-northeast-2"
     autoscaler: bool = True
+    #: An EKS cluster before an autoscaler is installed.
+    fresh: bool = False
     gates: Mapping[str, bool] = {}
     boot: float | None = None
     speed: float = 1.0
@@ -98,6 +100,8 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
         loop.add_signal_handler(each, stop.set)
     opened = _embedded if settings.control_plane == "embedded" else _kubernetes
     async with opened(settings, seed, extras) as running:
+        if running.eks is not None:
+            running.eks.initial_instances = instances
         run_file = RunningLab(
             os.getpid(),
             running.url,
@@ -141,9 +145,13 @@ def _eks(settings: Settings, url: str, authority: bytes) -> Eks | None:
         return None
     timing = Timing() if settings.boot is None else Timing(settings.boot, 0.0, min(settings.boot, Timing().ready))
     asked = EksSettings(
-        cluster_name=settings.cluster_name, region=settings.region, gates=settings.gates, timing=timing,
+        cluster_name=settings.cluster_name,
+        region=settings.region,
+        gates=settings.gates,
+        timing=timing,
+        fresh=settings.fresh,
         config=settings.config,
-    )  # fmt: skip
+    )
     if settings.config is not None and settings.config.version:
         asked = msgspec.structs.replace(asked, version=settings.config.version)
     return Eks(asked, url, authority)
@@ -165,7 +173,7 @@ async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> A
         server = bare.server
         assert isinstance(server, LabServer)
         transport = InProcess(server, {"authorization": f"Bearer {bare.token}"})
-        parts = Parts(pace=_pace(settings), storage=settings.autoscaler)
+        parts = Parts(pace=_pace(settings), storage=settings.autoscaler, programs=True)
         lab = Lab(transport, clock, chance, parts, server=server, extras=extras)
         yield Running(lab, settings, url, seed, _eks(settings, url, bare.identity.authority), bare.notes)
     finally:
@@ -181,7 +189,7 @@ async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) ->
             write_private(settings.kubeconfig, _inlined(plane, settings.name))
             transport = plane.transport()
             try:
-                parts = Parts(controllers=False, scheduler=False, pace=_pace(settings))
+                parts = Parts(controllers=False, scheduler=False, pace=_pace(settings), programs=True)
                 clock = Clock(asyncio.get_running_loop())
                 lab = Lab(transport, clock, Chance(seed), parts, extras=extras)
                 eks = _eks(settings, plane.server, plane.certificate.read_bytes())

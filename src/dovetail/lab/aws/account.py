@@ -49,20 +49,32 @@ def client(endpoint: Endpoint, service: str) -> Any:
 
 
 def build(
-    endpoint: Endpoint, cluster: str, *, version: str, api_url: str, ca: bytes, cidr: str = "", node_group: bool = True
+    endpoint: Endpoint,
+    cluster: str,
+    *,
+    version: str,
+    api_url: str,
+    ca: bytes,
+    cidr: str = "",
+    node_group: bool = True,
+    fresh: bool = False,
 ) -> AwsAccount:
     """Make the account. `api_url` and `ca` are the lab's own API server: what EKS gives its instances.
 
-    `cidr` is the VPC's, a /16; without `node_group` EKS knows of none.
+    `cidr` is the VPC's, a /16; without `node_group` EKS knows of none. A `fresh` account is as EKS leaves it: nothing
+    that the installation of an autoscaler adds.
     """
     ec2, iam, eks, sqs = (client(endpoint, service) for service in ("ec2", "iam", "eks", "sqs"))
     region = endpoint.market.region
     tags = [
-        {"Key": "karpenter.sh/discovery", "Value": cluster},
         {"Key": "Name", "Value": cluster},
         {"Key": f"kubernetes.io/cluster/{cluster}", "Value": "owned"},
-        {"Key": f"karpenter.sh/discovery/{cluster}", "Value": cluster},
     ]
+    if not fresh:
+        tags += [
+            {"Key": "karpenter.sh/discovery", "Value": cluster},
+            {"Key": f"karpenter.sh/discovery/{cluster}", "Value": cluster},
+        ]
     network = ipaddress.ip_network(cidr or "10.0.0.0/16")
     vpc = ec2.create_vpc(CidrBlock=str(network))["Vpc"]["VpcId"]
     blocks = [str(block) for block in network.subnets(new_prefix=19)]
@@ -78,14 +90,13 @@ def build(
     # The tag EKS itself puts on its security group; no other client may write tags that begin with "aws:".
     endpoint.backend("ec2").create_tags([group], {"aws:eks:cluster-name": cluster})
     node_role = f"KarpenterNodeRole-{cluster}"
-    _role(iam, node_role, "ec2.amazonaws.com")
-    for policy in MANAGED:
-        iam.attach_role_policy(RoleName=node_role, PolicyArn=f"arn:aws:iam::aws:policy/{policy}")
-    profile = f"KarpenterNodeInstanceProfile-{cluster}"
-    iam.create_instance_profile(InstanceProfileName=profile)
-    iam.add_role_to_instance_profile(InstanceProfileName=profile, RoleName=node_role)
+    if not fresh:
+        _node_role(iam, node_role)
+        profile = f"KarpenterNodeInstanceProfile-{cluster}"
+        iam.create_instance_profile(InstanceProfileName=profile)
+        iam.add_role_to_instance_profile(InstanceProfileName=profile, RoleName=node_role)
     _role(iam, f"eks-{cluster}", "eks.amazonaws.com")
-    _role(iam, f"eks-{cluster}-nodes", "ec2.amazonaws.com")
+    _node_role(iam, f"eks-{cluster}-nodes")
     eks.create_cluster(
         name=cluster,
         version=version,
@@ -106,7 +117,7 @@ def build(
             launchTemplate={"id": template, "version": "1"},
             scalingConfig={"minSize": 1, "maxSize": 3, "desiredSize": 2},
         )
-    queue = sqs.create_queue(QueueName=cluster)["QueueUrl"]
+    queue = "" if fresh else sqs.create_queue(QueueName=cluster)["QueueUrl"]
     _images(endpoint, version)
     return AwsAccount(
         cluster=cluster,
@@ -114,12 +125,18 @@ def build(
         vpc=vpc,
         subnets=subnets,
         security_group=group,
-        node_role=node_role,
+        node_role="" if fresh else node_role,
         node_group="system" if node_group else "",
         launch_template=template,
         queue=cluster,
         queue_url=queue,
     )
+
+
+def _node_role(iam: Any, name: str) -> None:
+    _role(iam, name, "ec2.amazonaws.com")
+    for policy in MANAGED:
+        iam.attach_role_policy(RoleName=name, PolicyArn=f"arn:aws:iam::aws:policy/{policy}")
 
 
 def _role(iam: Any, name: str, service: str) -> None:

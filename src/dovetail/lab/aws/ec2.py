@@ -71,6 +71,17 @@ class Ec2:
         """The nodes that are instances, and which."""
         return {node: instance for instance, node in self._joined.items()}
 
+    def adopt(self, instance_id: str, node: str) -> None:
+        """An instance of a node that the lab itself made: it is up, and its node ends with it."""
+        self._joined[instance_id] = node
+
+    def role_of(self, node: str) -> str:
+        """The role of the instance that a node is; that of the first node group for the lab's own nodes."""
+        instance_id = self.node_instances().get(node)
+        instance = next((item for item in self._endpoint.instances() if item.id == instance_id), None)
+        role = self._role(instance) if instance is not None else None
+        return role or f"arn:aws:iam::{ACCOUNT}:role/eks-{self._account.cluster}-nodes"
+
     def _look(self, instance: Any, tasks: asyncio.TaskGroup) -> None:
         if self._bridge is not None and self._states.get(instance.id) != instance.state:
             self._states[instance.id] = instance.state
@@ -81,7 +92,7 @@ class Ec2:
             self.stuck.pop(instance.id, None)
             if (node := self._joined.pop(instance.id, None)) is not None:
                 self._fleet.vanish(node)
-        elif instance.id not in self._seen:
+        elif instance.id not in self._seen and instance.id not in self._joined:
             self._seen[instance.id] = tasks.create_task(self._boot(instance), name=f"boot {instance.id}")
 
     async def _boot(self, instance: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,10 +29,13 @@ from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint, new_credentials
 from dovetail.lab.aws.eventbridge import Bridge
 from dovetail.lab.aws.fault_injection import AwsFaults
+from dovetail.lab.aws.initial_instances import register
 from dovetail.lab.aws.node_groups import NodeGroups, create_configured
 from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.pod_credentials import PodCredentials
 from dovetail.lab.cluster import Lab
 from dovetail.lab.cluster_config import ClusterConfig
+from dovetail.lab.instances import SimulatedInstance
 from dovetail.lab.server import LabServer
 from dovetail.model.kinds import crds
 
@@ -58,6 +61,8 @@ class EksSettings(msgspec.Struct, frozen=True, kw_only=True):
     aws_port: int = 0
     #: Node groups to start with, and the network that they are in.
     config: ClusterConfig | None = None
+    #: A cluster as EKS leaves it, without an autoscaler and all that it needs: an installation brings them.
+    fresh: bool = False
 
 
 class Eks:
@@ -65,6 +70,8 @@ class Eks:
 
     def __init__(self, settings: EksSettings, api_url: str, ca: bytes) -> None:
         self.settings = settings
+        #: The instances of the nodes that the lab starts with.
+        self.initial_instances: Sequence[SimulatedInstance] = ()
         self.ready = asyncio.Event()
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
         self.endpoint: Endpoint | None = None
@@ -77,10 +84,11 @@ class Eks:
     async def run(self, lab: Lab) -> None:
         """Until cancelled."""
         settings = self.settings
-        if isinstance(lab.server, LabServer):
-            lab.server.middleware.insert(0, self.intercept_logs)
-        await _install(lab)
-        await metrics.install(lab.kube)
+        if not settings.fresh:
+            if isinstance(lab.server, LabServer):
+                lab.server.middleware.insert(0, self.intercept_logs)
+            await _install(lab)
+            await metrics.install(lab.kube)
         loop = asyncio.get_running_loop()
         market = Market(settings.region, settings.families)
         endpoint = await loop.run_in_executor(None, lambda: Endpoint(market, settings.aws_port, new_credentials()))
@@ -91,32 +99,43 @@ class Eks:
             config = settings.config
             if config is not None:
                 await loop.run_in_executor(None, lambda: create_configured(endpoint, made, config))
-            cloud = self._cloud(endpoint, lab)
             kubelet, chance = lab.client("kubelet"), lab.chance.child("ec2")
             bridge = Bridge(endpoint, made.queue, lab.clock)
             self.instances = Ec2(endpoint, made, lab.fleet, kubelet, chance, settings.timing, bridge=bridge)
             if lab.faults is not None:
                 lab.faults.strikes |= AwsFaults(endpoint, bridge, lab.clock, self.instances, lab.faults).kinds
-            self.autoscaler = Autoscaler(
-                lab.client("karpenter"),
-                cloud,
-                lab.clock,
-                lab.chance.child("autoscaler"),
-                self._settings(),
-                log=logs.logger(lab.clock, write=self._line),
-            )
+            if lab.programs is not None:
+                issuer = str(endpoint.backend("eks").clusters[made.cluster].identity["oidc"]["issuer"])
+                lab.programs.aws = PodCredentials(endpoint, issuer, self.instances.role_of)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.instances.run(), name="ec2 instances")
                 endpoint.scaling.now = lab.clock.now
                 node_groups = NodeGroups(endpoint, made, kubelet, frozenset({made.node_group}))
+                if settings.fresh:
+                    nodes = await loop.run_in_executor(None, lambda: register(endpoint, made, self.initial_instances))
+                    for instance_id, node in nodes.items():
+                        self.instances.adopt(instance_id, node)
+                else:
+                    self._start_autoscaler(lab, endpoint, group)
+                group.create_task(self.instances.run(), name="ec2 instances")
                 group.create_task(node_groups.run(), name="node groups")
-                group.create_task(self.autoscaler.run(), name="autoscaler")
-                group.create_task(self._prices(cloud), name="prices")
-                naming = every(UPKEEP, cloud.name_instances, "nodeclaim.tagging", self.autoscaler.log)
-                group.create_task(naming, name="names of instances")
                 self.ready.set()
         finally:
             endpoint.close()
+
+    def _start_autoscaler(self, lab: Lab, endpoint: Endpoint, group: asyncio.TaskGroup) -> None:
+        cloud = self._cloud(endpoint, lab)
+        self.autoscaler = Autoscaler(
+            lab.client("karpenter"),
+            cloud,
+            lab.clock,
+            lab.chance.child("autoscaler"),
+            self._settings(),
+            log=logs.logger(lab.clock, write=self._line),
+        )
+        group.create_task(self.autoscaler.run(), name="autoscaler")
+        group.create_task(self._prices(cloud), name="prices")
+        naming = every(UPKEEP, cloud.name_instances, "nodeclaim.tagging", self.autoscaler.log)
+        group.create_task(naming, name="names of instances")
 
     def environment(self) -> dict[str, str]:
         return self.endpoint.environment() if self.endpoint is not None else {}
@@ -160,6 +179,7 @@ class Eks:
             ca=self._ca,
             cidr=config.cidr if config is not None else "",
             node_group=config is None,
+            fresh=self.settings.fresh,
         )
 
     def _cloud(self, endpoint: Endpoint, lab: Lab) -> Aws:
@@ -242,7 +262,7 @@ async def _authorise(lab: Lab, made: account.AwsAccount) -> None:
     roles = "".join(
         f"- groups:\n  - system:bootstrappers\n  - system:nodes\n  rolearn: arn:aws:iam::{ACCOUNT}:role/{role}\n"
         "  username: system:node:{{EC2PrivateDNSName}}\n"
-        for role in (f"eks-{made.cluster}-nodes", made.node_role)
+        for role in filter(None, (f"eks-{made.cluster}-nodes", made.node_role))
     )
     await _create(lab, CONFIGMAPS, {"metadata": {"name": "aws-auth"}, "data": {"mapRoles": roles}}, "kube-system")
 

@@ -19,6 +19,7 @@ from dovetail.lab.aws.moto_gaps import Front
 from dovetail.lab.aws.offerings import Market
 from dovetail.lab.aws.placement_groups import Groups
 from dovetail.lab.aws.signatures import Credentials, issued
+from dovetail.lab.aws.web_identity import WebIdentity
 
 ACCOUNT = "123456789012"
 
@@ -56,7 +57,8 @@ class Endpoint:
         auto_scaling.install(self.scaling)
         moto = self.scaling.around(DomainDispatcherApplication(create_backend_app))
         self.front = Front(moto, market, self.book, self.groups, self.trouble)
-        gate = Gate(self.front, self._credentials_of, wall)
+        self.web_identity = WebIdentity(lambda: self.backend("iam", "aws"), wall)
+        gate = Gate(self.front, self._credentials_of, self.web_identity, wall)
         self._server = make_server("127.0.0.1", port, gate, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self._server.serve_forever, name="aws-endpoint", daemon=True)
         self._thread.start()

@@ -38,4 +38,6 @@ class Bridge:
             "time": f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}",
             "resources": [],
         }
-        self._endpoint.backend("sqs").send_message(self._queue, json.dumps(body))
+        sqs = self._endpoint.backend("sqs")
+        if self._queue in sqs.queues:  # a fresh account has none before an installation makes it
+            sqs.send_message(self._queue, json.dumps(body))

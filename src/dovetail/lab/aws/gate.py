@@ -19,6 +19,7 @@ from xml.sax.saxutils import escape
 
 from dovetail.lab.aws.http_forms import Answer, Environ, body_of, refused
 from dovetail.lab.aws.signatures import Lookup, SignatureRefused, verify
+from dovetail.lab.aws.web_identity import IdentityRefused, WebIdentity, is_web_identity
 
 _log = logging.getLogger("dovetail.aws")
 
@@ -46,8 +47,11 @@ _CORS = ("access-control-", "vary")
 class Gate:
     """A WSGI application around another."""
 
-    def __init__(self, inner: Wsgi, credentials_of: Lookup, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, inner: Wsgi, credentials_of: Lookup, web_identity: WebIdentity, now: Callable[[], datetime]
+    ) -> None:
         self._inner = inner
+        self._web_identity = web_identity
         self._credentials_of = credentials_of
         self._now = now
 
@@ -81,6 +85,12 @@ class Gate:
         path = environ.get("PATH_INFO", "")
         if path.startswith(_CLOSED):
             return error(environ, 403, "AccessDenied", f"{path} is not part of AWS.")
+        if is_web_identity(environ):
+            try:
+                self._web_identity.check(environ)
+            except IdentityRefused as refusal:
+                return error(environ, 403, refusal.code, refusal.message)
+            return None
         try:
             verify(environ, self._credentials_of, self._now())
         except SignatureRefused as refused_signature:

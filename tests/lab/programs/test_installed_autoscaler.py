@@ -1,0 +1,144 @@
+"""An EKS cluster without an autoscaler, an installation, and the pods that then launch instances."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from dovetail.clock import run_virtual
+from dovetail.cloud.aws.client import Calls
+from dovetail.install import run as installing
+from dovetail.install.chart import Release
+from dovetail.install.discovery import discover
+from dovetail.install.plan import Options, plan
+from dovetail.install.steps import Account
+from dovetail.kube.resources import CRDS, DEPLOYMENTS, LEASES, NAMESPACES, NODES, PODS, SERVICEACCOUNTS
+from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
+from dovetail.lab.aws.ec2 import Timing
+from dovetail.lab.aws.eks import Eks, EksSettings
+from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.instances import plain_pool
+from tests.lab.programs.program_pods import ProgramLab, is_ready
+
+URL = "https://127.0.0.1:6443"
+ZONES = ("ap-northeast-2a", "ap-northeast-2b", "ap-northeast-2c")
+CONTROLLER = "app.kubernetes.io/instance=karpenter"
+
+
+class FreshCluster(ProgramLab):
+    def __init__(self, lab: Lab, eks: Eks) -> None:
+        super().__init__(lab)
+        self.eks = eks
+
+    async def install(self) -> int:
+        endpoint = self.eks.endpoint
+        assert endpoint is not None
+        calls = Calls(self.lab.clock, region="ap-northeast-2", endpoint=endpoint.url, session=endpoint.session())
+        access = Account(calls, self.lab.client("dovetail-install"))
+        try:
+            found = await discover(access, "dovetail", URL)
+            # A long poll at the queue takes real time, during which virtual time stands still.
+            values = {"settings": {"interruptionQueue": ""}}
+            release = Release(name="karpenter", namespace="karpenter")
+            planned = plan(found, Options(release=release, values=values))
+            return await installing.install(access, planned, lambda part, change: None, wait_s=120.0)
+        finally:
+            calls.close()
+
+    async def leader(self) -> str:
+        leases = (await self.kube.list(LEASES, "karpenter")).items
+        return str(leases[0]["spec"].get("holderIdentity", "")) if leases else ""
+
+    async def claimed_nodes(self) -> list[dict[str, Any]]:
+        return (await self.kube.list(NODES, labels="karpenter.sh/nodepool=default")).items
+
+    async def inflate(self, replicas: int) -> None:
+        container = {"name": "c", "image": "registry.k8s.io/pause:3.7", "resources": {"requests": {"cpu": "1"}}}
+        spec = {"containers": [container], "nodeSelector": {"karpenter.sh/nodepool": "default"}}
+        template = {"metadata": {"labels": {"app": "inflate"}}, "spec": spec}
+        selector = {"matchLabels": {"app": "inflate"}}
+        body = {
+            "metadata": {"name": "inflate"},
+            "spec": {"replicas": replicas, "selector": selector, "template": template},
+        }
+        await self.kube.create(DEPLOYMENTS, body, "default")
+
+    async def running(self) -> int:
+        pods = (await self.kube.list(PODS, "default", labels="app=inflate")).items
+        return sum(is_ready(pod) for pod in pods)
+
+
+def play(body: Callable[[FreshCluster], Awaitable[None]]) -> None:
+    async def main() -> None:
+        settings = EksSettings(fresh=True, families=frozenset({"m5", "c5"}), timing=Timing(20.0, 0.0, 2.0))
+        eks = Eks(settings, URL, b"certificate")
+        eks.initial_instances = plain_pool(3, "m5.large", ZONES)
+        try:
+            async with Lab.embedded(1, Parts(programs=True)) as lab:
+                assert lab.server is not None
+                seed_defaults(lab.server, lab.clock.now())
+                lab.add(eks.run)
+                await lab.join(eks.initial_instances)
+                await eks.ready.wait()
+                await body(FreshCluster(lab, eks))
+        finally:
+            if eks.endpoint is not None:
+                eks.endpoint.forget()
+
+    run_virtual(main())
+
+
+def test_an_installation_on_a_fresh_cluster_launches_a_node() -> None:
+    async def body(world: FreshCluster) -> None:
+        namespaces = {item["metadata"]["name"] for item in (await world.kube.list(NAMESPACES)).items}
+        assert "karpenter" not in namespaces
+        assert not (await world.kube.list(CRDS)).items
+        assert await world.install() > 0
+        await world.ready(2, CONTROLLER, "karpenter")
+        first = await world.leader()
+        assert first
+        await world.inflate(2)
+
+        async def placed() -> bool:
+            return await world.running() == 2
+
+        await world.until(placed, 300)
+        assert await world.claimed_nodes()
+        # The leader's pod is deleted: the other replica goes on.
+        await world.kube.delete(PODS, first.rpartition("_")[0], "karpenter")
+
+        async def followed() -> bool:
+            return await world.leader() not in ("", first)
+
+        await world.until(followed)
+        # Without a controller nothing is launched.
+        await world.scale("karpenter", 0, "karpenter")
+        await world.ready(0, CONTROLLER, "karpenter")
+        nodes = len(await world.claimed_nodes())
+        await world.kube.patch(DEPLOYMENTS, "inflate", {"spec": {"replicas": 40}}, "default")
+        await asyncio.sleep(120)
+        assert len(await world.claimed_nodes()) == nodes
+        assert await world.running() < 40
+
+    play(body)
+
+
+def test_a_wrong_role_annotation_is_told_in_the_log_and_by_readiness() -> None:
+    async def body(world: FreshCluster) -> None:
+        await world.install()
+        await world.ready(2, CONTROLLER, "karpenter")
+        wrong = {"metadata": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::123456789012:role/wrong"}}}
+        await world.kube.patch(SERVICEACCOUNTS, "karpenter", wrong, "karpenter")
+        for pod in await world.pods("karpenter", CONTROLLER):
+            await world.kube.delete(PODS, pod["metadata"]["name"], "karpenter")
+        await asyncio.sleep(60)
+        pods = await world.pods("karpenter", CONTROLLER)
+        assert len(pods) == 2
+        for pod in pods:
+            assert not is_ready(pod)
+            log = await world.log(pod["metadata"]["name"], "karpenter")
+            assert "AccessDenied" in log
+            assert "sts:AssumeRoleWithWebIdentity on arn:aws:iam::123456789012:role/wrong" in log
+
+    play(body)
