@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.lab.scenario.schema import ScenarioError, read
+from dovetail.lab.scenario.schema import ScenarioError, Vanish, convert, read
 from dovetail.lab.scenario.validation import check
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
@@ -42,3 +42,11 @@ def test_what_is_not_there_is_reported_with_its_field(text: str, message: str, t
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_scenarios_of_this_repository_name_only_what_is_there(file: Path) -> None:
     check(read(file), FOLDER, str(file))
+
+
+def test_former_keys_stay_accepted_and_clash_with_their_successors() -> None:
+    steps = [{"at": 1, "vanish": {"machines": 3}}]
+    former = convert({"duration": 60, "autoscaler": {}, "expect": {"boughtAtMost": 2}, "steps": steps})
+    assert (former.expect.launched_at_most, former.steps[0].vanish) == (2, Vanish(instances=3))
+    with pytest.raises(ScenarioError, match="expect: `boughtAtMost` is the former name of `launchedAtMost`; remove it"):
+        convert({"duration": 60, "expect": {"boughtAtMost": 2, "launchedAtMost": 2}})

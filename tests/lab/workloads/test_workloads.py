@@ -164,7 +164,8 @@ def test_a_stateful_set_makes_its_pods_in_order_each_with_a_volume(lab_run: Run)
             terms = volumes[found["spec"]["volumeName"]]["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
             zone = zones[each["spec"]["nodeName"]]["topology.kubernetes.io/zone"]
             assert terms[0]["matchExpressions"][0]["values"] == [zone]
-        assert all(each["status"]["attached"] for each in (await workload_lab.kube.list(VOLUMEATTACHMENTS)).items)
+        attachments = (await workload_lab.kube.list(VOLUMEATTACHMENTS)).items
+        assert attachments and all(attachment["status"]["attached"] for attachment in attachments)
         await workload_lab.kube.patch(STATEFULSETS, "db", {"spec": {"replicas": 1}}, "default")
         await asyncio.sleep(30)
         assert [each["metadata"]["name"] for each in await workload_lab.pods("db")] == ["db-0"]
@@ -224,7 +225,8 @@ def test_a_job_completes_and_its_pods_are_released(lab_run: Run) -> None:
         status = (await workload_lab.kube.get(JOBS, "pi", "default"))["status"]
         assert status["succeeded"] == 3
         assert [each["type"] for each in status["conditions"]] == ["SuccessCriteriaMet", "Complete"]
-        assert not any(each["metadata"].get("finalizers") for each in await workload_lab.pods())
+        pods = await workload_lab.pods()
+        assert pods and not any(pod["metadata"].get("finalizers") for pod in pods)
         assert await workload_lab.events("Completed") == ["Job completed"]
 
     lab_run(body)

@@ -23,8 +23,8 @@ def unmet(
     `end` is the cluster at the end, `totals`, `reasons` and `said` what happened and was said on the way.
     """
     counted = {
-        "bought": totals.get("instances launched", 0),
-        "given_back": totals.get("instances terminated", 0),
+        "launched": totals.get("instances launched", 0),
+        "terminated": totals.get("instances terminated", 0),
         "disruptions": totals.get("disruptions", 0),
         "evictions": totals.get("evictions", 0),
         "nodes": end["nodes"],

@@ -316,7 +316,7 @@ def _crash(chance: Chance, name: str, lasting: float) -> Json:
 
 def _storm(chance: Chance, name: str, lasting: float) -> Json:
     kind = chance.choice(["spot-interruption", "rebalance", "scheduled-change"])
-    return {"interrupt": {"machines": chance.randint(2, 20), "kind": kind, "ids": ["i-unknown"]}}
+    return {"interrupt": {"instances": chance.randint(2, 20), "kind": kind, "ids": ["i-unknown"]}}
 
 
 def _another_market(chance: Chance, name: str, lasting: float) -> Json:
@@ -357,7 +357,7 @@ def _hands(chance: Chance, name: str, lasting: float) -> Json:
             {"patch": {"kind": "Node", "name": which, "body": shielded}},
             {"patch": {"kind": "NodeClaim", "name": which, "body": {"metadata": {"finalizers": None}}}},
             {"patch": {"kind": "Node", "name": which, "body": {"metadata": {"finalizers": None}}}},
-            {"vanish": {"machines": chance.randint(2, 9)}},
+            {"vanish": {"instances": chance.randint(2, 9)}},
             {"taint": {"key": "example.com/broken", "for": lasting}},
             {"stowaway": {"cpu": "300m", "memory": "256Mi", "for": lasting}},
             {"deschedule": {"every": 7, "times": 6}},

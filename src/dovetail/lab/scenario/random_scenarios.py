@@ -200,13 +200,13 @@ def _false_drift(chance: Chance, lasting: float) -> Json:
 
 
 def _one_lie(steps: list[Json]) -> list[Json]:
-    """The steps without a second false drift: repeated a minute later, it cannot be told apart from a true one."""
+    """The steps without a second false drift: repeated a minute later, it cannot be distinguished from a true one."""
     lies = [step for step in steps if step.get("cloud", {}).get("kind") == "false-drift"]
     return [step for step in steps if step not in lies[1:]]
 
 
 def _instance_faults(chance: Chance, lasting: float) -> Json:
-    count = {"machines": chance.randint(1, 2)}
+    count = {"instances": chance.randint(1, 2)}
     return chance.choice([{"vanish": count}, {"interrupt": count}, {"interrupt": {**count, "kind": "rebalance"}}])
 
 

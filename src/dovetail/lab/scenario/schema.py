@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ class AutoscalerPart(_Part, frozen=True, kw_only=True):
 class Interrupt(_Part, frozen=True, kw_only=True):
     """The cloud interrupts instances: so many of the running ones, oldest first, and any others by `ids`."""
 
-    machines: int = 1
+    instances: int = 1
     ids: tuple[str, ...] = ()
     kind: str = "spot-interruption"
 
@@ -96,7 +97,7 @@ class TaintNodes(_Part, frozen=True, kw_only=True):
 class Vanish(_Part, frozen=True, kw_only=True):
     """So many instances vanish without notice, oldest first."""
 
-    machines: int = 1
+    instances: int = 1
 
 
 class Lapse(_Part, frozen=True, kw_only=True):
@@ -156,10 +157,10 @@ class Expect(_Part, frozen=True, kw_only=True):
     pending: int | None = None
     nodes_at_least: int | None = None
     nodes_at_most: int | None = None
-    bought_at_least: int | None = None
-    bought_at_most: int | None = None
-    given_back_at_least: int | None = None
-    given_back_at_most: int | None = None
+    launched_at_least: int | None = None
+    launched_at_most: int | None = None
+    terminated_at_least: int | None = None
+    terminated_at_most: int | None = None
     disruptions_at_least: int | None = None
     disruptions_at_most: int | None = None
     evictions_at_most: int | None = None
@@ -270,13 +271,52 @@ def convert(document: object, where: str = "scenario") -> Scenario:
     if not isinstance(document, dict):
         raise ScenarioError(f"{where}: a scenario is a mapping with at least `duration`")
     try:
-        scenario = msgspec.convert(document, Scenario, dec_hook=decode)
+        scenario = msgspec.convert(_current_keys(document, where), Scenario, dec_hook=decode)
     except msgspec.ValidationError as problem:
         raise ScenarioError(f"{where}: {_explain(str(problem))}") from problem
     _check(scenario, where)
     if scenario.start.tzinfo is None:
         scenario = msgspec.structs.replace(scenario, start=scenario.start.replace(tzinfo=UTC))
     return scenario
+
+
+#: Keys of earlier versions, which stay accepted, and those of today.
+_FORMER_EXPECT_KEYS = {
+    "boughtAtLeast": "launchedAtLeast",
+    "boughtAtMost": "launchedAtMost",
+    "givenBackAtLeast": "terminatedAtLeast",
+    "givenBackAtMost": "terminatedAtMost",
+}
+_FORMER_STEP_KEYS = {"machines": "instances"}
+
+
+def _current_keys(document: dict[str, Any], where: str) -> dict[str, Any]:
+    """The document with today's keys."""
+    if "expect" in document:
+        document = {**document, "expect": _renamed(document["expect"], _FORMER_EXPECT_KEYS, f"{where}: expect")}
+    steps = document.get("steps")
+    if not isinstance(steps, list):
+        return document
+    renamed = []
+    for number, step in enumerate(steps):
+        if isinstance(step, dict):
+            step = {
+                act: _renamed(part, _FORMER_STEP_KEYS, f"{where}: steps[{number}].{act}")
+                if act in ("interrupt", "vanish")
+                else part
+                for act, part in step.items()
+            }
+        renamed.append(step)
+    return {**document, "steps": renamed}
+
+
+def _renamed(part: Any, former: Mapping[str, str], where: str) -> Any:
+    if not isinstance(part, dict):
+        return part
+    for old, new in former.items():
+        if old in part and new in part:
+            raise ScenarioError(f"{where}: `{old}` is the former name of `{new}`; remove it")
+    return {former.get(key, key): value for key, value in part.items()}
 
 
 def _explain(problem: str) -> str:

@@ -150,9 +150,9 @@ class Acts:
         if step.interrupt is not None:
             return _interrupt(cloud, step.interrupt)
         if step.vanish is not None:
-            for each in cloud.standing()[: step.vanish.machines]:
+            for each in cloud.standing()[: step.vanish.instances]:
                 cloud.vanish(each.provider_id)
-            return f"{step.vanish.machines} instance(s) vanish"
+            return f"{step.vanish.instances} instance(s) vanish"
         if step.cloud is not None:
             return cloud.err(step.cloud.kind, step.cloud.seconds)
         if step.taint is not None:
@@ -180,6 +180,6 @@ class Acts:
 
 
 def _interrupt(cloud: FaultyCloud, asked: Interrupt) -> str:
-    ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.machines]] + list(asked.ids)
+    ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.instances]] + list(asked.ids)
     cloud.interrupt(ids, asked.kind)
     return f"{asked.kind} of {len(ids)} instance(s)"
