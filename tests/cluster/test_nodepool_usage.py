@@ -21,12 +21,12 @@ NOTHING = {"cpu": 0, "memory": 0, "pods": 0, "ephemeral-storage": 0, "nodes": 0}
 class _Watched:
     def __init__(self, *claims: NodeClaim) -> None:
         self.claims = SimpleNamespace(store=Store[NodeClaim]())
-        self.tell: Callable[[Change[Any]], None] = lambda change: None
+        self.notify: Callable[[Change[Any]], None] = lambda change: None
         for claim in claims:
             self.claims.store.put(claim.name, claim)
 
     def listen(self, resource: Resource, listener: Callable[[Change[Any]], None]) -> None:
-        self.tell = listener
+        self.notify = listener
 
 
 def _claim(name: str, **capacity: str) -> NodeClaim:
@@ -38,13 +38,13 @@ def test_nodeclaims_are_counted_as_they_are_added_changed_and_deleted() -> None:
     cluster_state = _Watched(_claim("a", cpu="4", memory="8Gi"))
     found = NodePoolUsage(cast(ClusterState, cluster_state))
     assert found.of("default") == {**NOTHING, "nodes": 1, "cpu": 4000, "memory": 8 << 30}
-    cluster_state.tell(Change("added", "b", None, _claim("b")))
+    cluster_state.notify(Change("added", "b", None, _claim("b")))
     assert found.of("default")["nodes"] == 2, "a NodeClaim that is not launched yet counts"
-    cluster_state.tell(Change("modified", "b", _claim("b"), _claim("b", cpu="4", gpu="1")))
+    cluster_state.notify(Change("modified", "b", _claim("b"), _claim("b", cpu="4", gpu="1")))
     assert found.of("default") == {**NOTHING, "nodes": 2, "cpu": 8000, "memory": 8 << 30, "gpu": 1}
-    cluster_state.tell(Change("deleted", "b", _claim("b", cpu="96"), None))
+    cluster_state.notify(Change("deleted", "b", _claim("b", cpu="96"), None))
     assert found.of("default") == {**NOTHING, "nodes": 1, "cpu": 4000, "memory": 8 << 30}, (
         "what was counted is subtracted"
     )
-    cluster_state.tell(Change("deleted", "a", _claim("a"), None))
+    cluster_state.notify(Change("deleted", "a", _claim("a"), None))
     assert found.of("default") == NOTHING == found.of("another")
