@@ -1,4 +1,4 @@
-"""The pods of a cluster as if they had none of its machines: what a fleet is compared with."""
+"""The pods of a cluster as if they had none of its nodes: what a fleet is compared with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dovetail.planner.snapshot import Snapshot
 
 
 async def afresh(context: Context) -> Snapshot:
-    """A snapshot with every pod pending and no machine."""
+    """A snapshot with every pod pending and no node."""
     unbound = [
         msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
         for pod in context.cluster_state.pods.store.all()

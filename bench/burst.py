@@ -1,4 +1,4 @@
-"""Pods, types and machines for the planner's benchmarks: Karpenter's mix, mixed bursts, a live cluster."""
+"""Pods, types and nodes for the planner's benchmarks: Karpenter's mix, mixed bursts, a live cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 CPU, MEMORY = (100, 250, 500, 1000, 1500), (100, 256, 512, 1024, 2048, 4096)
 KINDS = ("generic", "zone", "host", "affinity", "antiaffinity")
-#: Sums over the pods of a size that Karpenter's benchmark draws: milli-CPU, MiB, pods that refuse company.
+#: Sums over the pods of a size that Karpenter's benchmark draws: milli-CPU, MiB, pods with anti-affinity.
 CHECKSUMS = {
     500: (324400, 676592, 100),
     1000: (663350, 1341084, 200),
@@ -51,7 +51,7 @@ def fake_types() -> tuple[InstanceType, ...]:
 
 
 def real_pool(region: str = "us-east-1", zones: tuple[str, ...] = ("us-east-1a", "us-east-1b", "us-east-1c")) -> Pool:
-    """On-demand c, m and r machines of the packaged catalogue, in zones that offer all of them."""
+    """On-demand c, m and r nodes of the packaged catalogue, in zones that offer all of them."""
     from dovetail.cloud.aws.catalog import load
 
     needs = (
@@ -139,7 +139,7 @@ def mixed(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def fleet(bodies: list[dict[str, Any]], pool: Pool, cores: int, share: float, seed: int) -> tuple[NodeState, ...]:
-    """Machines of up to so many cores that pods run on, of which they ask for a share: what scaling down leaves."""
+    """Nodes of up to so many cores that pods run on, of which they ask for a share: what scaling down leaves."""
     rng = random.Random(seed)
     category, waiting = "karpenter.k8s.aws/instance-category", [*reversed(bodies)]
     zones = next(need.values for need in pool.requirements if need.key == ZONE)
@@ -196,7 +196,7 @@ def alike(classes: int, copies: int) -> list[dict[str, Any]]:
 
 
 def machine(at: int, rng: random.Random) -> NodeState:
-    """A machine with twenty pods of some of three hundred workloads."""
+    """A node with twenty pods of some of three hundred workloads."""
     held = []
     for place in range(20):
         app = rng.randrange(300)

@@ -1,9 +1,9 @@
-"""A day of a large autoscaled cluster: about a thousand machines bought and given back along a load curve.
+"""A day of a large autoscaled cluster: about a thousand nodes launched and terminated along a load curve.
 
 `python -m bench.day [scenario [hours]]` plays `scenarios/large-autoscaled-day.yaml` (or another) in virtual time and
 prints the processor time and memory it took, what broke (budgets of pools and pods, lost pods, leaks: judged on
 every write; the exit code says whether anything did), and what the fleet cost against a proven bound: every hour, the
-bound for the pods there are at that moment, on a fleet bought afresh.
+bound for the pods there are at that moment, on a fleet launched afresh.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def report(player: Measured, outcome: Outcome, seconds: float) -> None:
     hours = outcome.seconds / HOUR
     print(f"{hours:g} h: {seconds:.1f} s of processor time, {most} MB; {min(nodes)} to {max(nodes)} nodes")
     print(
-        f"{totals.get('instances launched', 0)} machines bought, {totals.get('instances terminated', 0)} given back; "
+        f"{totals.get('instances launched', 0)} nodes launched, {totals.get('instances terminated', 0)} terminated; "
         f"{totals.get('pods created', 0)} pods made, {totals.get('evictions', 0)} evicted; "
         f"{last.pods - last.ready} not ready at the end"
     )

@@ -3,7 +3,7 @@
     python -m bench ec2_calls
 
 A burst of 1,000 mixed pods, then a quiet hour with all its periodic looks, on the lab's AWS over HTTP in virtual
-time. `share` is the most that was ever gone from EC2's bucket at once; we promise to leave others half of each.
+time. `share` is the most that was ever gone from EC2's bucket at once; we leave others half of each.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def usage(records: Iterable[Record]) -> dict[str, Usage]:
 
 
 def _share(operation: str, calls: list[Record]) -> float:
-    """Of the bucket for calls, or of the one for machines: whichever was emptier."""
+    """Of the bucket for calls, or of the one for instances: whichever was emptier."""
     share = _gone([(call.at, 1) for call in calls], *ec2_bucket(operation))
     if operation in EC2_MACHINES:
         share = max(share, _gone([(call.at, call.machines) for call in calls], *EC2_MACHINES[operation]))
@@ -54,7 +54,7 @@ def _gone(taken: list[tuple[float, int]], size: float, refill: float) -> float:
 
 
 async def burst(world: AwsWorld, pods: int = 1000) -> None:
-    """Pods of five sizes at once; returns when a machine has been asked for each claim."""
+    """Pods of five sizes at once; returns when an instance has been asked for each claim."""
     before = len(await world.list(kinds.NODECLAIMS))
     for number, (cpu, memory) in enumerate(MIX):
         await world.pods(pods // len(MIX), prefix=f"b{number}x", cpu=cpu, memory=memory)
@@ -67,7 +67,7 @@ async def burst(world: AwsWorld, pods: int = 1000) -> None:
 
 
 async def quiet(world: AwsWorld, seconds: float = 3600.0) -> None:
-    """The periodic looks of a leader: classes, machines, prices, templates."""
+    """The periodic looks of a leader: classes, instances, prices, templates."""
     for _ in range(round(seconds / 60)):
         await world.cloud.refresh()
         await asyncio.sleep(60)
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def _print(title: str, records: list[Record], machines: int) -> None:
-    print(f"{title}, {machines} machines")
+    print(f"{title}, {machines} instances")
     for name, used in usage(records).items():
         size, refill = ec2_bucket(name)
         print(f"  {name:36} {used.calls:5} calls   bucket {size:4.0f} + {refill:2.0f}/s   share {used.share:4.0%}")

@@ -1,4 +1,4 @@
-"""What a placement keeps beside its price: soft wishes of pods, and zones. One obvious counter for everybody's plans.
+"""What a placement keeps beside its price: preferences of pods, and zones. One obvious counter for all plans.
 
 It reads plain objects and shares nothing with any planner, so that two answers are counted by the same measure.
 """
@@ -38,7 +38,7 @@ class Scene:
 
 
 def kept(scene: Scene, waiting: Container[str], zones: Iterable[str]) -> dict[str, int]:
-    """How many soft wishes of each of the waiting pods hold where it is now."""
+    """How many preferences of each of the waiting pods hold where it is now."""
     among = list(zones)
     return {
         name: _of_pod(scene, pod, node, among)
@@ -52,13 +52,13 @@ def _of_pod(scene: Scene, pod: Object, node: str, zones: list[str]) -> int:
     spec = pod["spec"]
     affinity = spec.get("affinity") or {}
     found = sum(
-        _node_matches(wish["preference"], scene.labels[node])
-        for wish in (affinity.get("nodeAffinity") or {}).get(_SOFT, ())
+        _node_matches(preference["preference"], scene.labels[node])
+        for preference in (affinity.get("nodeAffinity") or {}).get(_SOFT, ())
     )
-    for wish in (affinity.get("podAffinity") or {}).get(_SOFT, ()):
-        found += _neighbours(scene, pod, node, wish["podAffinityTerm"]) > 0
-    for wish in (affinity.get("podAntiAffinity") or {}).get(_SOFT, ()):
-        found += _neighbours(scene, pod, node, wish["podAffinityTerm"]) == 0
+    for preference in (affinity.get("podAffinity") or {}).get(_SOFT, ()):
+        found += _neighbours(scene, pod, node, preference["podAffinityTerm"]) > 0
+    for preference in (affinity.get("podAntiAffinity") or {}).get(_SOFT, ()):
+        found += _neighbours(scene, pod, node, preference["podAffinityTerm"]) == 0
     for rule in spec.get("topologySpreadConstraints", ()):
         if rule["whenUnsatisfiable"] == "ScheduleAnyway":
             found += _level(scene, pod, node, rule, zones)
@@ -86,7 +86,7 @@ def _level(scene: Scene, pod: Object, node: str, rule: Object, zones: list[str])
 
 
 def _looked_at(scene: Scene, pod: Object, rule: Object) -> set[str]:
-    """The nodes on which a spread counts pods: those that the pod's node affinity allows, unless it is told not to."""
+    """The nodes on which a spread counts pods: those that the pod's node affinity allows, unless it says otherwise."""
     if rule.get("nodeAffinityPolicy") == "Ignore":
         return set(scene.labels)
     terms = _required(pod)

@@ -3,15 +3,15 @@
     python -m bench.planner speed [--largest N]   Karpenter's benchmark mix: pods a second of both
     python -m bench.planner growth                how time grows with classes, and with pods of the same classes
     python -m bench.planner scratch               100,000 pods from scratch
-    python -m bench.planner live [--rounds N]     bursts of 1,000 pods onto 5,000 machines with 100,000 pods
-    python -m bench.planner cut                   a snapshot after 100 pods changed, and what the mirror weighs
+    python -m bench.planner live [--rounds N]     bursts of 1,000 pods onto 5,000 nodes with 100,000 pods
+    python -m bench.planner cut                   a snapshot after 100 pods changed, and what the cluster state weighs
     python -m bench.planner cost [--deadline S]   mixed bursts over the packaged catalogue: gap to the bound
     python -m bench.planner explain               what recording explanations costs
     python -m bench.planner pools                 100 pods and 1 to 1,000 NodePools that differ in one label
     python -m bench.planner small                 bursts of 1 to 500 pods beside Karpenter, and one pod onto a node
-    python -m bench.planner fleet                 what 35 %-used clusters of 5,000 pods could give back in five seconds
+    python -m bench.planner fleet                 what 35 %-used clusters of 5,000 pods could terminate in five seconds
 
-Times are seconds of processor (the machine may be shared) and of the clock. Karpenter is built with Go on first use.
+Times are seconds of processor (the node may be shared) and of the clock. Karpenter is built with Go on first use.
 `--largest` is up to how many pods Karpenter is asked as well: it takes minutes for 20,000.
 """
 
@@ -72,7 +72,7 @@ def speed(largest: int) -> None:
     pool = Pool(name="default", types=types, limits={"cpu": 10**10, "memory": 10**7 * 2**30})
     print(
         f"{'pods':>6} {'classes':>8} {'first ms':>9} {'ms':>7} {'pods/s':>8} {'us/class':>9} {'machines':>9} "
-        f"{'$/h':>8}   Karpenter: pods/s, machines, $/h, times slower"
+        f"{'$/h':>8}   Karpenter: pods/s, nodes, $/h, times slower"
     )
     for count in SIZES:
         bodies = burst.mix(count)
@@ -216,7 +216,7 @@ def scratch() -> None:
         cpu, wall, plan = _planned(snapshot)
         print(
             f"100,000 pods from scratch, {name}: {cpu:.2f} s of processor ({wall:.2f} s), {len(plan.machines)} "
-            f"machines, {len(plan.unschedulable)} without a place",
+            f"nodes, {len(plan.unschedulable)} without a place",
             flush=True,
         )
         gc.unfreeze()
@@ -241,7 +241,7 @@ def live(rounds: int) -> None:
             wall.append(took * 1e3)
             if turn % TIDY == 0:
                 tidying.append(timed(settle)[0] * 1e3)
-    print(f"1,000 pods onto 5,000 machines with 100,000 pods: first {cpu[0]:.0f} ms of processor; {rounds} more:")
+    print(f"1,000 pods onto 5,000 nodes with 100,000 pods: first {cpu[0]:.0f} ms of processor; {rounds} more:")
     for name, times in (("processor", sorted(cpu[1:])), ("clock", sorted(wall[1:]))):
         middle, high = statistics.median(times), times[int(len(times) * 0.99)]
         print(f"  {name:9} median {middle:.1f} ms, p99 {high:.1f} ms, worst {times[-1]:.1f} ms")
@@ -307,7 +307,7 @@ async def _cut() -> None:
         f"a snapshot after 100 of 100,000 pods changed: median {statistics.median(times):.2f} ms of processor, "
         f"worst {times[-1]:.2f} ms"
     )
-    print(f"5,000 machines and 100,000 pods, mirrored and planned for: {peak()} MB, {peak() - before} MB above idle")
+    print(f"5,000 nodes and 100,000 pods, mirrored and planned for: {peak()} MB, {peak() - before} MB above idle")
 
 
 def _served(body: dict[str, Any], node: int, kind: Any) -> tuple[str, Any]:
@@ -340,7 +340,7 @@ def _gap(name: str, pool: Pool, bodies: list[dict[str, Any]], deadline: float, g
         gaps[tier].append(plan.cost.per_hour / bound - 1)
     print(
         f"{name}: bound ${bound:.3f}/h, quick {gaps[1][-1]:.2%} in {quickly.seconds:.2f} s, "
-        f"bettered {gaps[2][-1]:.2%} in {best.seconds:.2f} s, {len(best.machines)} machines",
+        f"bettered {gaps[2][-1]:.2%} in {best.seconds:.2f} s, {len(best.machines)} nodes",
         flush=True,
     )
 
@@ -354,7 +354,7 @@ def fleet() -> None:
             before, after, bound = plan.cost.before or 0.0, plan.cost.per_hour, plan.cost.lower_bound
             above = f"{after / bound - 1:.2%} above the bound" if bound else "no bound"
             print(
-                f"{len(nodes)} machines of up to {cores} cores, seed {seed}: ${before:.2f}/h to ${after:.2f}/h, "
+                f"{len(nodes)} nodes of up to {cores} cores, seed {seed}: ${before:.2f}/h to ${after:.2f}/h, "
                 f"{1 - after / before:.1%} saved, {above}, {plan.evictions} evictions, {used:.1f} s of processor",
                 flush=True,
             )

@@ -1,11 +1,11 @@
-"""How soon machines are asked for: from pending pods to CreateFleet, at AWS over HTTP, every side a process of its own.
+"""How soon nodes are asked for: from pending pods to CreateFleet, at AWS over HTTP, every side a process of its own.
 
     python -m bench provisioning
 
 The lab (API server, scheduler, kubelets, AWS) is one process, `dovetail run` another, this driver a third, so that
-CPU seconds can be told apart. Two questions: 1,000 mixed pods on an empty cluster, from the last pod's creation to
-the last machine asked for; and single pods that each need a machine, one after the other, on a cluster of 1,000
-machines, beyond the batch window.
+CPU seconds can be distinguished. Two questions: 1,000 mixed pods on an empty cluster, from the last pod's creation to
+the last node asked for; and single pods that each need a node, one after the other, on a cluster of 1,000
+nodes, beyond the batch window.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tests.controllers.aws_world import CLASS, CLUSTER, ON_DEMAND, REGION
 WINDOW = 1.0
 FAMILIES = frozenset({"c5", "m5", "r5"})
 SINGLES = 60
-#: Seconds without a new machine after which there will be none.
+#: Seconds without a new node after which there will be none.
 QUIET = 8.0
 _COUNT = re.compile(r"TotalTargetCapacity=(\d+)")
 
@@ -52,14 +52,14 @@ _COUNT = re.compile(r"TotalTargetCapacity=(\d+)")
 # -- the lab's process
 
 
-class Told(Trouble):
-    """Notes when machines are asked for."""
+class Reported(Trouble):
+    """Notes when nodes are asked for."""
 
     def answer(self, environ: Environ) -> Answer | None:
         if asked(environ)[1] == "CreateFleet":
             count = int(_COUNT.findall(body_of(environ).decode())[0])
-            told = json.dumps({"fleet": time.time(), "machines": count})
-            sys.stdout.write(told + "\n")  # one write: many threads tell
+            reported = json.dumps({"fleet": time.time(), "machines": count})
+            sys.stdout.write(reported + "\n")  # one write: many threads tell
             sys.stdout.flush()
         return super().answer(environ)
 
@@ -72,7 +72,7 @@ async def _lab(folder: Path, nodes: int) -> None:
     server = bare.server
     assert isinstance(server, LabServer)
     endpoint = Endpoint(Market(REGION, FAMILIES))
-    endpoint.front._trouble = Told()
+    endpoint.front._trouble = Reported()
     made = account.build(endpoint, CLUSTER, version="1.34", api_url=url, ca=bare.identity.authority)
     parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None), quiet=True, check=False, faults=False, storage=False)
     transport = InProcess(server, {"authorization": "Bearer bench"})
@@ -123,7 +123,7 @@ async def _start(*command: str, **environment: str) -> Side:
 
 
 async def _until(holds: Any, *sides: Side) -> Any:
-    """Wait as long as everybody concerned lives."""
+    """Wait as long as every process lives."""
     while not (found := holds()):
         if any(side.process.returncode is not None for side in sides):
             raise RuntimeError("a process ended before its time")
@@ -140,7 +140,7 @@ class Stage:
         self.kube = kube
 
     def fleets(self) -> list[float]:
-        """When machines were asked for, call by call."""
+        """When nodes were asked for, call by call."""
         return [line["fleet"] for line in self.lab.said if "fleet" in line]
 
     def machines(self) -> int:
@@ -221,7 +221,7 @@ async def burst(folder: Path) -> None:
     await stage.settled()
     took = stage.fleets()[-1] - created
     print(
-        f"1,000 mixed pods, empty cluster: {stage.machines() - before} machines in {len(stage.fleets()) - calls} calls,"
+        f"1,000 mixed pods, empty cluster: {stage.machines() - before} nodes in {len(stage.fleets()) - calls} calls,"
         f" the last asked for {took:.2f} s"
         f" after the last pod came (batch window {WINDOW:.0f} s included);"
         f" CPU {stage.ours.cpu() - ours:.1f} s ours, {stage.lab.cpu() - lab:.1f} s the lab's"
@@ -241,7 +241,7 @@ async def singles(folder: Path, nodes: int = 1000) -> None:
         took.append(stage.fleets()[before] - began - WINDOW)
     took.sort()
     print(
-        f"{SINGLES} single pods, {nodes} machines: pending to CreateFleet beyond the batch window"
+        f"{SINGLES} single pods, {nodes} nodes: pending to CreateFleet beyond the batch window"
         f" p50 {statistics.median(took):.2f} s, p99 {took[int(len(took) * 0.99)]:.2f} s;"
         f" CPU {stage.ours.cpu() - ours:.1f} s ours, {stage.lab.cpu() - lab:.1f} s the lab's"
     )

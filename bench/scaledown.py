@@ -1,7 +1,7 @@
 """A scale-down from start to rest: 1,000 mixed pods to 300 and to none, in virtual time.
 
 Prints seconds to rest, the price before and after and against a fresh plan for the pods that are left, evictions, the
-waves in which machines went, and the seconds of work that choosing them took.
+waves in which nodes went, and the seconds of work that choosing them took.
 
     python -m bench.scaledown
     python -m bench.scaledown --types kwok --gate PodDeletionCostManagement     # kwok's types: needs Go
@@ -63,7 +63,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     price: float
     fresh: float
     machines: int
-    bought: int
+    launched: int
     waves: int
     planner: float
 
@@ -71,11 +71,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     def above(self) -> float:
         return self.price / self.fresh - 1.0 if self.fresh else 0.0
 
-    def told(self) -> str:
+    def reported(self) -> str:
         saving = 1.0 - self.price / self.before if self.before else 0.0
         return (
             f"at rest after {self.rest:.0f} s: ${self.before:.2f} to ${self.price:.2f} an hour, {saving:.1%} saved, "
-            f"{self.above:.1%} above a fresh plan; {self.machines} machines left, {self.bought} bought; "
+            f"{self.above:.1%} above a fresh plan; {self.machines} nodes left, {self.launched} launched; "
             f"{self.evictions} evictions in {self.waves} waves; {self.planner:.2f} s of choosing"
         )
 
@@ -140,7 +140,7 @@ class Yard:
         return last - began
 
     def counted(self) -> tuple[int, float]:
-        """Waves so far in which machines went that were not empty, and seconds of choosing them."""
+        """Waves so far in which nodes went that were not empty, and seconds of choosing them."""
         assert self.scaler.autoscaler is not None
         metrics = self.scaler.autoscaler.context.metrics
         waves = _sum(metrics.disruption_decisions, "_total")
@@ -192,7 +192,7 @@ async def measure(
         yard.wanted = start
         await yard.rest(120.0)
         for total in steps:
-            evicted, bought, before = yard.evictions, scaler.totals["instances launched"], yard.price()
+            evicted, launched, before = yard.evictions, scaler.totals["instances launched"], yard.price()
             waves, planner = yard.counted()
             await yard.scale(total)
             rest = await yard.rest(120.0)
@@ -205,7 +205,7 @@ async def measure(
                     price=yard.price(),
                     fresh=await yard.fresh(),
                     machines=len(scaler.cloud.standing()) if scaler.cloud else 0,
-                    bought=scaler.totals["instances launched"] - bought,
+                    launched=scaler.totals["instances launched"] - launched,
                     waves=now[0] - waves,
                     planner=now[1] - planner,
                 )
@@ -221,7 +221,7 @@ async def measure(
 def main(types: str, pods: int, to: tuple[int, ...], gates: tuple[str, ...]) -> None:
     """A scale-down from start to rest, in virtual time."""
     for row in run_virtual(measure(gates, to, pods, types)):
-        print(row.told())
+        print(row.reported())
 
 
 if __name__ == "__main__":

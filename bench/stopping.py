@@ -1,4 +1,4 @@
-"""Runs that start processes of their own, and stop them however they are told to end."""
+"""Runs that start processes of their own, and stop them whichever signal ends them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Our plans against Karpenter's own scheduler on the same problems: pods left out, cost, wishes kept, zones, time.
+"""Our plans against Karpenter's own scheduler on the same problems: pods left out, cost, preferences kept, zones, time.
 
     python -m bench.versus_karpenter [COUNT] [FIRST_SEED] [DEADLINE]
 
 Builds `bench/karpenter` with Go on first use. Problems go through the objects and the catalogue of `dovetail plan`.
 Prints a line for every problem, what is wrong with it if anything is, and the quartiles of the cost ratio. Our search
-is paid in work alone, so that a busy machine does not change the answers. Karpenter's placements are held to the same
+is paid in work alone, so that a busy node does not change the answers. Karpenter's placements are held to the same
 verifier: a pod that it puts where a rule of its own forbids it counts as left out. Of pods that are alike it leaves out
 some by chance, so those are counted, not named.
 """
@@ -124,7 +124,7 @@ class Problem:
 
     @property
     def overdrawn(self) -> bool:
-        """Whether Karpenter buys more nodes than a pool's limit: it does not count them within a round."""
+        """Whether Karpenter launches more nodes than a pool's limit: it does not count them within a round."""
         held = Counter(each["metadata"]["labels"][_LABELS] for each in self.by_kind.get("NodeClaim", ()))
         held.update(machine["nodePool"] for machine in self.theirs["machines"] or ())
         limits = {pool["metadata"]["name"]: pool["spec"].get("limits", {}) for pool in self.by_kind["NodePool"]}
@@ -145,9 +145,9 @@ class Problem:
         bound = self.ours["cost"]["lowerBound"]
         if bound is not None and self._alike and self.theirs["cost"] < bound - 1e-6:
             yield f"bound {bound:.4f} undercut by {self.theirs['cost']:.4f}"
-        wishes, zones = self.wishes, self.zones
-        if wishes[0] < wishes[1]:
-            yield f"wishes {wishes[0]} < {wishes[1]}"
+        preferences, zones = self.preferences, self.zones
+        if preferences[0] < preferences[1]:
+            yield f"preferences {preferences[0]} < {preferences[1]}"
         if zones[0] < zones[1] and self.plan.machines:
             yield f"zones {zones[0]} < {zones[1]}"
 
@@ -163,8 +163,8 @@ class Problem:
     # -- what is kept -------------------------------------------------------------------------------------------
 
     @property
-    def wishes(self) -> tuple[int, int]:
-        """Soft wishes kept by us and by them, over as many pods of each workload as both place: those with most."""
+    def preferences(self) -> tuple[int, int]:
+        """Preferences kept by us and by them, over as many pods of each workload as both place: those with most."""
         open_to = self._open_zones()
         places = [pod for pod, place in self.ours["pods"].items() if "unschedulable" not in place]
         ours = _by_workload(kept(self._our_scene(), set(places), open_to))
@@ -176,7 +176,7 @@ class Problem:
         )
 
     def _open_zones(self) -> set[str]:
-        """The zones in which some pool may buy something."""
+        """The zones in which some pool may launch something."""
         described = {ZONE, _CAPACITY, _TYPE}.union(*(kind["labels"] for kind in self.given["catalog"]))
         asked = [
             [need for need in pool["spec"]["template"]["spec"]["requirements"] if need["key"] in described]
@@ -192,7 +192,7 @@ class Problem:
 
     @property
     def zones(self) -> tuple[int, int]:
-        """Zones of the machines that each buys; of theirs, those that somebody may run on."""
+        """Zones of the nodes that each launches; of theirs, those that a pod may run on."""
         kept = [each for each in self.theirs["machines"] or () if not self.broken.keys() >= {*each["pods"]}]
         return len({each["zone"] for each in self.ours["machines"]}), len({each["zone"] for each in kept})
 
@@ -254,7 +254,7 @@ def _by_workload(counts: dict[str, int]) -> dict[str, list[int]]:
 
 
 def _met(need: Object, kind: Object, offer: Object) -> bool:
-    """Whether a machine of an offering could be as a pool requires."""
+    """Whether a node of an offering could be as a pool requires."""
     sold = {ZONE: [offer["zone"]], _CAPACITY: [offer["capacityType"]], _TYPE: [kind["name"]]}
     return any(holds(need, value) for value in sold.get(need["key"]) or kind["labels"].get(need["key"], [None]))
 
@@ -284,7 +284,7 @@ def main(count: int, first: int, deadline: float | None) -> None:
         print(
             f"{problem.given['name']:9} {len(problem.ours['pods']):4} pods  ours ${cost['perHour']:8.3f} "
             f"bound {cost['lowerBound'] or 0:8.3f} karpenter ${problem.theirs['cost']:8.3f}  ratio {shown:5}  "
-            f"left {left}  wishes {problem.wishes} "
+            f"left {left}  preferences {problem.preferences} "
             f"zones {problem.zones} {problem.plan.seconds:.1f}s  {'; '.join(wrong)}",
             flush=True,
         )

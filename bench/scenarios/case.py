@@ -1,4 +1,4 @@
-"""A case to be written down by hand: pools, machines, daemons, volumes and pods, with sensible rest."""
+"""A case to be written down by hand: pools, nodes, daemons, volumes and pods, with sensible rest."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def spread(app: str, key: str, **more: Any) -> Object:
 
 
 def near(app: str, key: str, soft: bool = False) -> Object:
-    return {"podAffinity": _company(app, key, soft)}
+    return {"podAffinity": _affinity_term(app, key, soft)}
 
 
 def apart(app: str, key: str, soft: bool = False) -> Object:
-    return {"podAntiAffinity": _company(app, key, soft)}
+    return {"podAntiAffinity": _affinity_term(app, key, soft)}
 
 
-def _company(app: str, key: str, soft: bool) -> Object:
+def _affinity_term(app: str, key: str, soft: bool) -> Object:
     term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
     if soft:
         return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
@@ -79,7 +79,7 @@ class Case:
         self._names[stem] = self._names.get(stem, -1) + 1
         return f"{stem}-{self._names[stem]}"
 
-    # -- machines ---------------------------------------------------------------------------------------------------
+    # -- nodes ---------------------------------------------------------------------------------------------------
 
     def pool(
         self,
@@ -118,7 +118,7 @@ class Case:
         attach: int | None = None,
         labels: Object | None = None,
     ) -> None:
-        """A machine of the first pool with pods on it (`labels` are theirs)."""
+        """A node of the first pool with pods on it (`labels` are theirs)."""
         if not self.pools:
             self.pool()
         size = self.chance.choice(("m5.xlarge", "m5.2xlarge"))

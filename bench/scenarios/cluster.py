@@ -1,4 +1,4 @@
-"""What is there already: pools, machines up and coming up with pods on them, daemonsets, overlays."""
+"""What is there already: pools, nodes up and coming up with pods on them, daemonsets, overlays."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def daemonset(name: str, chance: random.Random) -> Object:
 
 
 class Fleet:
-    """Machines of the pools: up with pods on them, coming up, or going."""
+    """Nodes of the pools: up with pods on them, coming up, or going."""
 
     def __init__(self, chance: random.Random, pools: list[Object], types: list[Object]) -> None:
         self.chance = chance
@@ -180,7 +180,7 @@ class Fleet:
 
 
 def claim(name: str, labels: Object, kind: Object, template: Object, zone: str, state: str) -> Object:
-    """The NodeClaim of a machine that is "up", "joining", merely "claimed", or "going"."""
+    """The NodeClaim of a node that is "up", "joining", merely "claimed", or "going"."""
     done = {"up": 3, "going": 3, "joining": 2, "claimed": 1}[state]
     conditions = [
         {"type": each, "status": "True", "reason": each, "lastTransitionTime": _LONG_AGO}
@@ -207,7 +207,7 @@ def claim(name: str, labels: Object, kind: Object, template: Object, zone: str, 
 
 
 def node(name: str, labels: Object, kind: Object, template: Object, zone: str, state: str) -> Object:
-    """The Node of a machine that is up, joining or going."""
+    """The Node of a node that is up, joining or going."""
     taints = list(template.get("taints", []))
     own = labels | {"kubernetes.io/hostname": name, "karpenter.sh/registered": "true"}
     if state == "joining":

@@ -1,7 +1,7 @@
 """Corners: rules that seldom decide anything, made to decide something.
 
-Spreads over labels of one's own, over more domains than there are and over revisions; chains of company across
-namespaces; volumes with several ways to be reached; machines that are not even launched; reservations that are used
+Spreads over labels of one's own, over more domains than there are and over revisions; chains of affinity across
+namespaces; volumes with several ways to be reached; nodes that are not even launched; reservations that are used
 up; overlays that bring devices or contradict each other; limits on devices; pods that are over, gone or gated; daemons
 with alternatives; pods that say how much they take as a whole.
 """
@@ -69,7 +69,7 @@ def _spread(pods: list[Object], **rule: Any) -> None:
 
 
 def _own_spread(problem: Object, chance: random.Random) -> None:
-    """Rows that only pools know, as people do to split a workload over kinds of machines."""
+    """Rows that only pools know, as people do to split a workload over kinds of nodes."""
     rows = ["1", "2", "3", "4", "5"]
     for at, pool in enumerate(of(problem, "NodePool")):
         held = rows[:4] if at == 0 else rows[4:]
@@ -197,7 +197,7 @@ def _volume_choices(problem: Object, chance: random.Random) -> None:
 
 
 def _unbound(problem: Object, chance: random.Random) -> None:
-    """Claims that are missing, lost, or wait for a volume that nobody makes: such pods are not even tried."""
+    """Claims that are missing, lost, or wait for a volume that is never created: such pods are not even tried."""
     claims = of(problem, "PersistentVolumeClaim")
     for claim in claims:
         fate = chance.choice(("fine", "fine", "missing", "lost", "unfinished"))
@@ -213,7 +213,7 @@ def _unbound(problem: Object, chance: random.Random) -> None:
 
 
 def _attached(problem: Object, chance: random.Random) -> None:
-    """Few volumes to a machine, of those there and of those for sale."""
+    """Few volumes to a node, of those there and of those for sale."""
     for kind in problem["catalog"]:
         kind["attachLimits"] = {EBS: chance.choice((2, 3, 5))}
     for each in of(problem, "CSINode"):
@@ -226,7 +226,7 @@ def _attached(problem: Object, chance: random.Random) -> None:
 
 
 def _starting(problem: Object, chance: random.Random) -> None:
-    """Machines on their way with every taint of a machine on its way, and one that does not go away by itself."""
+    """Nodes on their way with every taint of a node on its way, and one that does not go away by itself."""
     taints = [{"key": "cni", "value": "soon", "effect": "NoExecute"}, {"key": "disk", "effect": "NoSchedule"}]
     for pool in of(problem, "NodePool"):
         pool["spec"]["template"]["spec"]["startupTaints"] = taints
@@ -248,7 +248,7 @@ def _starting(problem: Object, chance: random.Random) -> None:
 
 
 def _unlaunched(problem: Object, chance: random.Random) -> None:
-    """Claims that nobody has launched yet, and machines that do not know their devices yet."""
+    """Claims that are not launched yet, and nodes that do not know their devices yet."""
     for claim in list(of(problem, "NodeClaim")):
         if "nodeName" not in claim["status"] and chance.random() < 0.5:
             claim["status"] = {"conditions": []}
@@ -260,7 +260,7 @@ def _unlaunched(problem: Object, chance: random.Random) -> None:
 
 
 def _used_up(problem: Object, chance: random.Random) -> None:
-    """Reservations with nothing left, a pool of reserved machines alone, and pods that want nothing else."""
+    """Reservations with nothing left, a pool of reserved nodes alone, and pods that want nothing else."""
     for number, kind in enumerate(chance.sample(problem["catalog"], 4)):
         kind["offerings"].append(
             {
@@ -417,7 +417,7 @@ def _wholes(problem: Object, chance: random.Random) -> None:
 
 
 def _systems(problem: Object, chance: random.Random) -> None:
-    """Types that may be either of two things until somebody says which."""
+    """Types that may be either of two things until it is decided which."""
     for kind in problem["catalog"]:
         either = kind["name"].startswith(("m5", "c5"))
         only = "quiet" if kind["name"].startswith("r") else "fast"

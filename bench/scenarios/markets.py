@@ -1,6 +1,6 @@
 """Markets: problems where other things are for sale, and where pods are of other sizes.
 
-What a scheduler is good at depends on the shelf: a whole region of EC2, a handful of types, prices that grow with size
+What a scheduler is good at depends on the catalog: a whole region of EC2, a handful of types, prices by size
 alone, one zone or six. And pods need not come in batches of one size.
 """
 
@@ -69,14 +69,14 @@ def _kwok(problem: Object, chance: random.Random) -> None:
         for family, ratio in _MEMORY_PER_CPU.items():
             for arch in ("amd64", "arm64"):
                 price = 0.025 * cpus + 0.001 * cpus * ratio
-                made.append(_sold(f"{family}-{cpus}x-{arch}", family, arch, cpus, ratio * cpus, price, 0.7))
+                made.append(_offered(f"{family}-{cpus}x-{arch}", family, arch, cpus, ratio * cpus, price, 0.7))
     problem["catalog"] = made
 
 
 def _line(problem: Object, chance: random.Random) -> None:
     """Every number of CPUs, priced by it; spot costs the same and is sold in two zones."""
     most = chance.choice((20, 50, 100))
-    kinds = [_sold(f"line-{cpus}", "m", "amd64", cpus, 2 * cpus, 0.31475 * cpus, 1.0) for cpus in range(1, most + 1)]
+    kinds = [_offered(f"line-{cpus}", "m", "amd64", cpus, 2 * cpus, 0.31475 * cpus, 1.0) for cpus in range(1, most + 1)]
     for kind in kinds:
         kind["offerings"] = [
             each for each in kind["offerings"] if (each["capacityType"], each["zone"]) != ("spot", ZONES[2])
@@ -84,7 +84,7 @@ def _line(problem: Object, chance: random.Random) -> None:
     problem["catalog"] = kinds
 
 
-def _sold(name: str, family: str, arch: str, cpus: int, memory: int, price: float, spot: float) -> Object:
+def _offered(name: str, family: str, arch: str, cpus: int, memory: int, price: float, spot: float) -> Object:
     labels = {
         "karpenter.k8s.aws/instance-family": [family],
         "karpenter.k8s.aws/instance-category": [family],
@@ -170,7 +170,7 @@ def _nothing_asked(problem: Object, chance: random.Random) -> None:
 
 
 def _giants(problem: Object, chance: random.Random) -> None:
-    """A few pods that fill a machine each, and some that nothing holds."""
+    """A few pods that fill a node each, and some that nothing holds."""
     for pods in some(problem, chance, 0.3):
         size = chance.choice(({"cpu": "14"}, {"cpu": "30"}, {"memory": "110Gi"}, {"cpu": "90", "memory": "300Gi"}))
         for requests in _requests(pods[: chance.choice((1, 3))]):
@@ -178,7 +178,7 @@ def _giants(problem: Object, chance: random.Random) -> None:
 
 
 def _crowd(problem: Object, chance: random.Random) -> None:
-    """Pods so small that the number of pods to a machine decides."""
+    """Pods so small that the number of pods to a node decides."""
     for pods in list(waiting(problem).values())[:2]:
         for requests in _requests(pods):
             requests |= {"cpu": "10m", "memory": "16Mi"}

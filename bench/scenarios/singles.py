@@ -1,4 +1,4 @@
-"""Singles: problems about one constraint each, as somebody would write them to see whether it is understood.
+"""Singles: problems about one constraint each, as a user would write them to see whether it is understood.
 
 A seed picks the constraint in turn, so that any run of seeds as long as the list meets all of them.
 """
@@ -75,13 +75,13 @@ def _preferred(case: Case) -> None:
     ]
     for name in ("one", "other"):
         chosen = case.chance.sample(terms, case.chance.choice((1, 2, 3)))
-        wishes = [{"weight": case.chance.choice((1, 50, 100)), "preference": each} for each in chosen]
-        soft = {"preferredDuringSchedulingIgnoredDuringExecution": wishes}
+        preferences = [{"weight": case.chance.choice((1, 50, 100)), "preference": each} for each in chosen]
+        soft = {"preferredDuringSchedulingIgnoredDuringExecution": preferences}
         case.pods(name, affinity={"nodeAffinity": soft})
 
 
-def _no_room_for_a_wish(case: Case) -> None:
-    """A wish that the pool cannot grant."""
+def _no_room_for_a_preference(case: Case) -> None:
+    """A preference that the pool cannot meet."""
     case.pool(needs=[case.need(ZONE, "In", *ZONES[:2])])
     soft = [
         {"weight": 100, "preference": case.term(ZONE, "In", ZONES[2])},
@@ -285,7 +285,7 @@ def _waiting_volumes(case: Case) -> None:
 
 
 def _attach_limits(case: Case) -> None:
-    """Thirty volumes and few to a machine, for sale or there; some pods may share one."""
+    """Thirty volumes and few to a node, for sale or there; some pods may share one."""
     for kind in case.types:
         kind["attachLimits"] = {EBS: case.chance.choice((3, 5, 26))}
     case.storage_class("gp3", [])
@@ -304,7 +304,7 @@ def _devices(case: Case) -> None:
 
 
 def _priority(case: Case) -> None:
-    """A limit that does not hold everybody."""
+    """A limit below what all pods need."""
     case.pool(limits={"cpu": case.chance.choice(("8", "16", "40"))})
     for name, priority in (("urgent", 1000), ("usual", 0), ("whenever", -10)):
         case.pods(name, case.chance.choice((5, 12, 30)), priority=priority)
@@ -325,7 +325,7 @@ def _disks(case: Case) -> None:
     case.pods("scratch", more={"ephemeral-storage": case.chance.choice(("2Gi", "7Gi"))})
 
 
-# -- machines ------------------------------------------------------------------------------------------------------
+# -- nodes ------------------------------------------------------------------------------------------------------
 
 
 def _standing(case: Case) -> None:
@@ -457,7 +457,7 @@ _KINDS: tuple[Callable[[Case], None], ...] = (
     _selector,
     _terms,
     _preferred,
-    _no_room_for_a_wish,
+    _no_room_for_a_preference,
     _tolerations,
     _disliked,
     _together,

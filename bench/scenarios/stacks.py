@@ -1,4 +1,4 @@
-"""Stacks: applications as people deploy them, in a company's cluster.
+"""Stacks: applications as people deploy them, in a customer's cluster.
 
 Web tiers, caches, queues, databases, schedulers of batches, training: each with the rules that its manual recommends.
 Names, labels and numbers are those of EC2; what meets what is left to chance.
@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 from bench.kept import HOSTNAME, ZONE
-from bench.scenarios.company import (
+from bench.scenarios.customer import (
     ARCH,
     AWS,
     CAPACITY,
@@ -19,9 +19,9 @@ from bench.scenarios.company import (
     OS,
     TENANT,
     TYPE,
-    Company,
+    CustomerCluster,
+    affinity_terms,
     box,
-    company_of,
     need,
     preferred,
     required,
@@ -34,22 +34,26 @@ _TOTALS = (5, 7, 10, 14, 20, 28, 40, 60, 90, 140, 220, 400)
 
 
 def stacked(seed: int) -> Object:
-    """A problem of 5 to 400 pods: a company's cluster and what has just been applied to it."""
+    """A problem of 5 to 400 pods: a customer's cluster and what has just been applied to it."""
     chance = random.Random(seed)
-    company = Company(chance)
+    customer = CustomerCluster(chance)
     total = chance.choice(_TOTALS)
-    apps = [app for app in _APPS if company.has(_WHERE.get(app, "general")) or chance.random() < 0.1]
-    while (left := total - company.waiting) > 0:
-        chance.choice(apps)(company, max(1, min(left, round(chance.lognormvariate(1.8, 0.9)))))
-    company.fleet(chance.choice((0, 0, 2, 4, 8)))
-    return {"name": f"stack-{seed}", "objects": [*company.pools, *company.objects], "catalog": company.types}
+    apps = [app for app in _APPS if customer.has(_WHERE.get(app, "general")) or chance.random() < 0.1]
+    while (left := total - customer.waiting) > 0:
+        chance.choice(apps)(customer, max(1, min(left, round(chance.lognormvariate(1.8, 0.9)))))
+    customer.fleet(chance.choice((0, 0, 2, 4, 8)))
+    return {
+        "name": f"stack-{seed}",
+        "objects": [*customer.pools, *customer.objects],
+        "catalog": customer.types,
+    }
 
 
 # -- serving -------------------------------------------------------------------------------------------------------
 
 
-def _web(it: Company, count: int) -> None:
-    """Highly available: over zones, and off one another's machines."""
+def _web(it: CustomerCluster, count: int) -> None:
+    """Highly available: over zones, and off one another's nodes."""
     name, chance = it.name("web"), it.chance
     rules = [spread(name, ZONE, maxSkew=chance.choice((1, 1, 2)))]
     if it.some(0.3):
@@ -59,10 +63,10 @@ def _web(it: Company, count: int) -> None:
     affinity: Object = {}
     match chance.choice(("apart", "rather-apart", "level", "rather-level")):
         case "apart":
-            affinity = {"podAntiAffinity": company_of(name, HOSTNAME)}
+            affinity = {"podAntiAffinity": affinity_terms(name, HOSTNAME)}
             count = min(count, 12)
         case "rather-apart":
-            affinity = {"podAntiAffinity": company_of(name, HOSTNAME, 100)}
+            affinity = {"podAntiAffinity": affinity_terms(name, HOSTNAME, 100)}
         case "level":
             rules.append(spread(name, HOSTNAME, maxSkew=chance.choice((2, 3))))
         case "rather-level":
@@ -77,7 +81,7 @@ def _web(it: Company, count: int) -> None:
     )
 
 
-def _mesh(it: Company, count: int) -> None:
+def _mesh(it: CustomerCluster, count: int) -> None:
     """With a proxy beside it from the start, a migration before it, and what its sandbox takes."""
     name = it.name("api")
     proxy = box(100, 128, "proxy", restartPolicy="Always")
@@ -94,8 +98,8 @@ def _mesh(it: Company, count: int) -> None:
     )
 
 
-def _ingress(it: Company, count: int) -> None:
-    """On ports of the machine, so never two of them on one."""
+def _ingress(it: CustomerCluster, count: int) -> None:
+    """On ports of the node, so never two of them on one."""
     name, ip = it.name("ingress"), it.chance.choice(({}, {"hostIP": "10.1.1.1"}))
     ports = [{"containerPort": port, "hostPort": port, **ip} for port in (80, 443)]
     it.app(
@@ -108,16 +112,16 @@ def _ingress(it: Company, count: int) -> None:
     )
 
 
-def _cheap_web(it: Company, count: int) -> None:
-    """Would like Arm and spot, new machines most of all, and takes what there is."""
-    wishes = [
+def _cheap_web(it: CustomerCluster, count: int) -> None:
+    """Would like Arm and spot, new nodes most of all, and takes what there is."""
+    preferences = [
         (100, need(ARCH, "In", "arm64")),
         (60, need(CAPACITY, "In", "spot")),
         (5, need(ZONE, "In", it.zones[0])),
         (30, need(f"{AWS}generation", "Gt", "6")),
         (10, need(f"{AWS}category", "NotIn", "t", "r")),
     ]
-    chosen = it.chance.sample(wishes, it.chance.choice((1, 2, 3)))
+    chosen = it.chance.sample(preferences, it.chance.choice((1, 2, 3)))
     it.app(
         it.name("front"),
         count,
@@ -128,18 +132,18 @@ def _cheap_web(it: Company, count: int) -> None:
     )
 
 
-def _controller(it: Company, count: int) -> None:
+def _controller(it: CustomerCluster, count: int) -> None:
     """Two or three of a kind that had better not die together."""
     name = it.name("operator")
-    apart = company_of(name, HOSTNAME, 80)
-    apart["preferredDuringSchedulingIgnoredDuringExecution"] += company_of(name, ZONE, 100)[
+    apart = affinity_terms(name, HOSTNAME, 80)
+    apart["preferredDuringSchedulingIgnoredDuringExecution"] += affinity_terms(name, ZONE, 100)[
         "preferredDuringSchedulingIgnoredDuringExecution"
     ]
     it.app(name, min(count, 3), [box(100, 256)], affinity={"podAntiAffinity": apart}, priority=10_000)
 
 
-def _sidekick(it: Company, count: int) -> None:
-    """Next to another application: on its machines or in its zones, in whichever namespace that is."""
+def _sidekick(it: CustomerCluster, count: int) -> None:
+    """Next to another application: on its nodes or in its zones, in whichever namespace that is."""
     if not it.names:
         return _web(it, count)
     other, key = it.chance.choice(it.names), it.chance.choice((HOSTNAME, ZONE))
@@ -150,12 +154,12 @@ def _sidekick(it: Company, count: int) -> None:
         it.name("helper"),
         min(count, 10),
         [box(100, 128)],
-        affinity={"podAffinity": company_of(other, key, weight, **where)},
+        affinity={"podAffinity": affinity_terms(other, key, weight, **where)},
     )
     return None
 
 
-def _shy(it: Company, count: int) -> None:
+def _shy(it: CustomerCluster, count: int) -> None:
     """Noisy neighbours: never beside an application that others deployed, or with their own kind in a zone."""
     name = it.name("noisy")
     other = it.chance.choice(it.names) if it.names and it.some(0.7) else name
@@ -164,15 +168,15 @@ def _shy(it: Company, count: int) -> None:
         name,
         min(count, len(it.zones) if key == ZONE else 15),
         [box(1500, 1024)],
-        affinity={"podAntiAffinity": company_of(other, key, namespaceSelector={})},
+        affinity={"podAntiAffinity": affinity_terms(other, key, namespaceSelector={})},
     )
 
 
 # -- state ---------------------------------------------------------------------------------------------------------
 
 
-def _queue(it: Company, count: int) -> None:
-    """Brokers with a disk each: one to a machine, over three zones."""
+def _queue(it: CustomerCluster, count: int) -> None:
+    """Brokers with a disk each: one to a node, over three zones."""
     name = it.name("kafka")
     it.storage_class("gp3", it.zones[:3] if it.some(0.5) else [])
     claims = [it.claim_template("data", "gp3"), *([it.claim_template("logs", "gp3")] if it.some(0.3) else [])]
@@ -183,12 +187,12 @@ def _queue(it: Company, count: int) -> None:
         kind="StatefulSet",
         namespace="data",
         claims=claims,
-        affinity={"podAntiAffinity": company_of(name, HOSTNAME)},
+        affinity={"podAntiAffinity": affinity_terms(name, HOSTNAME)},
         topologySpreadConstraints=[spread(name, ZONE, minDomains=min(3, len(it.zones)))],
     )
 
 
-def _cache(it: Company, count: int) -> None:
+def _cache(it: CustomerCluster, count: int) -> None:
     """Replicas whose disks lie in zones already."""
     name = it.name("redis")
     memory = need(f"{AWS}category", "In", "r", "x")
@@ -200,15 +204,15 @@ def _cache(it: Company, count: int) -> None:
             [box(500, it.chance.choice((3072, 6144)))],
             namespace="data",
             affinity={
-                "podAntiAffinity": company_of(name, HOSTNAME, it.chance.choice((None, 100))),
+                "podAntiAffinity": affinity_terms(name, HOSTNAME, it.chance.choice((None, 100))),
                 "nodeAffinity": preferred((70, memory)),
             },
             volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": disk}}],
         )
 
 
-def _database(it: Company, count: int) -> None:
-    """On demand, with memory or fast disks: any of two kinds of machine."""
+def _database(it: CustomerCluster, count: int) -> None:
+    """On demand, with memory or fast disks: any of two kinds of node."""
     fast = [need(f"{AWS}local-nvme", "Gt", "200"), need(CAPACITY, "In", "on-demand", "reserved")]
     large = [need(f"{AWS}memory", "Gt", "30000"), need(f"{AWS}cpu", "Lt", "33"), need(CAPACITY, "NotIn", "spot")]
     name, key = it.name("postgres"), it.chance.choice((HOSTNAME, ZONE))
@@ -219,12 +223,12 @@ def _database(it: Company, count: int) -> None:
         namespace="data",
         affinity={
             "nodeAffinity": required(*it.chance.choice(([large], [fast, large]))),
-            "podAntiAffinity": company_of(name, key, it.chance.choice((None, 100))),
+            "podAntiAffinity": affinity_terms(name, key, it.chance.choice((None, 100))),
         },
     )
 
 
-def _search(it: Company, count: int) -> None:
+def _search(it: CustomerCluster, count: int) -> None:
     """Over zones and over kinds of capacity, with disks that are made where the pod goes."""
     name = it.name("search")
     it.storage_class("gp3", [])
@@ -245,7 +249,7 @@ def _search(it: Company, count: int) -> None:
 # -- batches -------------------------------------------------------------------------------------------------------
 
 
-def _cron(it: Company, count: int) -> None:
+def _cron(it: CustomerCluster, count: int) -> None:
     """Many small jobs that can wait."""
     for size in it.chance.sample(((50, 64), (200, 1024), (700, 256), (1200, 2500)), 2):
         it.app(
@@ -260,8 +264,8 @@ def _cron(it: Company, count: int) -> None:
         )
 
 
-def _builders(it: Company, count: int) -> None:
-    """Whole cores on large machines that are not Graviton and have no accelerator."""
+def _builders(it: CustomerCluster, count: int) -> None:
+    """Whole cores on large nodes that are not Graviton and have no accelerator."""
     needs = [
         need(f"{AWS}cpu", "Gt", "7"),
         need(f"{AWS}cpu-manufacturer", "NotIn", "aws"),
@@ -280,25 +284,25 @@ def _builders(it: Company, count: int) -> None:
     )
 
 
-def _training(it: Company, count: int) -> None:
+def _training(it: CustomerCluster, count: int) -> None:
     """GPUs, of a make if it can be had; together in a zone."""
     name, made = it.name("train"), box(*it.chance.choice(((2000, 8000), (3500, 14_000))))
     made["resources"]["requests"][GPU] = it.chance.choice(("1", "1", "2", "4"))
     affinity: Object = {"nodeAffinity": preferred((100, need(f"{AWS}gpu-name", "In", "a10g")))}
     if it.some(0.4):
-        affinity["podAffinity"] = company_of(name, ZONE)
+        affinity["podAffinity"] = affinity_terms(name, ZONE)
     it.app(name, min(count, 8), [made], kind="Job", namespace="batch", affinity=affinity, tolerations=it.bearing("gpu"))
 
 
-def _secured(it: Company, count: int) -> None:
+def _secured(it: CustomerCluster, count: int) -> None:
     """A network interface of its own for each, or a device that an overlay knows of."""
     made = box(250, 512)
     made["resources"]["requests"][it.chance.choice((ENI, ENI, "example.com/fuse"))] = "1"
     it.app(it.name("pay"), count, [made], namespace="shop")
 
 
-def _tenant(it: Company, count: int) -> None:
-    """On machines of one's own, over whatever zones those have."""
+def _tenant(it: CustomerCluster, count: int) -> None:
+    """On nodes of one's own, over whatever zones those have."""
     name, colour = it.name("tenant"), it.chance.choice(("red", "blue"))
     it.app(
         name,
@@ -312,7 +316,7 @@ def _tenant(it: Company, count: int) -> None:
     )
 
 
-def _windows(it: Company, count: int) -> None:
+def _windows(it: CustomerCluster, count: int) -> None:
     it.app(
         it.name("legacy"),
         min(count, 6),
@@ -322,7 +326,7 @@ def _windows(it: Company, count: int) -> None:
     )
 
 
-def _picky(it: Company, count: int) -> None:
+def _picky(it: CustomerCluster, count: int) -> None:
     """A type that was measured once, or a family, or anything but."""
     kind = it.chance.choice(it.types)
     family = kind["labels"][f"{AWS}family"][0]
@@ -364,5 +368,5 @@ _APPS = (
     _windows,
     _picky,
 )
-#: Those that need a pool of their own; here and there somebody deploys them where there is none.
+#: Those that need a pool of their own; sometimes they are deployed where there is none.
 _WHERE = {_training: "gpu", _tenant: "tenants", _windows: "windows"}

@@ -1,7 +1,7 @@
 """Turns: the rarer things that pods and clusters say, put on top of a problem.
 
 Selectors in every form, spreads over any label, volumes that run already, are shared or lie in several zones,
-tolerations and taints of every kind, machines that are cordoned or serve daemons, overlays and reservations that
+tolerations and taints of every kind, nodes that are cordoned or serve daemons, overlays and reservations that
 choose, pools that say what they do not want.
 """
 
@@ -51,12 +51,12 @@ def _required(pods: list[Object], way: str, term: Object) -> None:
 
 
 def _selectors(problem: Object, chance: random.Random) -> None:
-    """Spreads whose selectors are expressions, take everybody, or nobody."""
+    """Spreads whose selectors are expressions, select all pods, or none."""
     for pods in some(problem, chance, 0.3):
         app = pods[0]["metadata"]["labels"]["app"]
         selector = chance.choice(
             (
-                {"matchExpressions": [{"key": "app", "operator": "In", "values": [app, "nobody"]}]},
+                {"matchExpressions": [{"key": "app", "operator": "In", "values": [app, "absent"]}]},
                 {"matchLabels": {"app": app}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]},
                 {
                     "matchExpressions": [
@@ -64,7 +64,7 @@ def _selectors(problem: Object, chance: random.Random) -> None:
                         {"key": "app", "operator": "In", "values": [app]},
                     ]
                 },
-                {"matchLabels": {"app": "nobody"}},
+                {"matchLabels": {"app": "absent"}},
             )
         )
         rule = {
@@ -201,7 +201,7 @@ def _tolerations(problem: Object, chance: random.Random) -> None:
 
 
 def _cordoned(problem: Object, chance: random.Random) -> None:
-    """Some nodes take nobody any more, and some have lost their readiness."""
+    """Some nodes take no pods any more, and some have lost their readiness."""
     for node in of(problem, "Node"):
         fate = chance.choice(("cordoned", "tainted", "fine", "fine"))
         if fate == "cordoned":
@@ -212,7 +212,7 @@ def _cordoned(problem: Object, chance: random.Random) -> None:
 
 
 def _served(problem: Object, chance: random.Random) -> None:
-    """Daemons that run already on the nodes they belong on; another one that nobody runs yet."""
+    """Daemons that run already on the nodes they belong on; another one that runs nowhere yet."""
     for daemon in of(problem, "DaemonSet"):
         name, spec = daemon["metadata"]["name"], daemon["spec"]["template"]["spec"]
         owner = {
@@ -258,7 +258,7 @@ def _choosy_overlays(problem: Object, chance: random.Random) -> None:
 
 
 def _reserved(problem: Object, chance: random.Random) -> None:
-    """Reservations of one machine each, and some that are used up, for everybody who may have reserved machines."""
+    """Reservations of one node each, and some that are used up, for all pods that may use reserved nodes."""
     for number, kind in enumerate(chance.sample(problem["catalog"], 3)):
         kind["offerings"].append(
             {
@@ -277,8 +277,8 @@ def _reserved(problem: Object, chance: random.Random) -> None:
     for pods in some(problem, chance, 0.2):
         node = pods[0]["spec"]["affinity"].setdefault("nodeAffinity", {})
         if "preferredDuringSchedulingIgnoredDuringExecution" not in node:
-            wish = {"matchExpressions": [{"key": _CAPACITY, "operator": "In", "values": ["reserved"]}]}
-            node["preferredDuringSchedulingIgnoredDuringExecution"] = [{"weight": 5, "preference": wish}]
+            preference = {"matchExpressions": [{"key": _CAPACITY, "operator": "In", "values": ["reserved"]}]}
+            node["preferredDuringSchedulingIgnoredDuringExecution"] = [{"weight": 5, "preference": preference}]
             shared(pods)
 
 
@@ -298,10 +298,10 @@ def _unwanted(problem: Object, chance: random.Random) -> None:
 
 
 def _preferred(problem: Object, chance: random.Random) -> None:
-    """Wishes of equal weight, and wishes with several expressions or for fields that nobody has."""
+    """Preferences of equal weight, and preferences with several expressions or for fields that no node has."""
     for pods in some(problem, chance, 0.35):
         node = pods[0]["spec"]["affinity"].setdefault("nodeAffinity", {})
-        wishes = (
+        preferences = (
             [
                 {"key": _FAMILY, "operator": "In", "values": ["m5", "m6a"]},
                 {"key": _ZONE, "operator": "In", "values": chance.sample(ZONES, 2)},
@@ -311,7 +311,7 @@ def _preferred(problem: Object, chance: random.Random) -> None:
             [{"key": _CAPACITY, "operator": "NotIn", "values": ["spot"]}],
         )
         node["preferredDuringSchedulingIgnoredDuringExecution"] = [
-            {"weight": 30, "preference": {"matchExpressions": each}} for each in chance.sample(wishes, 2)
+            {"weight": 30, "preference": {"matchExpressions": each}} for each in chance.sample(preferences, 2)
         ]
         shared(pods)
 

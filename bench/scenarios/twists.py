@@ -32,7 +32,7 @@ def twisted(problem: Object, chance: random.Random) -> Object:
         _alternatives,
         _stranger,
         _choosy_daemons,
-        _wishes,
+        _preferences,
         _plain,
     )
     for way in chance.sample(ways, chance.choice((1, 2, 3, 4))):
@@ -60,7 +60,7 @@ def of(problem: Object, kind: str) -> list[Object]:
 def _own_labels(problem: Object, chance: random.Random) -> None:
     """A label that pools leave open, and pods that select it, avoid it or spread over it.
 
-    Every pool knows it: where one does not, a pod that avoids a value lets Karpenter give its machine any other.
+    Every pool knows it: where one does not, a pod that avoids a value lets Karpenter give its node any other.
     """
     for pool in of(problem, "NodePool"):
         need: Object = {"key": _OWN, "operator": "In", "values": chance.choice((["gold"], ["gold", "silver"]))}
@@ -94,7 +94,7 @@ def shared(pods: list[Object]) -> None:
 
 
 def _other_namespace(problem: Object, chance: random.Random) -> None:
-    """Some workloads live elsewhere, where nobody's selectors look unless they say so."""
+    """Some workloads live elsewhere, where no selectors look unless they say so."""
     problem["objects"].append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
     for pods in some(problem, chance):
         if not any("persistentVolumeClaim" in each for each in pods[0]["spec"].get("volumes", ())):
@@ -137,7 +137,7 @@ def _zone_prices(problem: Object, chance: random.Random) -> None:
 
 
 def _spreads(problem: Object, chance: random.Random) -> None:
-    """Spreads over capacity types, teams and machines, hard or soft, by name or over everybody of a tier."""
+    """Spreads over capacity types, teams and nodes, hard or soft, by name or over all pods of a tier."""
     for pods in some(problem, chance, 0.35):
         labels = pods[0]["metadata"]["labels"]
         key = chance.choice((_CAPACITY, "team", _HOST, _ZONE))
@@ -221,8 +221,8 @@ def _choosy_daemons(problem: Object, chance: random.Random) -> None:
         }
 
 
-def _wishes(problem: Object, chance: random.Random) -> None:
-    """Several wishes at once, some of them against each other."""
+def _preferences(problem: Object, chance: random.Random) -> None:
+    """Several preferences at once, some of them against each other."""
     for pods in some(problem, chance, 0.35):
         app = pods[0]["metadata"]["labels"]["app"]
         node = pods[0]["spec"]["affinity"].setdefault("nodeAffinity", {})

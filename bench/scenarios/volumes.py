@@ -1,7 +1,7 @@
-"""Volumes: problems about claims in every state there is, on machines that are there and that are not.
+"""Volumes: problems about claims in every state there is, on nodes that are there and that are not.
 
 Each workload has claims of one state: open in a class that makes volumes or makes none, bound to a disk in a zone, to
-one inside a machine that is there or is gone, pods' own, shared, or in some trouble.
+one inside a node that is there or is gone, pods' own, shared, or in some trouble.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def voluminous(seed: int) -> Object:
 
 
 class _Shop:
-    """A case with machines that are known by name, and classes, volumes and claims in any state."""
+    """A case with nodes that are known by name, and classes, volumes and claims in any state."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -49,7 +49,7 @@ class _Shop:
         self.machines.append(f"node-{len(self.machines)}")
 
     def somewhere(self) -> Object:
-        """A term that leads to a machine, there or gone, perhaps with its zone."""
+        """A term that leads to a node, there or gone, perhaps with its zone."""
         host = self.case.need(HOST, "In", self.chance.choice((*self.machines, "gone")))
         zone = [self.case.need(ZONE, "In", self.chance.choice(ZONES))] if self.chance.random() < 0.2 else []
         return {"matchExpressions": [host, *zone]}
@@ -100,7 +100,7 @@ def _open(shop: _Shop, name: str) -> None:
 
 
 def _brought(shop: _Shop, name: str) -> None:
-    """A class that makes no volumes; some are free, most of them inside machines."""
+    """A class that makes no volumes; some are free, most of them inside nodes."""
     made = shop.storage_class(f"class-{name}", _STATIC)
     for at in range(shop.chance.choice((0, 2, 6))):
         shop.volume(f"{name}-{at}", [shop.somewhere()], made, {"local": {"path": "/mnt"}})
@@ -110,7 +110,7 @@ def _brought(shop: _Shop, name: str) -> None:
 
 
 def _inside(shop: _Shop, name: str) -> None:
-    """Bound to disks inside machines."""
+    """Bound to disks inside nodes."""
     source = shop.chance.choice(({"local": {"path": "/mnt"}}, {"hostPath": {"path": "/mnt"}}))
     shop.users(name, lambda own: shop.bound(own, shop.volume(own, [shop.somewhere()], source=source)))
 
@@ -121,7 +121,7 @@ def _either_zone(shop: _Shop, name: str) -> None:
 
 
 def _by_node_name(shop: _Shop, name: str) -> None:
-    """A network volume that only one machine may use."""
+    """A network volume that only one node may use."""
     shop.users(name, lambda own: shop.bound(own, shop.volume(own, [shop.somewhere()])))
 
 
@@ -142,14 +142,14 @@ def _shared(shop: _Shop, name: str) -> None:
 
 
 def _chosen(shop: _Shop, name: str) -> None:
-    """Claims for which a machine was chosen already."""
+    """Claims for which a node was chosen already."""
     where = {"volume.kubernetes.io/selected-node": shop.chance.choice((*shop.machines, "gone"))}
     spec = {"storageClassName": shop.storage_class("chosen")}
     shop.users(name, lambda own: shop.case.claim(own, spec, {"phase": "Pending"}, where))
 
 
 def _troubled(shop: _Shop, name: str) -> None:
-    """Claims that nobody can use."""
+    """Claims that cannot be used."""
     spec, status = shop.chance.choice(
         (
             ({"storageClassName": "none"}, {"phase": "Pending"}),

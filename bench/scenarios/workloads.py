@@ -110,14 +110,14 @@ class Workloads:
         field = "podAntiAffinity" if anti else "podAffinity"
         part = spec["affinity"].setdefault(field, {})
         if chance.random() < 0.4:
-            wish = {"weight": chance.choice((1, 50, 100)), "podAffinityTerm": term}
-            part.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(wish)
+            preference = {"weight": chance.choice((1, 50, 100)), "podAffinityTerm": term}
+            part.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(preference)
         else:
             part.setdefault("requiredDuringSchedulingIgnoredDuringExecution", []).append(term)
 
     def _node(self, name: str, spec: Object, labels: Object) -> None:
         chance = self.chance
-        wishes = [
+        preferences = [
             {"key": _ZONE, "operator": "In", "values": chance.sample(ZONES, 2)},
             {"key": _CATEGORY, "operator": "In", "values": [chance.choice("cmr")]},
             {"key": _CATEGORY, "operator": "NotIn", "values": [chance.choice("cmr")]},
@@ -134,10 +134,12 @@ class Workloads:
         if style == "preferred":
             part["preferredDuringSchedulingIgnoredDuringExecution"] = [
                 {"weight": weight, "preference": {"matchExpressions": [each]}}
-                for weight, each in zip(chance.sample((1, 10, 50, 100), 2), chance.sample(wishes, 2), strict=True)
+                for weight, each in zip(chance.sample((1, 10, 50, 100), 2), chance.sample(preferences, 2), strict=True)
             ][: chance.choice((1, 1, 2))]
             return
-        terms = [{"matchExpressions": [each]} for each in chance.sample(wishes[:5], 2 if style != "required" else 1)]
+        terms = [
+            {"matchExpressions": [each]} for each in chance.sample(preferences[:5], 2 if style != "required" else 1)
+        ]
         part["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
 
     def _tolerate(self, name: str, spec: Object, labels: Object) -> None:

@@ -3,10 +3,10 @@
     python -m bench.versus_kwok mixed                      # 1,000 mixed pods
     python -m bench.versus_kwok down --side dovetail       # 1,000, then 300, then none
     python -m bench.versus_kwok down --gate PodDeletionCostManagement --catalog ec2 --budget 10%
-    python -m bench.versus_kwok idle --watch 300           # 3,000 pods on 1,000 machines, and then nothing happens
+    python -m bench.versus_kwok idle --watch 300           # 3,000 pods on 1,000 nodes, and then nothing happens
 
 Needs `make kubernetes`, and Go for Karpenter's side. A row a step: seconds to the first and the last claim, waves,
-machines and price when every pod runs and again at rest, evictions (and those of pods that had just been moved),
+nodes and price when every pod runs and again at rest, evictions (and those of pods that had just been moved),
 CPU seconds and peak MiB of the autoscaler, and the price of a plan for those pods on an empty cluster.
 """
 
@@ -94,8 +94,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         above = self.price_at_rest / self.plan - 1 if self.plan else 0.0
         return (
             f"{self.side:9} {self.pods:5} pods  {claims} in {self.waves} waves  running {self.running:.0f} s"
-            f" {self.machines} machines ${self.price:.3f} cpu {self.cpu:.1f} s | rest {self.rest:.0f} s"
-            f" {self.machines_at_rest} machines ${self.price_at_rest:.3f} plan ${self.plan:.3f} ({above:+.1%})"
+            f" {self.machines} nodes ${self.price:.3f} cpu {self.cpu:.1f} s | rest {self.rest:.0f} s"
+            f" {self.machines_at_rest} nodes ${self.price_at_rest:.3f} plan ${self.plan:.3f} ({above:+.1%})"
             f" evictions {self.evictions} (twice {self.moved_twice}) missing {self.missing}"
             f" cpu {self.cpu_at_rest:.1f} s peak {self.memory:.0f} MiB used "
             + "/".join(f"{share:.0%}" for share in self.used)

@@ -87,7 +87,7 @@ class Observer:
         return abs(wanted - running)
 
     def vacant(self) -> int:
-        """Machines that carry nobody."""
+        """Nodes that carry no pods."""
         used = {pod.spec.node_name for pod in self._pods.store.all()}
         return sum(node["metadata"]["name"] not in used for node in self._nodes.store.all())
 

@@ -1,6 +1,6 @@
 """What is sold: one list of types and prices, written in both sides' formats.
 
-kwok keeps 100m and 10Mi of every machine back and knows four labels of its own; our catalogue says the same.
+kwok keeps 100m and 10Mi of every node back and knows four labels of its own; our catalogue says the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Shop(msgspec.Struct, frozen=True):
     kwok: list[dict[str, Any]]
 
     def price(self, labels: dict[str, str]) -> float:
-        """What a machine with these labels costs an hour."""
+        """What a node with these labels costs an hour."""
         return self.prices()[labels.get(TYPE, ""), labels.get(ZONE, ""), labels.get(CAPACITY, "")]
 
     def prices(self) -> dict[tuple[str, str, str], float]:

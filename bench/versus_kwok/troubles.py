@@ -3,8 +3,8 @@
     python -m bench.versus_kwok.troubles --side dovetail
     python -m bench.versus_kwok.troubles --only drift --only "pool deleted"
 
-A row a trouble: seconds to rest, machines, price and that of a plan for the pods, evictions, pods that are missing,
-and machines that carry nobody. Nothing may be missing, and nobody idle, at rest.
+A row a trouble: seconds to rest, nodes, price and that of a plan for the pods, evictions, pods that are missing,
+and nodes that carry no pods. Nothing may be missing, and no node idle, at rest.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class Fleet:
         await self.kube.patch(NODEPOOLS, "default", {"spec": {"template": template}})
 
     async def delete_machines(self) -> None:
-        """A node by its name, and another machine's claim."""
+        """A node by its name, and another node's claim."""
         claims = (await self.kube.list(NODECLAIMS)).items
         await self.kube.delete(NODES, claims[0]["status"]["nodeName"])
         await self.kube.delete(NODECLAIMS, claims[1]["metadata"]["name"])
 
     async def down_and_up(self) -> None:
-        """Most go, and come back before anything was given back for them; then half of them go."""
+        """Most go, and come back before anything was terminated for them; then half of them go."""
         most = self.wanted
         for count, pause in ((most // 5, 10.0), (most, 5.0), (most // 2, 0.0)):
             await self.scale(count)
@@ -87,7 +87,7 @@ class Fleet:
             await self.kube.patch(DEPLOYMENTS, work.name, {"spec": {"template": note}}, "default")
 
     async def guarded_down(self) -> None:
-        """Budgets allow nobody to go for a while, and then a few at a time."""
+        """Budgets allow no disruption for a while, and then a few at a time."""
         for work in self.works:
             spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": work.name}}}
             await self.kube.create(PDBS, {"metadata": {"name": work.name}, "spec": spec}, "default")
@@ -97,7 +97,7 @@ class Fleet:
             await self.kube.patch(PDBS, work.name, {"spec": {"maxUnavailable": "20%"}}, "default")
 
     async def other_types(self) -> None:
-        """The pool may not buy what it has."""
+        """The pool may not launch what it has."""
         spec = workloads.pool(consolidate_after="15s", budget="20%", most_cpu=9)["spec"]
         await self.kube.patch(NODEPOOLS, "default", {"spec": spec})
 
@@ -105,7 +105,7 @@ class Fleet:
         await self.kube.delete(NODEPOOLS, "default", propagation="Background")
 
     async def only_empty(self) -> None:
-        """Another policy, at once, and then nobody is left."""
+        """Another policy, at once, and then no node is left."""
         disruption = {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s"}
         await self.kube.patch(NODEPOOLS, "second", {"spec": {"disruption": disruption}})
         await self.scale(0)
@@ -114,7 +114,7 @@ class Fleet:
         return {
             "begin": self.begin,
             "drift": self.drift,
-            "machines deleted": self.delete_machines,
+            "nodes deleted": self.delete_machines,
             "down and up": self.down_and_up,
             "roll": self.roll,
             "guarded down": self.guarded_down,
@@ -159,9 +159,9 @@ async def _trouble(name: str, act: Callable[[], Awaitable[None]], fleet: Fleet, 
     plan = await asyncio.to_thread(_plan, fleet)
     return (
         f"{side.name:9} {name:20} {fleet.wanted:4} pods  rest {observer.changed - began:.0f} s"
-        f"  {observer.machines()} machines ${observer.price():.3f} plan ${plan:.3f}"
-        f"  bought {len(observer.claims)}  evictions {len(observer.evictions)} (twice {observer.moved_twice})"
-        f"  missing {observer.missing(fleet.wanted)}  nobody on {observer.vacant()}"
+        f"  {observer.machines()} nodes ${observer.price():.3f} plan ${plan:.3f}"
+        f"  launched {len(observer.claims)}  evictions {len(observer.evictions)} (twice {observer.moved_twice})"
+        f"  missing {observer.missing(fleet.wanted)}  empty nodes {observer.vacant()}"
         f"  not ours {await _strangers(fleet.kube)}  cpu {side.cpu() - spent:.1f} s"
     )
 

@@ -13,7 +13,7 @@ ODD = (("70m", "300Mi"), ("330m", "200Mi"), ("900m", "3100Mi"), ("1700m", "1500M
 
 
 class Work(msgspec.Struct, frozen=True):
-    """One Deployment. `apart`: no two on a machine; `zones`: levelled over the zones."""
+    """One Deployment. `apart`: no two on a node; `zones`: levelled over the zones."""
 
     name: str
     cpu: str
@@ -62,7 +62,7 @@ def mixed(total: int, sizes: tuple[tuple[str, str], ...] = MIX, *, zones: bool =
 
 
 def spread(total: int) -> list[Work]:
-    """Half of them each on a machine of its own, half levelled over the zones, in ten Deployments."""
+    """Half of them each on a node of its own, half levelled over the zones, in ten Deployments."""
     share = total // 10
     return [Work(f"apart{n}", *MIX[n % 5], share, apart=True, zones=n % 2 == 0) for n in range(5)] + [
         Work(f"zones{n}", *MIX[n % 5], share, zones=True) for n in range(5)
@@ -74,7 +74,7 @@ def plain(total: int) -> list[Work]:
 
 
 def idle(total: int) -> list[Work]:
-    """Three on a machine of two CPUs."""
+    """Three on a node of two CPUs."""
     return [Work("idle", "600m", "256Mi", total)]
 
 

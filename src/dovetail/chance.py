@@ -1,4 +1,4 @@
-"""The randomness seam: a seeded stream that is handed in, split by name so that users do not disturb each other."""
+"""The randomness interface: a seeded stream that is handed in, split by name so that its users stay independent."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ class Chance(random.Random):
 
 
 def system_seed() -> int:
-    """A seed nobody can guess, for processes that need not be repeatable."""
+    """A seed that cannot be guessed, for processes that need not be repeatable."""
     return random.SystemRandom().getrandbits(48)

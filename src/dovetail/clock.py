@@ -1,4 +1,4 @@
-"""The time seam: one clock for everything that waits or stamps.
+"""The time interface: one clock for everything that waits or stamps.
 
 The event loop *is* the clock. Code sleeps with asyncio as usual and asks `Clock` what time it is;
 whether a second takes a second, a sixtieth of one or nothing at all is the loop's business:
@@ -6,7 +6,7 @@ whether a second takes a second, a sixtieth of one or nothing at all is the loop
 - any ordinary loop: the wall clock.
 - `ScaledLoop(speed)`: real sockets stay alive, `speed` seconds pass per second.
 - `VirtualLoop`: time jumps to the next timer as soon as nothing is ready. When nothing is ready and
-  nothing is due, everybody waits for everybody: that raises `Deadlock` instead of hanging.
+  nothing is due, every task waits for another: that raises `Deadlock` instead of hanging.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Ready = list[tuple[selectors.SelectorKey, int]]
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready, nothing is due, and somebody still waits."""
+    """Nothing is ready, nothing is due, and a task still waits."""
 
 
 class Clock:
@@ -151,8 +151,8 @@ class _JumpingSelector(selectors.DefaultSelector):
 class ScaledLoop(asyncio.SelectorEventLoop):
     """Real sockets, `speed` seconds to the second. The speed may change while it runs.
 
-    Only waiting is hastened. Work takes the time it takes: else whoever asks for more speed than there are processors
-    would find that every deadline has passed.
+    Only waiting is hastened. Work takes the time it takes; a run that asks for more speed than processors allow
+    would otherwise find every deadline passed.
     """
 
     def __init__(self, speed: float = 1.0) -> None:
@@ -220,7 +220,7 @@ async def beside(work: Callable[[], T]) -> T:
 
 def waiting(loop: asyncio.AbstractEventLoop) -> str:
     """A page that says where every unfinished task stands."""
-    lines = ["everybody waits and nothing is due:"]
+    lines = ["every task waits and nothing is due:"]
     for task in sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name()):
         lines.append(f"  {task.get_name()}: {_where(task)}")
     return "\n".join(lines)

@@ -149,7 +149,7 @@ def test_a_workload_that_changed_meanwhile_is_scaled_on_top_of_that() -> None:
     assert [body["metadata"]["resourceVersion"] for body in server.written("PUT")] == ["7", "8"]
 
 
-def test_a_scale_that_cannot_be_written_is_told_and_five_tries_are_enough() -> None:
+def test_a_scale_that_cannot_be_written_is_reported_and_five_tries_are_enough() -> None:
     clash = status(409, "Conflict", "the object has been modified")
     server = Server({f"GET {USED}": used("200m"), f"PUT {SCALE}": clash})
     (said,) = look(server)
@@ -158,7 +158,7 @@ def test_a_scale_that_cannot_be_written_is_told_and_five_tries_are_enough() -> N
     assert conditions(server)["AbleToScale"][:2] == ("False", "FailedUpdateScale")
 
 
-def test_a_workload_that_vanishes_between_two_tries_is_told() -> None:
+def test_a_workload_that_vanishes_between_two_tries_is_reported() -> None:
     clash = status(409, "Conflict", "the object has been modified")
     server = Server(
         {
@@ -210,7 +210,7 @@ def test_autoscalers_of_different_namespaces_do_not_get_into_each_others_way() -
         ),
     ],
 )
-def test_a_target_whose_pods_cannot_be_told_is_not_scaled(
+def test_a_target_whose_pods_cannot_be_reported_is_not_scaled(
     selector: str, answer: Response, reason: str, shown: str
 ) -> None:
     server = Server({f"GET {SCALE}": scale(selector=selector), f"GET {PODS}": answer})
@@ -232,7 +232,7 @@ def test_a_target_whose_pods_cannot_be_told_is_not_scaled(
         (ok({"items": [{"timestamp": "today"}]}), "unable to fetch metrics from resource metrics API: Invalid RFC3339"),
     ],
 )
-def test_metrics_that_nobody_can_read_are_told_and_change_nothing(answer: Response, problem: str) -> None:
+def test_metrics_that_nothing_can_read_are_reported_and_change_nothing(answer: Response, problem: str) -> None:
     server = Server({f"GET {USED}": answer})
     assert [each.reason for each in look(server)] == ["FailedGetResourceMetric", "FailedComputeMetricsReplicas"]
     assert server.written("PUT") == []

@@ -80,7 +80,7 @@ def test_a_pod_without_metrics_is_busy_when_shrinking_and_idle_when_growing() ->
     assert utilization(pods, {"a": 400, "b": 400}, target=35).replicas == 3
 
 
-def test_guesses_about_many_pods_do_not_turn_a_wish_to_shrink_into_growth() -> None:
+def test_guesses_about_many_pods_do_not_turn_a_preference_to_shrink_into_growth() -> None:
     """A selector may find more pods than the workload has replicas."""
     pods = [pod(name) for name in "abcdef"]
     used = dict.fromkeys("abcde", 100)

@@ -131,14 +131,14 @@ def test_the_metric_that_wants_most_wins_and_a_failing_one_only_forbids_shrinkin
 @pytest.mark.parametrize(
     ("kind", "words"), [("Value", "object metric value: "), ("AverageValue", "object metric value: failed to get hits")]
 )
-def test_a_failing_metric_of_an_object_is_told_by_the_target_that_its_type_names(kind: str, words: str) -> None:
+def test_a_failing_metric_of_an_object_is_reported_by_the_target_that_its_type_names(kind: str, words: str) -> None:
     """Both amounts may be there; the type says which one counts."""
     about = {"apiVersion": "v1", "kind": "Service", "name": "web"}
     target = {"type": kind, "value": "5", "averageValue": "1"}
     metric = {"type": "Object", "object": {"describedObject": about, "metric": {"name": "hits"}, "target": target}}
-    told = look(asked(metric), 2, NoCount("no answer")).sayings[-1].message
-    assert f"failed to get {words}" in told
-    assert ("failed to get hits object metric" in told) == (kind == "AverageValue")
+    reported = look(asked(metric), 2, NoCount("no answer")).sayings[-1].message
+    assert f"failed to get {words}" in reported
+    assert ("failed to get hits object metric" in reported) == (kind == "AverageValue")
 
 
 def test_of_equal_proposals_the_first_is_named_but_for_those_of_none() -> None:
@@ -156,10 +156,10 @@ def test_a_metric_below_nothing_asks_for_no_pods_at_all() -> None:
     assert (decision.replicas, decision.conditions[-1].reason) == (0, "DesiredWithinRange")
 
 
-def test_a_workload_whose_pods_cannot_be_told_is_remembered_as_it_was_first_seen() -> None:
-    """Once its pods can be told, it does not shrink at once."""
+def test_a_workload_whose_pods_cannot_be_reported_is_remembered_as_it_was_first_seen() -> None:
+    """Once its pods are known, it does not shrink at once."""
     decision = unselective(asked(cpu()), scale(5), Unclear("SelectorRequired", "selector is required"), History(), NOW)
-    assert decision.history.wishes == (Past(5, NOW),)
+    assert decision.history.recommendations == (Past(5, NOW),)
     later = NOW + timedelta(minutes=4)
     again = decide(asked(cpu()), scale(5), [used(5, 1)], pods(5), decision.history, later, Settings())
     assert again.replicas is None and ("AbleToScale", "ScaleDownStabilized") in said(again)
@@ -206,7 +206,7 @@ def test_a_tolerance_of_its_own_wins_over_the_flag() -> None:
     assert look(asked(cpu()), 2, used(2, 102)).replicas is None
 
 
-def test_a_target_without_scale_is_told_and_nothing_else_changes() -> None:
+def test_a_target_without_scale_is_reported_and_nothing_else_changes() -> None:
     decision = unscalable(asked(cpu()), 'deployments.apps "web" not found', History(), NOW)
     assert decision.conditions[0].reason == "FailedGetScale"
     assert decision.sayings[0].message == 'deployments.apps "web" not found'

@@ -1,4 +1,4 @@
-"""Stabilisation, policies and bounds: what may come of a wish."""
+"""Stabilisation, policies and bounds: what may come of the desired number."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def rules(*policies: Policy, select: str = "Max", window: int = 0) -> Rules:
     return Rules(policies=policies, select_policy=select, stabilization_window_seconds=window)
 
 
-def verdict(spec: Spec, current: int, wish: int, history: History | None = None) -> Verdict:
-    return settle(spec, current, wish, history or History(), NOW, Settings())
+def verdict(spec: Spec, current: int, desired: int, history: History | None = None) -> Verdict:
+    return settle(spec, current, desired, history or History(), NOW, Settings())
 
 
 PLAIN = Spec(min_replicas=2, max_replicas=20)
@@ -31,22 +31,22 @@ def test_without_behavior_a_workload_at_most_doubles() -> None:
     assert verdict(PLAIN, 1, 18).replicas == 4
 
 
-def test_the_spec_bounds_every_wish() -> None:
+def test_the_spec_bounds_every_preference() -> None:
     high, low = verdict(PLAIN, 15, 40), verdict(PLAIN, 5, 1)
     assert (high.replicas, high.limit.reason) == (20, "TooManyReplicas")
     assert (low.replicas, low.limit.reason) == (2, "TooFewReplicas")
     assert verdict(PLAIN, 5, 6).limit.reason == "DesiredWithinRange"
 
 
-def test_the_highest_wish_of_five_minutes_holds_a_scale_down_back() -> None:
+def test_the_highest_preference_of_five_minutes_holds_a_scale_down_back() -> None:
     held = verdict(PLAIN, 8, 3, History((ago(299, 7),)))
     assert (held.replicas, held.able.reason) == (7, "ScaleDownStabilized")
     free = verdict(PLAIN, 8, 3, History((ago(301, 7),)))
     assert (free.replicas, free.able.reason) == (3, "ReadyForNewScale")
-    assert [past.replicas for past in free.history.wishes] == [3]
+    assert [past.replicas for past in free.history.recommendations] == [3]
 
 
-def test_the_lowest_wish_of_the_window_holds_a_scale_up_back() -> None:
+def test_the_lowest_preference_of_the_window_holds_a_scale_up_back() -> None:
     spec = Spec(
         max_replicas=50,
         behavior=Behavior(
@@ -57,7 +57,7 @@ def test_the_lowest_wish_of_the_window_holds_a_scale_up_back() -> None:
     assert (found.replicas, found.able.reason) == (8, "ScaleUpStabilized")
 
 
-def test_recent_wishes_hold_a_scale_down_of_rules_back_as_far_as_they_went() -> None:
+def test_recent_preferences_hold_a_scale_down_of_rules_back_as_far_as_they_went() -> None:
     all_at_once = Policy(type="Percent", value=100, period_seconds=15)
     found = verdict(behaving(down=rules(all_at_once, window=60)), 8, 5, History((ago(30, 7), ago(90, 8))))
     assert (found.replicas, found.able.reason) == (7, "ScaleDownStabilized")

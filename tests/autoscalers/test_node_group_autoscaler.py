@@ -129,7 +129,7 @@ def test_a_node_is_drained_when_its_pods_fit_elsewhere() -> None:
     play(body, GroupSpec(name="a", min_size=1, max_size=10, size=1))
 
 
-def test_pods_that_no_group_can_help_are_told_why() -> None:
+def test_pods_that_no_group_can_help_are_reported_why() -> None:
     async def body(world: World) -> None:
         await world.deploy("huge", 1, cpu="64")
         await asyncio.sleep(30)

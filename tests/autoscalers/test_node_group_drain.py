@@ -44,7 +44,7 @@ def verdict(of: Pod, rules: DrainRules | None = None, *budgets: Any, controllers
 @pytest.mark.parametrize(
     ("of", "outcome"),
     [
-        (pod("mirror", owner=None, annotations={"kubernetes.io/config.mirror": "x"}), Outcome.SKIP),
+        (pod("static", owner=None, annotations={"kubernetes.io/config.mirror": "x"}), Outcome.SKIP),
         (pod("gone", owner=None, deleted=NOW - timedelta(minutes=2)), Outcome.SKIP),
         (pod("going", deleted=NOW - timedelta(seconds=40)), Outcome.UNDEFINED),
         (
@@ -157,10 +157,10 @@ def test_remaining_budgets_count_down() -> None:
 
 
 def sizes(allowed: Allowed) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    def told(groups: Any) -> list[tuple[str, int]]:
+    def reported(groups: Any) -> list[tuple[str, int]]:
         return [(entry.group.id, len(entry.nodes)) for entry in groups]
 
-    return told(allowed.empty), told(allowed.drain)
+    return reported(allowed.empty), reported(allowed.drain)
 
 
 def some(name: str, count: int, *, whole: bool = False) -> GroupNodes:

@@ -79,8 +79,8 @@ def test_backoff_doubles_only_after_it_has_ended() -> None:
 
 def test_utilisation() -> None:
     daemon = pod("d", 500, 0, owner="DaemonSet/ds")
-    mirror = pod("m", 500, 0, owner=None, annotations={"kubernetes.io/config.mirror": "x"})
-    full = info(node("n", 2000, 1000), pod("a", 500, 100), daemon, mirror)
+    static = pod("m", 500, 0, owner=None, annotations={"kubernetes.io/config.mirror": "x"})
+    full = info(node("n", 2000, 1000), pod("a", 500, 100), daemon, static)
     assert utilization(full, NOW).highest == pytest.approx(0.75)
     assert utilization(full, NOW, ignore_daemonsets=True).highest == pytest.approx(1000 / 1500)
     assert utilization(full, NOW, ignore_daemonsets=True, ignore_mirrors=True).highest == pytest.approx(0.5)

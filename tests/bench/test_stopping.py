@@ -23,7 +23,7 @@ run(main())
 """
 
 
-def test_a_run_that_is_told_to_end_unwinds() -> None:
+def test_a_run_that_is_reported_to_end_unwinds() -> None:
     root = Path(__file__).parents[2]
     with subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=root, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""A command owns its process; here it is a guest, and what it sets for the whole process is put back."""
+"""A command owns its process; here it is embedded, and what it sets for the whole process is put back."""
 
 from __future__ import annotations
 

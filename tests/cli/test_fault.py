@@ -1,4 +1,4 @@
-"""`dovetail fault` at a lab that runs: what it asks for is done, and what it is told is printed."""
+"""`dovetail fault` at a lab that runs: what it asks for is done, and what it answers is printed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_fault_is_struck_told_and_mended(home: Path) -> None:
+def test_a_fault_is_struck_reported_and_mended(home: Path) -> None:
     def talk() -> None:
         assert _say() == "nothing is broken"
         assert _say("watch-twice", "--for", "5m") == "the API server tells every event twice for 300 s"

@@ -17,7 +17,7 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
 
 
-def _machine(name: str, pods: tuple[str, ...], **requests: int) -> Machine:
+def _node(name: str, pods: tuple[str, ...], **requests: int) -> Machine:
     return Machine(name=name, pool="default", offerings=(CHOICE,), requirements=(), requests=requests, pods=pods)
 
 
@@ -28,7 +28,7 @@ def _plan(*machines: Machine, refused: dict[str, Unschedulable] | None = None) -
 
 
 def _why(**pools: Funnel) -> Unschedulable:
-    return Unschedulable(code="LIMIT_REACHED", message="m", cure="raise spec.limits", pools=pools)
+    return Unschedulable(code="LIMIT_REACHED", message="m", remedy="raise spec.limits", pools=pools)
 
 
 def _funnel(words: str = "cpu limit (0 left)") -> Funnel:
@@ -38,31 +38,31 @@ def _funnel(words: str = "cpu limit (0 left)") -> Funnel:
         steps=steps,
         code="LIMIT_REACHED",
         emptied_by=words,
-        cure="raise spec.limits",
+        remedy="raise spec.limits",
         nearest=CHOICE,
         nearest_lacks="cpu 1",
     )
 
 
-def test_machines_that_are_alike_are_one_row_with_what_is_on_all_of_them() -> None:
-    one = _machine("m-1", ("default/web-0", "default/web-1"), cpu=1500, memory=2**30)
-    other = _machine("m-2", ("default/web-2",), cpu=500, memory=2**30)
+def test_nodes_that_are_alike_are_one_row_with_what_is_on_all_of_them() -> None:
+    one = _node("m-1", ("default/web-0", "default/web-1"), cpu=1500, memory=2**30)
+    other = _node("m-2", ("default/web-2",), cpu=500, memory=2**30)
     heads, row = (line.split() for line in as_text(_plan(one, other)).splitlines()[:2])
     table = dict(zip([*heads[:5], "$/H", *heads[7:]], row, strict=False))
     assert (table["N"], table["PODS"], table["CPU"], table["MEMORY"]) == ("2", "3", "2", "2.0Gi")
     assert row[-2:] == ["3", "web"]
 
 
-def test_what_is_paid_for_another_zone_is_told() -> None:
-    plan = _plan(_machine("m-1", ("default/web-0",)))
+def test_what_is_paid_for_another_zone_is_reported() -> None:
+    plan = _plan(_node("m-1", ("default/web-0",)))
     dearer = replace(plan, cost=replace(plan.cost, for_zones=0.0117))
     assert "$0.0117 of it so that they lie in 1 zone" in as_text(dearer)
     assert as_json(dearer, consolidating=False)["cost"]["forZones"] == 0.0117
     assert "of it" not in as_text(plan) and "forZones" not in as_json(plan, consolidating=False)["cost"]
 
 
-def test_of_a_workload_that_fits_in_part_it_is_told_how_many_of_how_many() -> None:
-    placed = _machine("m-1", tuple(f"default/web-{number}" for number in range(20)))
+def test_of_a_workload_that_fits_in_part_it_is_reported_how_many_of_how_many() -> None:
+    placed = _node("m-1", tuple(f"default/web-{number}" for number in range(20)))
     left = {f"default/web-{number}": _why(default=_funnel()) for number in range(20, 50)}
     assert """
 no place for 30 pods: 30 of 50 default/web
@@ -71,7 +71,7 @@ no place for 30 pods: 30 of 50 default/web
     nearest: m5.large in ap-northeast-2a, $0.1180/h, lacks cpu 1""" in as_text(_plan(placed, refused=left))
 
 
-def test_pods_whose_claims_have_the_same_trouble_are_told_together() -> None:
+def test_pods_whose_claims_have_the_same_trouble_are_reported_together() -> None:
     left = {
         f"default/db-{number}": Unschedulable(code="VOLUME_MISSING", message=f"claim data-db-{number} is missing")
         for number in range(3)
@@ -81,7 +81,7 @@ def test_pods_whose_claims_have_the_same_trouble_are_told_together() -> None:
     assert "no place for 3 pods: 3 default/db\n  VOLUME_MISSING (change): claim data-db-0 is missing" in said
 
 
-def test_of_many_pools_a_few_are_told_unless_somebody_asks() -> None:
+def test_of_many_pools_a_few_are_reported_unless_another_client_asks() -> None:
     refused = {"default/a": _why(**{f"p{number}": _funnel() for number in range(8)})}
     assert "and 3 NodePools more, see -v" in as_text(_plan(refused=refused))
     assert "NodePool p7: 9 offerings" in as_text(_plan(refused=refused), verbose=True)
@@ -95,23 +95,23 @@ def test_nothing_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     assert " ".join(said.split()).count("zone,") == 19, "nothing is lost"
 
 
-def test_what_machines_are_for_goes_on_below_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nodes_are_for_goes_on_below_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     names = ("default/a-rather-long-name-0", "default/another-rather-long-name-0", "default/one-more-long-name-0")
-    heads, *rows = as_text(_plan(_machine("m-1", names))).splitlines()[:3]
+    heads, *rows = as_text(_plan(_node("m-1", names))).splitlines()[:3]
     at = heads.index("FOR")
     assert [row[at:] for row in rows] == ["a-rather-long-name,", "another-rather-long-name,"]
 
 
 def test_prices_say_where_they_are_from() -> None:
-    said = as_text(_plan(_machine("m-1", ("default/a",))), sources={CHOICE: "observed 2022-05"})
+    said = as_text(_plan(_node("m-1", ("default/a",))), sources={CHOICE: "observed 2022-05"})
     assert "\n  the prices: observed 2022-05" in said
 
 
-def test_a_price_that_nobody_knows_is_not_nothing() -> None:
-    known = _machine("m-1", ("default/a",))
+def test_a_price_that_nothing_knows_is_not_nothing() -> None:
+    known = _node("m-1", ("default/a",))
     unknown = replace(known, name="m-2", pods=("default/b",), offerings=(replace(CHOICE, price=None),))
-    assert "\nan unknown price, 1 machine" in as_text(_plan(unknown))
+    assert "\nan unknown price, 1 node" in as_text(_plan(unknown))
     plan = replace(_plan(known, unknown), cost=Cost(per_hour=0.118))
-    assert "\nat least $0.1180 an hour, $86.14 a month, 2 machines\nnot counted: 1 machine" in as_text(plan)
+    assert "\nat least $0.1180 an hour, $86.14 a month, 2 nodes\nnot counted: 1 node" in as_text(plan)
     assert as_json(plan, consolidating=False)["cost"]["unpriced"] == 1

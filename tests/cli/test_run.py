@@ -35,21 +35,21 @@ def test_every_setting_is_a_flag_with_its_variable() -> None:
 
 
 def test_every_setting_says_what_it_is_for_and_what_it_is_by_default() -> None:
-    told = meanings()
-    assert all(text[0].isupper() or text.startswith("debug") for text in told.values())
-    assert told["batch_idle_duration"].endswith("[BATCH_IDLE_DURATION; 1s]")
-    assert told["cluster_name"].endswith("[CLUSTER_NAME]")
-    assert told["disable_leader_election"].endswith("; false]")
-    assert told["feature_gates"].endswith("; ReservedCapacity]")
+    reported = meanings()
+    assert all(text[0].isupper() or text.startswith("debug") for text in reported.values())
+    assert reported["batch_idle_duration"].endswith("[BATCH_IDLE_DURATION; 1s]")
+    assert reported["cluster_name"].endswith("[CLUSTER_NAME]")
+    assert reported["disable_leader_election"].endswith("; false]")
+    assert reported["feature_gates"].endswith("; ReservedCapacity]")
 
 
 def test_what_changes_nothing_is_said_to_change_nothing() -> None:
-    """Karpenter's flags that nobody reads are named as such; and those alone."""
+    """Karpenter's flags without effect are named as such; and those alone."""
     root = Path(str(dovetail.__file__)).parent
     declared = ("settings.py", "inert_settings.py")
     text = "".join(path.read_text() for path in root.rglob("*.py") if path.name not in declared)
     unread = {name for name in meanings() if not re.search(rf"\b{name}\b", text)} - REFUSED.keys()
-    assert unread == {name for name, told in meanings().items() if told.startswith(UNREAD)}
+    assert unread == {name for name, reported in meanings().items() if reported.startswith(UNREAD)}
     assert unread == WITHOUT_EFFECT.keys()
 
 

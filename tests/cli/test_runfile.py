@@ -53,7 +53,7 @@ def test_a_process_that_got_the_pid_of_a_lab_is_no_lab() -> None:
     assert find() is None and running() == []
 
 
-def test_several_labs_are_told_apart_by_name() -> None:
+def test_several_labs_are_reported_apart_by_name() -> None:
     _lab("dev", environment={"AWS_REGION": "eu-west-1"})
     assert cluster_session.lab(None).name == "dev"
     _lab("prod", environment={"AWS_REGION": "us-east-1"})

@@ -17,7 +17,7 @@ KUBECONFIG = """
 
 @pytest.fixture(autouse=True)
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without a cluster and without a lab, as a newcomer's is."""
+    """A node without a cluster and without a lab, as a newcomer's is."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "AWS_REGION", "AWS_DEFAULT_REGION", "CLUSTER_NAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -62,14 +62,14 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("line", "told"), WRONG, ids=[line for line, _ in WRONG])
-def test_who_gets_no_answer_gets_status_two_and_the_way_out(line: str, told: str) -> None:
+@pytest.mark.parametrize(("line", "reported"), WRONG, ids=[line for line, _ in WRONG])
+def test_who_gets_no_answer_gets_status_two_and_the_way_out(line: str, reported: str) -> None:
     answer = _typed(line)
     assert (answer.exit_code, answer.stdout) == (2, "")
-    assert told in " ".join(answer.stderr.split())
+    assert reported in " ".join(answer.stderr.split())
 
 
-def test_a_home_that_cannot_be_written_is_told_before_a_lab_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_cannot_be_written_is_reported_before_a_lab_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", "file")
     answer = _typed("up --port 0")
@@ -78,7 +78,7 @@ def test_a_home_that_cannot_be_written_is_told_before_a_lab_starts(monkeypatch: 
 
 
 @pytest.mark.parametrize("line", ["plan web.yaml", "lint web.yaml", "up", "run --cloud simulated"])
-def test_a_region_that_is_not_there_is_told_in_the_same_words_everywhere(line: str) -> None:
+def test_a_region_that_is_not_there_is_reported_in_the_same_words_everywhere(line: str) -> None:
     Path("web.yaml").write_text("{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: a}]}}")
     kubeconfig = " --kubeconfig refused.yaml" if line.startswith("run") else ""
     answer = _typed(f"{line} --region mars-1{kubeconfig}")
@@ -86,7 +86,7 @@ def test_a_region_that_is_not_there_is_told_in_the_same_words_everywhere(line: s
     assert "--region: region 'mars-1' is not in the packaged catalogue; it has af-south-1" in answer.stderr
 
 
-def test_a_command_that_ctrl_c_ends_is_told_from_one_that_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_ctrl_c_ends_is_reported_from_one_that_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(name: str) -> None:
         raise KeyboardInterrupt
 
@@ -94,12 +94,12 @@ def test_a_command_that_ctrl_c_ends_is_told_from_one_that_says_no(monkeypatch: p
     assert _typed("version").exit_code == 130
 
 
-def test_nothing_to_plan_for_is_a_note_and_no_machine() -> None:
+def test_nothing_to_plan_for_is_a_note_and_no_node() -> None:
     Path("empty.yaml").touch()
     answer = _typed("plan empty.yaml -o json")
     assert (answer.exit_code, '"machines": []' in answer.stdout) == (0, True)
     assert "note: no pod waits" in answer.stderr
 
 
-def test_the_version_is_told_by_command_and_by_option() -> None:
+def test_the_version_is_reported_by_command_and_by_option() -> None:
     assert _typed("version").stdout == _typed("--version").stdout

@@ -52,7 +52,7 @@ def test_the_environment_can_be_read_by_a_shell_whatever_the_folder_is_called() 
     assert shlex.split(said) == ["export", "KUBECONFIG=/a folder/it's.yaml", "export", "AWS_REGION=ap-northeast-2"]
 
 
-def test_a_lab_whose_aws_does_not_answer_yet_is_not_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lab_whose_aws_does_not_answer_yet_is_not_reported_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """With half of the environment `aws` would ask the real one."""
     _lab(ready=False)
     monkeypatch.setattr("dovetail.cli.up._poll", lambda done, seconds: done())

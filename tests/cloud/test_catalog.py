@@ -35,7 +35,7 @@ def test_a_type_carries_the_labels_pods_select_by(name: str) -> None:
     assert known == GOLDEN[name]["labels"]
 
 
-def test_an_arm_machine_gives_firmware_its_share_before_the_hypervisor() -> None:
+def test_an_arm_instance_gives_firmware_its_share_before_the_hypervisor() -> None:
     spec = catalog.specs()["a1.medium"]
     total, kept = capacity.capacity(spec), capacity.overhead(spec)
     assert total["cpu"] - kept["cpu"] == 940
@@ -55,7 +55,7 @@ def test_a_node_class_changes_capacity_by_kubelet_disk_and_family() -> None:
     assert kept["memory"] > plain["memory"]
 
 
-def test_seoul_sells_the_usual_machines_at_list_price() -> None:
+def test_seoul_sells_the_usual_instances_at_list_price() -> None:
     types = {t.name: t for t in catalog.load("ap-northeast-2")}
     large = next(o for o in types["m5.large"].offerings if o.capacity_type == "on-demand")
     assert (large.price, large.price_source) == (0.118, "observed 2022-05")

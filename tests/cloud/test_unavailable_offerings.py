@@ -36,7 +36,7 @@ def test_a_refusal_covers_what_it_names(refused: Key, offering: Key, gone: bool)
     assert run_virtual(main()) is gone
 
 
-def test_a_refusal_is_forgotten_and_whoever_keeps_answers_can_tell() -> None:
+def test_a_refusal_is_forgotten_and_any_caller_keeps_answers_can_tell() -> None:
     async def main() -> None:
         memory = Unavailable(Clock(asyncio.get_running_loop()), memory=180.0)
         types = (sold("m5.large"), sold("c5.large"))

@@ -1,4 +1,4 @@
-"""The randomness seam: seeded, split by name."""
+"""The randomness interface: seeded, split by name."""
 
 from __future__ import annotations
 

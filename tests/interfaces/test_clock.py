@@ -1,4 +1,4 @@
-"""The time seam: virtual days, scaled seconds, and deadlocks that speak."""
+"""The time interface: virtual days, scaled seconds, and deadlocks that speak."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dovetail.clock import EPOCH, Clock, Deadlock, ScaledLoop, VirtualLoop, run_
 
 #: More turns of an event loop than it needs to wait once, and far fewer than one that spins makes in a moment.
 FEW = 50
-#: Far less than the minute, or the day, that passes in the test, and far more than a busy machine needs.
+#: Far less than the minute, or the day, that passes in the test, and far more than a busy node needs.
 MOMENT = 30
 
 
@@ -97,7 +97,7 @@ def test_timeouts_and_cancellation_work_in_virtual_time() -> None:
     assert run_virtual(main()) == (pytest.approx(30.0), True)
 
 
-def test_a_deadlock_raises_and_names_everybody_and_what_they_wait_for() -> None:
+def test_a_deadlock_raises_and_names_every_task_and_what_they_wait_for() -> None:
     async def forever(event: asyncio.Event) -> None:
         await event.wait()
 
@@ -215,7 +215,7 @@ def test_a_scaled_loop_runs_faster_than_the_wall() -> None:
 
 
 def test_work_on_a_scaled_loop_is_not_hastened() -> None:
-    """Deadlines mean what they say even where the machine is too slow for the speed that was asked for."""
+    """Deadlines mean what they say even where the node is too slow for the speed that was asked for."""
 
     async def main() -> tuple[float, float]:
         await asyncio.sleep(1)

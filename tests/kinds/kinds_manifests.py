@@ -107,7 +107,7 @@ def obj(api_version: str, kind: str, **fields: st.SearchStrategy[Any]) -> st.Sea
     return st.fixed_dictionaries(head, optional=fields)
 
 
-_machine = {
+_node = {
     "requirements": st.lists(terms, max_size=4),
     "taints": taints,
     "startupTaints": taints,
@@ -119,7 +119,7 @@ beta_pools = obj(
         template=maybe(
             metadata=maybe(labels=string_map, annotations=string_map),
             spec=maybe(
-                **_machine, kubelet=kubelets, nodeClassRef=maybe(name=names, kind=texts, apiVersion=st.just("x.io/v1"))
+                **_node, kubelet=kubelets, nodeClassRef=maybe(name=names, kind=texts, apiVersion=st.just("x.io/v1"))
             ),
         ),
         disruption=maybe(
@@ -140,7 +140,7 @@ pools = obj(
         template=maybe(
             metadata=maybe(labels=string_map, annotations=string_map),
             spec=maybe(
-                **_machine,
+                **_node,
                 nodeClassRef=maybe(name=names, kind=texts, group=texts),
                 expireAfter=durations,
                 terminationGracePeriod=durations,
@@ -185,7 +185,7 @@ provisioners = obj(
     "karpenter.sh/v1alpha5",
     "Provisioner",
     spec=maybe(
-        **_machine,
+        **_node,
         labels=string_map,
         annotations=string_map,
         kubeletConfiguration=maybe(maxPods=st.integers(0, 9), containerRuntime=st.just("containerd")),
@@ -222,7 +222,7 @@ templates = obj(
 machines = obj(
     "karpenter.sh/v1alpha5",
     "Machine",
-    spec=maybe(**_machine, kubelet=kubelets, machineTemplateRef=maybe(name=names)),
+    spec=maybe(**_node, kubelet=kubelets, machineTemplateRef=maybe(name=names)),
     status=maybe(
         conditions=st.lists(
             maybe(type=st.sampled_from(["MachineLaunched", "Ready", "MachineDrifted"]), severity=texts), max_size=3
@@ -232,13 +232,13 @@ machines = obj(
 beta_claims = obj(
     "karpenter.sh/v1beta1",
     "NodeClaim",
-    spec=maybe(**_machine, kubelet=kubelets, nodeClassRef=maybe(name=names)),
+    spec=maybe(**_node, kubelet=kubelets, nodeClassRef=maybe(name=names)),
     status=maybe(nodeName=texts),
 )
 claims = obj(
     "karpenter.sh/v1",
     "NodeClaim",
-    spec=maybe(**_machine, nodeClassRef=maybe(name=names, group=texts, kind=texts), expireAfter=durations),
+    spec=maybe(**_node, nodeClassRef=maybe(name=names, group=texts, kind=texts), expireAfter=durations),
     status=maybe(nodeName=texts, lastPodEventTime=texts),
 )
 older = st.one_of(beta_pools, beta_classes, beta_claims, provisioners, templates, machines)

@@ -100,7 +100,7 @@ def test_a_schedule_without_a_duration_never_opens_anything() -> None:
 
 
 def test_a_window_whose_day_never_comes_is_always_open() -> None:
-    """Karpenter holds it so; whoever mistypes a date finds his machines safe, and lint tells him."""
+    """Karpenter holds it so; a mistyped date leaves nodes safe, and lint reports it."""
     never = Budget(nodes="0", schedule="0 0 31 2 *", duration="1h")
     assert allowance([never], "Empty", 10, NOON).nodes == 0
     assert not ever_opens([never], "Empty", 10, NOON)

@@ -1,4 +1,4 @@
-"""What a generation cannot say is put back where nobody has been since, and nowhere else."""
+"""What a generation cannot say is put back where nothing changed since, and nowhere else."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def test_an_edit_made_in_between_is_never_undone(edited: dict[str, Any], recalle
     assert SIMPLE == {"spec": {"a": 1, "b": {"c": 2}}}
 
 
-def test_an_annotation_that_somebody_spoilt_puts_nothing_back() -> None:
+def test_an_annotation_that_another_client_spoilt_puts_nothing_back() -> None:
     assert recall(SIMPLE, ["x", {}, {"at": []}, {"at": "spec"}, {"at": ["spec", "a", "b"], "is": 1}]) == SIMPLE

@@ -29,14 +29,14 @@ def test_a_cluster_may_change_hands_without_drift() -> None:
         assert class_hash(vector["spec"], vector["family"], vector.get("certificate", "")) == vector["hash"]
 
 
-def test_what_is_not_of_the_machine_does_not_drift_it() -> None:
+def test_what_is_not_of_the_node_does_not_drift_it() -> None:
     template = {"spec": {"nodeClassRef": {"name": "a"}}}
     wider = {"spec": {**template["spec"], "requirements": [{"key": "a", "operator": "Exists"}]}}
     assert pool_hash(pool(template)) == pool_hash(pool(wider, weight=5, limits={"cpu": 1}))
 
 
-def test_a_list_written_empty_is_told_from_one_not_written_wherever_the_pool_has_been() -> None:
-    """Karpenter hashes `taints: []`, which charts are fond of; otherwise every machine would drift at the handover."""
+def test_a_list_written_empty_is_reported_from_one_not_written_wherever_the_pool_has_been() -> None:
+    """Karpenter hashes `taints: []`, which charts are fond of; otherwise every node would drift at the handover."""
     plain, written = pool({"spec": {}}), pool({"metadata": {"labels": {}}, "spec": {"taints": []}})
     assert plain == written
     assert pool_hash(plain) != pool_hash(written)
@@ -45,7 +45,7 @@ def test_a_list_written_empty_is_told_from_one_not_written_wherever_the_pool_has
         assert pool_hash(msgspec.convert(msgspec.to_builtins(each), NodePool)) == pool_hash(each)
 
 
-def test_the_same_said_otherwise_does_not_drift_a_machine() -> None:
+def test_the_same_said_otherwise_does_not_drift_a_node() -> None:
     volumes = [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "1024Gi"}}, {"deviceName": "/dev/xvdb", "ebs": {}}]
     said = {"blockDeviceMappings": volumes, "kubelet": {"evictionSoftGracePeriod": {"memory.available": "90s"}}}
     again = [volumes[1], {"deviceName": "/dev/xvda", "ebs": {"volumeSize": "1Ti"}}]

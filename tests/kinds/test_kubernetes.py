@@ -138,7 +138,7 @@ def test_the_seeds_apply_as_they_stand_or_are_refused_with_the_reason() -> None:
         assert table.split()[:5] == ["NAME", "NODECLASS", "NODES", "READY", "AGE"]
         code, text = await real.kubectl("explain", "nodepool.spec.disruption.budgets")
         assert code == 0
-        assert "Caps on how many machines may be disrupted at once" in text
+        assert "Caps on how many nodes may be disrupted at once" in text
         assert "rounded up" in text
         # without a webhook the server relabels and prunes; what is left can be mended in place
         for plural in ("karpenter.sh/v1/nodepools", "karpenter.k8s.aws/v1/ec2nodeclasses"):

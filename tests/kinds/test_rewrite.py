@@ -48,7 +48,7 @@ def test_a_file_in_its_own_generation_is_not_touched(seed: Path) -> None:
 @settings(max_examples=60)
 @given(m.older)
 def test_a_rewritten_object_says_what_its_conversion_says(obj: Any) -> None:
-    """But for the annotations that are for machines."""
+    """But for the annotations that are for nodes."""
     [found] = list(yaml.safe_load_all(rewrite(yaml.safe_dump(obj, sort_keys=False), "v1").text))[:1]
     wanted = to_v1(obj)
     template = (wanted.get("spec") or {}).get("template") or {}

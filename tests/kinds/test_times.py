@@ -1,4 +1,4 @@
-"""Times that a definition lets pass though nobody can count them: they never come."""
+"""Times that a definition lets pass though they are too long to count: they never come."""
 
 from __future__ import annotations
 

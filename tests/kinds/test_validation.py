@@ -23,7 +23,7 @@ def test_a_sound_pool_has_no_problems() -> None:
 
 
 def test_a_time_longer_than_can_be_counted_is_named_with_its_field() -> None:
-    """The definition asks for the form alone; somebody who means never may write as many nines as he likes."""
+    """The definition asks for the form alone; a user who means never may write any number of nines."""
     given = {
         "disruption": {"consolidateAfter": "9999999h"},
         "template": {"spec": {"expireAfter": "2562047h", "terminationGracePeriod": "99999999999s"}},
@@ -121,6 +121,6 @@ def test_qualified_names() -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("0s", 0), ("1h30m", 5400), ("Never", None), ("9999999h", None)])
-def test_a_quiet_time_that_nobody_can_count_never_passes(text: str, seconds: int | None) -> None:
+def test_a_quiet_time_that_nothing_can_count_never_passes(text: str, seconds: int | None) -> None:
     found = msgspec.convert({"spec": {"disruption": {"consolidateAfter": text}}}, NodePool).spec.disruption.quiet_time
     assert (None if found is None else found.total_seconds()) == seconds

@@ -1,4 +1,4 @@
-"""Events: the same words raise a count, too many words are cut off, and nobody waits."""
+"""Events: the same words raise a count, too many words are cut off, and no caller waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_same_words_again_raise_the_count() -> None:
         recorder = EventRecorder(script.kube(), "dovetail")
         task = asyncio.create_task(recorder.run())
         for _ in range(3):
-            recorder.record(NODE, "Normal", "Launched", "a machine")
+            recorder.record(NODE, "Normal", "Launched", "a node")
         await recorder.flush()
         task.cancel()
         create, *patches = script.requests

@@ -204,7 +204,7 @@ def test_a_server_that_never_answers_is_given_up() -> None:
         ("https://10.0.0.1:6443", {}, None),
     ],
 )
-def test_the_environment_s_proxy_counts_except_for_this_machine(
+def test_the_environment_s_proxy_counts_except_for_this_node(
     monkeypatch: pytest.MonkeyPatch, server: str, environ: dict[str, str], proxy: str | None
 ) -> None:
     for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):

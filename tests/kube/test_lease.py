@@ -168,7 +168,7 @@ def test_the_fence_refuses_a_write_of_a_leader_that_slept_too_long() -> None:
     run_virtual(main())
 
 
-def test_a_lease_that_somebody_stole_is_not_fought_over() -> None:
+def test_a_lease_that_another_client_stole_is_not_fought_over() -> None:
     async def main() -> None:
         server = LeaseServer()
         election = LeaderElection(server.kube("a"), "lock", "kube-system", "a")

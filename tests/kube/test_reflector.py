@@ -37,15 +37,15 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def follow(*answers: Answer, seconds: float = 100.0, **options: Any) -> tuple[Script, Reflector[Any], list[str]]:
-    """Run a reflector against a script for a while; what it told is `kind name@version`."""
+    """Run a reflector against a script for a while; what it reported is `kind name@version`."""
 
     async def main() -> tuple[Script, Reflector[Any], list[str]]:
         script = Script(*answers)
-        told: list[str] = []
+        reported: list[str] = []
 
         def hear(change: Change[Any]) -> None:
             obj = change.object["metadata"] if isinstance(change.object, dict) else None
-            told.append(f"{change.kind} {obj['name']}@{obj['resourceVersion']}" if obj else change.key)
+            reported.append(f"{change.kind} {obj['name']}@{obj['resourceVersion']}" if obj else change.key)
 
         reflector = Reflector(script.kube(), PODS, options.pop("type", dict), on_event=hear, **options)
         task = asyncio.create_task(reflector.run())
@@ -53,19 +53,19 @@ def follow(*answers: Answer, seconds: float = 100.0, **options: Any) -> tuple[Sc
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        return script, reflector, told
+        return script, reflector, reported
 
     return run_virtual(main())
 
 
 def test_it_lists_then_watches_from_there() -> None:
-    script, reflector, told = follow(
+    script, reflector, reported = follow(
         listing(10, pod("a", 1)),
         stream(
             event("ADDED", pod("b", 11)), event("MODIFIED", pod("a", 12)), event("DELETED", pod("b", 13)), forever=True
         ),
     )
-    assert told == ["added a@1", "added b@11", "modified a@12", "deleted b@13"]
+    assert reported == ["added a@1", "added b@11", "modified a@12", "deleted b@13"]
     assert script.requests[1].parameter("resourceVersion") == "10"
     assert script.requests[1].parameter("allowWatchBookmarks") == "true"
     assert reflector.synced.is_set()
@@ -93,55 +93,55 @@ def test_news_older_than_what_a_writer_of_ours_put_into_the_store_change_nothing
 
 
 def test_it_resumes_a_broken_watch_where_it_stopped() -> None:
-    script, _, told = follow(
+    script, _, reported = follow(
         listing(10),
         stream(event("ADDED", pod("a", 11)), Disconnected("reset by peer")),
         stream(event("MODIFIED", pod("a", 12)), forever=True),
     )
-    assert told == ["added a@11", "modified a@12"]
+    assert reported == ["added a@11", "modified a@12"]
     assert script.requests[2].parameter("resourceVersion") == "11"
     assert 0 < script.times[2] < 2
 
 
 def test_a_watch_that_is_open_again_is_no_failure_however_little_it_says() -> None:
     """Otherwise a quiet kind would keep the whole view stale for minutes after the server was away."""
-    _, reflector, told = follow(listing(10), stream(Disconnected("x")), Disconnected("y"), stream(forever=True))
-    assert told == []
+    _, reflector, reported = follow(listing(10), stream(Disconnected("x")), Disconnected("y"), stream(forever=True))
+    assert reported == []
     assert reflector.failure is None
 
 
 def test_a_bookmark_moves_the_point_of_resumption() -> None:
     mark = {"metadata": {"resourceVersion": "50"}}
-    script, reflector, told = follow(
+    script, reflector, reported = follow(
         listing(10), stream(event("BOOKMARK", mark), Disconnected("x")), stream(forever=True)
     )
-    assert told == []
+    assert reported == []
     assert script.requests[2].parameter("resourceVersion") == "50"
     assert reflector.version == "50"
 
 
 def test_after_410_it_lists_again_and_tells_what_vanished_unseen() -> None:
-    script, reflector, told = follow(
+    script, reflector, reported = follow(
         listing(10, pod("a", 1), pod("b", 2), pod("c", 3)),
         stream(GONE),
         listing(90, pod("a", 1), pod("c", 80)),
         stream(forever=True),
     )
-    assert told == ["added a@1", "added b@2", "added c@3", "deleted b@2", "modified c@80"]
+    assert reported == ["added a@1", "added b@2", "added c@3", "deleted b@2", "modified c@80"]
     assert script.asked().count("GET /api/v1/pods") == 4
     assert sorted(reflector.store.keys()) == ["default/a", "default/c"]
 
 
 def test_410_as_a_status_code_is_the_same() -> None:
-    _, _, told = follow(listing(10, pod("a", 1)), status(410, "Expired"), listing(20), stream(forever=True))
-    assert told == ["added a@1", "deleted a@1"]
+    _, _, reported = follow(listing(10, pod("a", 1)), status(410, "Expired"), listing(20), stream(forever=True))
+    assert reported == ["added a@1", "deleted a@1"]
 
 
 def test_an_object_made_anew_under_its_old_name_is_a_deletion_and_an_addition() -> None:
-    _, _, told = follow(
+    _, _, reported = follow(
         listing(10, pod("a", 1, uid="one")), stream(GONE), listing(20, pod("a", 15, uid="two")), stream(forever=True)
     )
-    assert told == ["added a@1", "deleted a@1", "added a@15"]
+    assert reported == ["added a@1", "deleted a@1", "added a@15"]
 
 
 def test_a_bad_object_is_skipped_and_reported_and_the_watch_goes_on() -> None:
@@ -192,10 +192,10 @@ def test_a_server_that_says_later_is_asked_later() -> None:
 
 
 def test_a_dead_watch_is_noticed_and_resumed() -> None:
-    script, _, told = follow(
+    script, _, reported = follow(
         listing(10), stream(forever=True), stream(event("ADDED", pod("a", 11)), forever=True), seconds=700
     )
-    assert told == ["added a@11"]
+    assert reported == ["added a@11"]
     asked = script.requests[1].parameter("timeoutSeconds")
     assert asked is not None
     assert script.times[2] >= int(asked)
@@ -231,7 +231,7 @@ def test_a_listed_page_is_trimmed_before_the_next_one_is_asked_for() -> None:
 
         return answer
 
-    _, reflector, told = follow(page("a", "more"), page("b", ""), stream(forever=True), keep=keep)
+    _, reflector, reported = follow(page("a", "more"), page("b", ""), stream(forever=True), keep=keep)
     assert happened == ["asked for a", "kept a", "asked for b", "kept b"]
     assert [list(kept) for kept in reflector.store] == [["metadata"], ["metadata"]]
-    assert told == ["added a@1", "added b@1"]
+    assert reported == ["added a@1", "added b@1"]

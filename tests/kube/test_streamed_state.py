@@ -15,7 +15,7 @@ def end(version: int) -> Any:
 
 
 def test_the_state_and_what_follows_come_by_one_watch() -> None:
-    script, reflector, told = follow(
+    script, reflector, reported = follow(
         stream(
             event("ADDED", pod("a", 1)),
             event("ADDED", pod("b", 2)),
@@ -26,7 +26,7 @@ def test_the_state_and_what_follows_come_by_one_watch() -> None:
         stream(event("DELETED", pod("b", 13)), forever=True),
         streams=True,
     )
-    assert told == ["added a@1", "added b@2", "modified a@12", "deleted b@13"]
+    assert reported == ["added a@1", "added b@2", "modified a@12", "deleted b@13"]
     first, second = script.requests
     assert (first.parameter("sendInitialEvents"), first.parameter("resourceVersion")) == ("true", None)
     assert (second.parameter("sendInitialEvents"), second.parameter("resourceVersion")) == (None, "12")
@@ -35,27 +35,27 @@ def test_the_state_and_what_follows_come_by_one_watch() -> None:
 
 def test_a_state_that_broke_off_is_no_state() -> None:
     """Its last object's version is no point to go on from: what had not been sent would be missed for good."""
-    script, reflector, told = follow(
+    script, reflector, reported = follow(
         stream(event("ADDED", pod("a", 5)), Disconnected("x")),
         stream(event("ADDED", pod("a", 5)), event("ADDED", pod("b", 2)), end(10), forever=True),
         streams=True,
     )
-    assert told == ["added a@5", "added b@2"]
+    assert reported == ["added a@5", "added b@2"]
     assert script.requests[1].parameter("sendInitialEvents") == "true"
     assert reflector.version == "10"
 
 
 def test_what_vanished_unseen_is_removed_when_the_state_is_complete() -> None:
-    _, _, told = follow(
+    _, _, reported = follow(
         stream(event("ADDED", pod("a", 1)), event("ADDED", pod("b", 2)), end(10), GONE),
         stream(event("ADDED", pod("b", 2)), end(30), forever=True),
         streams=True,
     )
-    assert told == ["added a@1", "added b@2", "deleted a@1"]
+    assert reported == ["added a@1", "added b@2", "deleted a@1"]
 
 
 def test_a_server_that_cannot_send_its_state_is_asked_for_a_list_and_not_again_for_a_stream() -> None:
-    script, reflector, told = follow(
+    script, reflector, reported = follow(
         status(422, "Invalid", "sendInitialEvents is forbidden for watch"),
         listing(10, pod("a", 1)),
         stream(GONE),
@@ -63,14 +63,14 @@ def test_a_server_that_cannot_send_its_state_is_asked_for_a_list_and_not_again_f
         stream(forever=True),
         streams=True,
     )
-    assert told == ["added a@1"]
+    assert reported == ["added a@1"]
     assert [request.parameter("sendInitialEvents") for request in script.requests] == ["true", None, None, None, None]
     assert reflector.synced.is_set()
 
 
 def test_a_watch_that_ends_without_the_mark_of_a_whole_state_is_followed_by_a_list() -> None:
-    _, reflector, told = follow(
+    _, reflector, reported = follow(
         stream(event("ADDED", pod("a", 1))), listing(10, pod("a", 1), pod("b", 2)), stream(forever=True), streams=True
     )
-    assert told == ["added a@1", "added b@2"]
+    assert reported == ["added a@1", "added b@2"]
     assert reflector.version == "10"

@@ -1,4 +1,4 @@
-"""What lint finds: a manifest, a code, a line, a cure."""
+"""What lint finds: a manifest, a code, a line, a remedy."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_letters_for_instance_types_meant_a_category_a_family_or_a_size(
     assert f"key: karpenter.k8s.aws/{key}, operator: In, values: {values}" in again
 
 
-def test_an_instance_type_that_is_not_sold_here_is_named() -> None:
+def test_an_instance_type_that_is_not_offered_here_is_named() -> None:
     finding = only(pool("[{key: node.kubernetes.io/instance-type, operator: In, values: [m5.larg]}]"), "DV104")
     assert (finding.message, finding.line) == ('"m5.larg" is not an instance type in ap-northeast-2', 8)
     assert finding.hint == "did you mean  m5.large ?"
@@ -108,7 +108,7 @@ def test_one_bad_value_among_good_ones_is_a_warning() -> None:
     assert codes(found) == ["DV110"]
 
 
-def test_no_value_that_a_machine_has_is_an_error() -> None:
+def test_no_value_that_a_node_has_is_an_error() -> None:
     assert codes(pool("[{key: topology.kubernetes.io/zone, operator: In, values: [us-east-1a]}]")) == ["DV105"]
     assert codes(pool('[{key: karpenter.k8s.aws/instance-cpu, operator: Gt, values: ["900"]}]')) == ["DV105"]
 
@@ -134,12 +134,12 @@ def test_requirements_that_contradict_are_found() -> None:
     assert codes(labelled) == ["DV108"]
 
 
-def test_a_key_that_looks_like_a_label_of_machines_is_doubted() -> None:
+def test_a_key_that_looks_like_a_label_of_nodes_is_doubted() -> None:
     finding = only(pool("[{key: kubernetes.io/arhc, operator: In, values: [amd64]}]"), "DV109")
     assert finding.hint == "did you mean  kubernetes.io/arch ?"
 
 
-def test_limits_below_one_machine() -> None:
+def test_limits_below_one_node() -> None:
     finding = only(pool(extra="limits: {cpu: 1, memory: 1000Gi}"), "DV202")
     assert "the smallest, m5.large, has 2" in finding.message
     assert codes(pool(extra="limits: {cpu: 0}")) == ["DV202"]
@@ -164,10 +164,10 @@ def test_expiry_without_budgets() -> None:
     assert codes(expiring + 'disruption: {budgets: [{nodes: "10%"}]}\n'.replace("dis", "  dis")) == []
 
 
-def test_expiry_of_a_provisioner_is_told_in_hours() -> None:
+def test_expiry_of_a_provisioner_is_reported_in_hours() -> None:
     old = "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: default}\n"
     found = run(f"{old}spec: {{ttlSecondsUntilExpired: 2592000, providerRef: {{name: default}}}}\n", SHOP)
-    assert any("machines expire after 720h and nothing paces it" in each.message for each in found)
+    assert any("nodes expire after 720h and nothing paces it" in each.message for each in found)
 
 
 def test_spot_of_few_types_is_mentioned() -> None:
@@ -230,7 +230,7 @@ def test_pools_that_take_the_same_pods_overlap() -> None:
     assert codes(pool(arm) + "---\n" + pool(amd, name="other")) == []
 
 
-def test_variables_that_nobody_filled_in() -> None:
+def test_variables_that_nothing_filled_in() -> None:
     manifest = """\
     apiVersion: karpenter.k8s.aws/v1
     kind: EC2NodeClass

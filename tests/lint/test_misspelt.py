@@ -1,4 +1,4 @@
-"""A new user's paste with one thing misspelt: the finding names the line and the cure."""
+"""A new user's paste with one thing misspelt: the finding names the line and the remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SHOP = InstanceCatalog("ap-northeast-2", catalog.load("ap-northeast-2"))
 #: Maps whose keys are the user's own.
 OWN = ("labels", "annotations", "tags", "subnetSelector", "securityGroupSelector", "limits", "resources")
-#: Fields whose values are one of a closed set, or names that machines have.
+#: Fields whose values are one of a closed set, or names that nodes have.
 CLOSED = ("operator", "effect", "key", "values", "consolidationPolicy", "volumeType", "amiFamily", "kind", "enabled")
 
 
@@ -56,6 +56,6 @@ def cases() -> Iterator[tuple[str, str, str, int]]:
 
 
 @pytest.mark.parametrize(("text", "word", "line"), [pytest.param(*rest, id=name) for name, *rest in cases()])
-def test_a_misspelt_word_is_found_on_its_line_with_the_cure(text: str, word: str, line: int) -> None:
+def test_a_misspelt_word_is_found_on_its_line_with_the_remedy(text: str, word: str, line: int) -> None:
     findings = [each for each in lint([Source("x.yaml", text)], NOW, SHOP) if each.line == line]
     assert any(word in each.hint for each in findings), [(each.message, each.hint) for each in findings]

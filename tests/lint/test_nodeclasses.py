@@ -27,7 +27,7 @@ def found(alias: str, more: str) -> list[tuple[str, str, str, str]]:
     return [(each.code, each.path, each.message, each.hint) for each in findings if each.code != "DV304"]
 
 
-def test_disks_that_pods_do_not_write_to_are_told() -> None:
+def test_disks_that_pods_do_not_write_to_are_reported() -> None:
     """The system's disk of Bottlerocket is made large, and pods still run out of room on the other."""
     disk = "  blockDeviceMappings: [{deviceName: /dev/xvda, ebs: {volumeSize: 500Gi}}]\n"
     assert found("al2023", disk) == []
@@ -53,9 +53,11 @@ def test_disks_that_pods_do_not_write_to_are_told() -> None:
         ("al2023", "{evictionSoft: {pid.available: 5%}, evictionSoftGracePeriod: {pid.available: 90s}}", None),
     ],
 )
-def test_kubelet_settings_that_nobody_heeds_or_can_read_are_told(alias: str, kubelet: str, code: str | None) -> None:
+def test_kubelet_settings_that_nothing_heeds_or_can_read_are_reported(
+    alias: str, kubelet: str, code: str | None
+) -> None:
     assert [each[0] for each in found(alias, f"  kubelet: {kubelet}\n")] == ([code] if code else [])
 
 
-def test_an_alias_that_does_not_exist_is_told_once() -> None:
+def test_an_alias_that_does_not_exist_is_reported_once() -> None:
     assert [each[0] for each in found("debian", "  kubelet: {podsPerCore: 10}\n")] == ["DV106"]

@@ -12,7 +12,7 @@ from dovetail.model.kinds.crds import KINDS
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.linter import lint
 from dovetail.model.lint.source import Source
-from dovetail.model.lint.suggestions import FORMS, cure
+from dovetail.model.lint.suggestions import FORMS, suggestion
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 POOL = """
@@ -50,7 +50,7 @@ ALL = [node for kind in KINDS for version in kind.versions for node in places(tr
 
 
 def test_every_rule_of_every_kind_has_a_way_out() -> None:
-    assert [rule.message for node in ALL for rule in node.field.rules if not cure(rule.message)] == []
+    assert [rule.message for node in ALL for rule in node.field.rules if not suggestion(rule.message)] == []
 
 
 def test_every_pattern_is_said_in_words() -> None:

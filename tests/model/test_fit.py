@@ -77,7 +77,7 @@ def test_a_toleration_compares_whole_numbers_in_their_usual_spelling(
     assert tolerates(toleration, Taint(key="k", value=its, effect="NoSchedule")) is excused
 
 
-def test_soft_taints_turn_nobody_away() -> None:
+def test_soft_taints_turn_nothing_away() -> None:
     soft, hard = ({"key": "k", "effect": effect} for effect in ("PreferNoSchedule", "NoExecute"))
     nodes = [node("n", taints=[soft]), node("m", taints=[hard])]
     assert why(pod("a"), nodes) == [None, ("node(s) had untolerated taint(s)",)]
@@ -197,8 +197,12 @@ def test_a_claim_takes_the_volume_meant_for_it_and_else_the_smallest_that_will_d
         body = {"capacity": {"storage": size}, "storageClassName": "disk", "accessModes": ["ReadWriteOnce"], **spec}
         return view({"metadata": {"name": name}, "spec": body, "status": {"phase": "Available"}}, PersistentVolume)
 
-    wish = {"storageClassName": "disk", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "5Gi"}}}
-    claim = view({"metadata": {"name": "c", "namespace": "d", "uid": "u"}, "spec": wish}, PersistentVolumeClaim)
+    preference = {
+        "storageClassName": "disk",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "5Gi"}},
+    }
+    claim = view({"metadata": {"name": "c", "namespace": "d", "uid": "u"}, "spec": preference}, PersistentVolumeClaim)
     free = [volume("large", "50Gi"), volume("small", "1Gi"), volume("right", "10Gi"), volume("ample", "20Gi")]
     meant = volume("meant", "30Gi", claimRef={"name": "c", "namespace": "d"})
     theirs = volume("theirs", "6Gi", claimRef={"name": "other", "namespace": "d"})

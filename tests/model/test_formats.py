@@ -9,7 +9,7 @@ from dovetail.lab.apiserver.field_errors import FieldError, go_json, invalid, qu
 from dovetail.model import formats
 
 
-def test_a_label_with_dots_is_told_so() -> None:
+def test_a_label_with_dots_is_reported_so() -> None:
     assert formats.label("a.b") == ["must not contain dots"]
 
 

@@ -30,7 +30,7 @@ def _limited(**limits: str) -> dict[str, Any]:
         (_spec(resources={"limits": {"cpu": "2"}}, containers=[_limited(cpu="300m")]), {"cpu": 300}),
     ],
 )
-def test_limits_stand_in_for_requests_that_nobody_makes(spec: PodSpec, asked: dict[str, int]) -> None:
+def test_limits_stand_in_for_requests_that_nothing_makes(spec: PodSpec, asked: dict[str, int]) -> None:
     assert requests(Pod(spec=stored(spec))) == asked
 
 

@@ -1,4 +1,4 @@
-"""Every reason says who must act and what cures it, and the vocabulary is closed."""
+"""Every reason says who must act and the remedy, and the vocabulary is closed."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def _said(source: str) -> Iterator[str]:
                     yield given.value
 
 
-def test_every_reason_has_a_text_a_class_and_a_cure() -> None:
+def test_every_reason_has_a_text_a_class_and_a_remedy() -> None:
     for code, row in REASONS.items():
         assert code == row.code == code.upper()
-        assert row.text and row.cure
+        assert row.text and row.remedy
         assert row.kind in ("wait", "change", "admin", "bug")
 
 
 def test_facts_are_filled_in() -> None:
-    assert reason("PDB").told(budget="web") == "the PodDisruptionBudget web allows no disruption"
-    assert "?" in reason("PDB").told()
+    assert reason("PDB").message(budget="web") == "the PodDisruptionBudget web allows no disruption"
+    assert "?" in reason("PDB").message()
 
 
 def test_no_code_is_said_that_is_not_in_the_vocabulary() -> None:
@@ -57,6 +57,6 @@ def test_no_row_of_the_vocabulary_is_never_said() -> None:
 
 def test_every_row_is_in_the_documents_as_it_is() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reasons.md").read_text()
-    rows = [f"| `{row.code}` | {row.kind} | {row.text} | {row.cure} |" for row in REASONS.values()]
+    rows = [f"| `{row.code}` | {row.kind} | {row.text} | {row.remedy} |" for row in REASONS.values()]
     assert [row for row in rows if row not in page] == []
     assert page.count("\n| `") == len(rows)

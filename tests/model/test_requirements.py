@@ -56,7 +56,7 @@ def test_old_names_of_labels_are_the_new_ones() -> None:
     assert requirement("beta.kubernetes.io/arch", "In", ["arm64"]).key == ARCH
 
 
-def test_absence_is_satisfied_by_a_label_nobody_knows() -> None:
+def test_absence_is_satisfied_by_a_label_nothing_knows() -> None:
     assert Requirements().compatible(Requirements([requirement("custom", "NotIn", ["a"])]))
     assert not Requirements().compatible(Requirements([requirement("custom", "Exists")]))
     assert Requirements().compatible(Requirements([requirement(ZONE, "Exists")]), WELL_KNOWN)

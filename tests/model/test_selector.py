@@ -60,7 +60,7 @@ def test_a_null_in_a_manifest_says_the_same_as_silence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("a,", "found '', expected: identifier after ','"),
         ("=a", "found '=', expected: !, identifier, or 'end of string'"),
@@ -70,14 +70,14 @@ def test_a_null_in_a_manifest_says_the_same_as_silence() -> None:
         ("a=(", "unable to parse requirement: found '(', expected: identifier"),
     ],
 )
-def test_a_mistake_is_named_in_the_servers_words(text: str, told: str) -> None:
+def test_a_mistake_is_named_in_the_servers_words(text: str, reported: str) -> None:
     with pytest.raises(SelectorError) as caught:
         parse_labels(text)
-    assert str(caught.value) == told
+    assert str(caught.value) == reported
 
 
 def test_a_judge_is_asked_in_the_order_of_the_text() -> None:
-    """The first thing that is wrong is told, be it a name or the grammar behind it."""
+    """The first thing that is wrong is reported, be it a name or the grammar behind it."""
 
     def refuse(key: str) -> None:
         raise SelectorError(f"{key} is no name")

@@ -105,7 +105,7 @@ def run(tmp_path: Path) -> Any:
     return go
 
 
-def told(result: Result) -> Any:
+def reported(result: Result) -> Any:
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -122,7 +122,7 @@ FLEET = (
 
 
 def test_a_plan_says_what_goes_where_its_pods_move_and_what_that_saves(run: Any) -> None:
-    found = told(run(nodepool(), *FLEET))
+    found = reported(run(nodepool(), *FLEET))
     assert found["remove"] == ["n1", "n2"]
     assert found["moves"] == {"default/p1": {"from": "n1", "node": "n3"}, "default/p2": {"from": "n2", "node": "n3"}}
     assert found["evictions"] == 2
@@ -132,7 +132,7 @@ def test_a_plan_says_what_goes_where_its_pods_move_and_what_that_saves(run: Any)
 
 
 def test_budgets_of_a_pool_cap_what_goes_and_say_so(run: Any) -> None:
-    found = told(run(nodepool(budgets=[{"nodes": "1"}]), *FLEET))
+    found = reported(run(nodepool(budgets=[{"nodes": "1"}]), *FLEET))
     assert len(found["remove"]) == 1
     assert "the budgets of its NodePool let no more go at once" in found["stays"].values()
     assert found["cost"]["lowerBound"] == pytest.approx(found["cost"]["after"])
@@ -140,7 +140,7 @@ def test_budgets_of_a_pool_cap_what_goes_and_say_so(run: Any) -> None:
 
 def test_a_pool_without_budgets_is_planned_to_the_end(run: Any) -> None:
     """The default of a tenth at a time is how fast a plan is carried out, not how far it goes."""
-    assert len(told(run(nodepool(), *FLEET))["remove"]) == 2
+    assert len(reported(run(nodepool(), *FLEET))["remove"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -156,38 +156,38 @@ def test_a_pool_without_budgets_is_planned_to_the_end(run: Any) -> None:
     ],
 )
 def test_budgets_count_by_share_reason_and_schedule(run: Any, budgets: list[dict[str, Any]], going: int) -> None:
-    assert len(told(run(nodepool(budgets=budgets), *FLEET))["remove"]) == going
+    assert len(reported(run(nodepool(budgets=budgets), *FLEET))["remove"]) == going
 
 
 def test_empty_nodes_have_budgets_of_their_own(run: Any) -> None:
     budgets = [{"nodes": "0", "reasons": ["Underutilized"]}, {"nodes": "1", "reasons": ["Empty"]}]
-    found = told(run(nodepool(budgets=budgets), *FLEET, node("n4"), node("n5")))
+    found = reported(run(nodepool(budgets=budgets), *FLEET, node("n4"), node("n5")))
     assert len(found["remove"]) == 1
     assert found["evictions"] == 0
 
 
 def test_nodes_on_their_way_out_use_budgets_up(run: Any) -> None:
     going = node("n4", deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["karpenter.sh/termination"])
-    found = told(run(nodepool(budgets=[{"nodes": "2"}]), *FLEET, going))
+    found = reported(run(nodepool(budgets=[{"nodes": "2"}]), *FLEET, going))
     assert len(found["remove"]) == 1
 
 
 @pytest.mark.parametrize(
     ("pool", "why"),
     [
-        (nodepool(consolidationPolicy="WhenEmpty"), "gives back empty nodes only"),
+        (nodepool(consolidationPolicy="WhenEmpty"), "terminate empty nodes only"),
         (nodepool(consolidateAfter="Never"), "never consolidates"),
         (nodepool(spec={"replicas": 3}), "is static"),
         (nodepool("another"), "its NodePool default is not in the input"),
     ],
 )
 def test_a_pool_may_keep_its_nodes(run: Any, pool: dict[str, Any], why: str) -> None:
-    found = told(run(pool, *FLEET))
+    found = reported(run(pool, *FLEET))
     assert found["remove"] == []
     assert all(why in each for each in found["stays"].values())
 
 
-def test_a_balanced_pool_moves_nobody_for_a_small_saving(run: Any) -> None:
+def test_a_balanced_pool_moves_nothing_for_a_small_saving(run: Any) -> None:
     """Two thirds of the pods would move for an eighth of the money."""
     fleet = (
         node("n1"),
@@ -195,22 +195,22 @@ def test_a_balanced_pool_moves_nobody_for_a_small_saving(run: Any) -> None:
         node("n2", "small"),
         *(pod(f"q{at}", "n2", cpu="40m") for at in range(40)),
     )
-    assert told(run(nodepool(), *fleet))["remove"] == ["n1"]
+    assert reported(run(nodepool(), *fleet))["remove"] == ["n1"]
     fleet = (
         node("n1"),
         *(pod(f"p{at}", "n1", cpu="300m") for at in range(20)),
         node("n2", "small"),
         *(pod(f"q{at}", "n2", cpu="40m") for at in range(25)),
     )
-    assert told(run(nodepool(), *fleet))["remove"] == ["n2"]
-    assert told(run(nodepool(consolidationPolicy="Balanced"), *fleet))["remove"] == []
+    assert reported(run(nodepool(), *fleet))["remove"] == ["n2"]
+    assert reported(run(nodepool(consolidationPolicy="Balanced"), *fleet))["remove"] == []
 
 
 def test_a_node_that_pods_came_to_lately_is_left_alone_for_a_while(run: Any) -> None:
-    quiet = told(run(nodepool(consolidateAfter="1h"), *FLEET, claim("c1", "n1"), claim("c2", "n2")))
+    quiet = reported(run(nodepool(consolidateAfter="1h"), *FLEET, claim("c1", "n1"), claim("c2", "n2")))
     assert quiet["remove"] == ["n1", "n2"]
     ages = nodepool(consolidateAfter="900000h")
-    found = told(run(ages, *FLEET, claim("c1", "n1"), claim("c2", "n2"), claim("c3", "n3")))
+    found = reported(run(ages, *FLEET, claim("c1", "n1"), claim("c2", "n2"), claim("c3", "n3")))
     assert found["remove"] == []
     assert "consolidateAfter" in found["stays"]["n1"]
 
@@ -220,14 +220,14 @@ def test_a_node_that_pods_came_to_lately_is_left_alone_for_a_while(run: Any) -> 
 )
 def test_pods_that_are_not_to_be_disrupted_hold_their_node(run: Any, word: str, held: bool) -> None:
     guarded = pod("p1", "n1", annotations={DO_NOT_DISRUPT: word})
-    found = told(run(nodepool(), FLEET[0], guarded, *FLEET[2:]))
+    found = reported(run(nodepool(), FLEET[0], guarded, *FLEET[2:]))
     assert ("n1" not in found["remove"]) == held
     assert ("pod default/p1" in found["stays"].get("n1", "")) == held
 
 
 def test_a_node_that_is_not_to_be_disrupted_stays(run: Any) -> None:
     held = node("n1", annotations={DO_NOT_DISRUPT: "true"})
-    found = told(run(nodepool(), held, *FLEET[1:]))
+    found = reported(run(nodepool(), held, *FLEET[1:]))
     assert "n1" not in found["remove"]
     assert DO_NOT_DISRUPT in found["stays"]["n1"]
 
@@ -235,7 +235,7 @@ def test_a_node_that_is_not_to_be_disrupted_stays(run: Any) -> None:
 def test_a_node_of_no_pool_stays_and_has_room_for_others(run: Any) -> None:
     stray = node("n1")
     del stray["metadata"]["labels"][NODEPOOL]
-    found = told(run(nodepool(), stray, *FLEET[1:]))
+    found = reported(run(nodepool(), stray, *FLEET[1:]))
     assert "n1" not in found["remove"]
     assert found["stays"]["n1"] == "it belongs to no NodePool"
 
@@ -253,7 +253,7 @@ def test_a_node_of_no_pool_stays_and_has_room_for_others(run: Any) -> None:
 )
 def test_disruption_budgets_hold_with_or_without_a_status(run: Any, guard: dict[str, Any], most: int) -> None:
     """A manifest does not say how many pods may go; then it is counted."""
-    found = told(run(nodepool(), *FLEET, guard))
+    found = reported(run(nodepool(), *FLEET, guard))
     assert found["evictions"] == most
     assert most == 2 or any("default/b" in each for each in found["stays"].values())
 

@@ -41,7 +41,7 @@ def _container(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "reported"),
     [
         (7, "7 is not an object"),
         ({"kind": "List", "items": ["a"]}, '"a" is not an object'),
@@ -79,14 +79,14 @@ def _container(**fields: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_object_field_and_value(source: Any, told: str) -> None:
+def test_what_is_wrong_is_reported_with_object_field_and_value(source: Any, reported: str) -> None:
     with pytest.raises(Problem) as caught:
         Objects().add(source)
-    assert told in caught.value.message
+    assert reported in caught.value.message
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("kind: Pod\nmetadata: &m {name: a, labels: *m}\n", "aliases make it endless"),
         ("kind: List\nitems: &i [{kind: List, items: *i}]\n", "aliases make it endless"),
@@ -97,9 +97,9 @@ def test_what_is_wrong_is_told_with_object_field_and_value(source: Any, told: st
         ('{"kind": "Pod", "spec": ' + 50_000 * "[" + 50_000 * "]" + "}", "nested too deeply"),
     ],
 )
-def test_what_has_no_end_is_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_what_has_no_end_is_refused(tmp_path: Path, text: str, reported: str) -> None:
     (tmp_path / "endless.yaml").write_text(text)
-    with pytest.raises(Problem, match=rf"endless\.yaml: {told}"):
+    with pytest.raises(Problem, match=rf"endless\.yaml: {reported}"):
         read([str(tmp_path)])
 
 
@@ -110,7 +110,7 @@ def test_operators_of_pools_are_understood_of_pods_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "reported"),
     [
         (_spread(minDomains=2, whenUnsatisfiable="ScheduleAnyway"), "can only use minDomains if"),
         (_container(resources={"requests": {"cpu": 2}, "limits": {"cpu": "1"}}), "or equal to cpu limit of 1"),
@@ -120,8 +120,10 @@ def test_operators_of_pools_are_understood_of_pods_too() -> None:
         (_pods("Pod", {"affinity": _on({"key": "a", "operator": "In"})}), "values: Required value"),
     ],
 )
-def test_what_the_server_would_refuse_of_pods_is_planned_for_and_noted_once(source: dict[str, Any], told: str) -> None:
-    """It is clear what is meant; but whoever applies the manifest will be refused."""
+def test_what_the_server_would_refuse_of_pods_is_planned_for_and_noted_once(
+    source: dict[str, Any], reported: str
+) -> None:
+    """It is clear what is meant; but applying the manifest will be refused."""
     objects = Objects()
     for name in ("a", "b", "c"):
         objects.add({**source, "metadata": {"name": name}})
@@ -129,7 +131,7 @@ def test_what_the_server_would_refuse_of_pods_is_planned_for_and_noted_once(sour
     (note,) = notes(objects, "", world, consolidating=False)
     assert len(world.pending) == 3
     assert note.startswith('Pod "a" and 2 more: spec.')
-    assert told in note
+    assert reported in note
 
 
 def test_many_things_that_are_wrong_with_pods_do_not_fill_the_screen() -> None:
@@ -177,7 +179,7 @@ def test_more_pods_than_any_cluster_runs_are_refused() -> None:
 
 @pytest.mark.parametrize(("deployment", "count"), [("web", 2), ("other", 3)])
 def test_a_replicaset_makes_its_pods_unless_its_deployment_does(deployment: str, count: int) -> None:
-    """Whoever asks a cluster for ReplicaSets alone has no Deployments in the input."""
+    """A query of a cluster for ReplicaSets alone has no Deployments in the input."""
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u", "controller": True}
     made = _pods("ReplicaSet", {"replicas": 1})
     objects = Objects()
@@ -186,14 +188,14 @@ def test_a_replicaset_makes_its_pods_unless_its_deployment_does(deployment: str,
     assert len(snapshot(objects, (), any_type=True).pending) == count
 
 
-def test_a_slip_in_yaml_is_told_with_file_and_place(tmp_path: Path) -> None:
+def test_a_slip_in_yaml_is_reported_with_file_and_place(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("kind: Pod\n---\nkind: [\n")
     with pytest.raises(Problem, match=r"bad\.yaml: not YAML: line 4, column 1: [^\n]+$"):
         read([str(tmp_path)])
 
 
 def test_a_pod_with_a_limit_and_no_request_asks_for_the_limit() -> None:
-    """So does the API server complete it; a machine without the device would be no place for it."""
+    """So does the API server complete it; a node without the device would be no place for it."""
     objects = Objects()
     container = {"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1, "cpu": "2"}, "requests": {"cpu": "1"}}}
     objects.add(_pods("Pod", {"containers": [container]}))

@@ -1,4 +1,4 @@
-"""Where a plan without a catalogue buys, and what NodeClasses make of what is sold there."""
+"""Where a plan without a catalogue launches, and what NodeClasses make of what is sold there."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_region_is_the_one_asked_for_or_the_inputs_or_the_environments(monke
 def test_a_disk_is_as_large_as_the_class_makes_it(ask: Any) -> None:
     wanting = _pod(**{"ephemeral-storage": "50Gi"})
     why = ask(_pool(), _class(), wanting)["pods"]["default/a"]["unschedulable"]
-    assert why["cure"] == "ask for less, or let the NodeClass give nodes a larger disk"
+    assert why["remedy"] == "ask for less, or let the NodeClass give nodes a larger disk"
     cured = _class(blockDeviceMappings=[{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "100Gi"}}])
     assert ask(_pool(), cured, wanting)["pods"]["default/a"] == {"machine": "m-1"}
     striped = ask(_pool(), _class(instanceStorePolicy="RAID0"), wanting)
@@ -110,13 +110,13 @@ def test_prices_have_their_source(ask: Any) -> None:
 
 def test_what_was_left_out_or_taken_for_granted_is_noted(ask: Any) -> None:
     notes = ask(_pod())["notes"]
-    assert "no NodePool in the input: on-demand c, m and r machines for linux/amd64 in ap-northeast-2" in notes
+    assert "no NodePool in the input: on-demand c, m and r nodes for linux/amd64 in ap-northeast-2" in notes
     gated = _pod()
     gated["spec"]["schedulingGates"] = [{"name": "x/y"}]
     notes = ask(_pool(), gated)["notes"]
     assert notes == "note: 1 pod left out: held back by scheduling gates\n"
     notes = ask(_pool(), {**_class(), "metadata": {"name": "other"}}, _pod())["notes"]
-    assert "EC2NodeClass default is not in the input; AL2023 machines are taken" in notes
+    assert "EC2NodeClass default is not in the input; AL2023 nodes are taken" in notes
 
 
 def test_a_pool_that_no_server_would_take_is_planned_with_a_note(ask: Any) -> None:
@@ -147,7 +147,9 @@ def test_a_pool_that_no_server_would_take_is_planned_with_a_note(ask: Any) -> No
         ),
     ],
 )
-def test_a_pool_that_buys_nothing_is_left_out_and_it_is_told_why(ask: Any, more: dict[str, Any], said: str) -> None:
+def test_a_pool_that_launches_nothing_is_left_out_and_it_is_reported_why(
+    ask: Any, more: dict[str, Any], said: str
+) -> None:
     found = ask(_pool(**more), _pod())
     assert found["pods"]["default/a"]["unschedulable"]["code"] == "NO_NODEPOOL"
     assert f"note: NodePool default is left out: {said}" in found["notes"]

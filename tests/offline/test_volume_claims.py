@@ -110,15 +110,15 @@ def test_what_names_no_namespace_lives_in_the_default_one_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("modes", "pods", "told"),
+    ("modes", "pods", "reported"),
     [
         (["ReadWriteOnce"], 2, True),
         (["ReadWriteOnce"], 1, False),
         (["ReadWriteMany"], 2, False),
     ],
 )
-def test_pods_that_share_a_volume_for_one_machine_are_warned(modes: list[str], pods: int, told: bool) -> None:
-    """kube-scheduler and Karpenter spread them over machines, where all but the first wait for the volume."""
+def test_pods_that_share_a_volume_for_one_node_are_warned(modes: list[str], pods: int, reported: bool) -> None:
+    """kube-scheduler and Karpenter spread them over nodes, where all but the first wait for the volume."""
     objects = Objects()
     claim = _claim()
     for each in (_CLASS, {**claim, "spec": {**claim["spec"], "accessModes": modes}}):
@@ -126,4 +126,6 @@ def test_pods_that_share_a_volume_for_one_machine_are_warned(modes: list[str], p
     for at in range(pods):
         objects.add({**_pod({"persistentVolumeClaim": {"claimName": "data"}}), "metadata": {"name": f"web-{at}"}})
     said = list(notes(objects, "", snapshot(objects, (_TYPE,), any_type=True), consolidating=False))
-    assert any("default/data is for one machine at a time (ReadWriteOnce), and 2 pods" in note for note in said) is told
+    assert (
+        any("default/data is for one node at a time (ReadWriteOnce), and 2 pods" in note for note in said) is reported
+    )

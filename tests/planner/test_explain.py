@@ -125,7 +125,7 @@ def test_a_rule_of_pods_that_wait_too_is_reported_with_one_of_them(solve: Solve)
 
 def test_every_reason_says_its_remedy(solve: Solve) -> None:
     why = the_reason(solve(pod("a", cpu="1000")))
-    assert reason(why.code).cure in why.message
+    assert reason(why.code).remedy in why.message
 
 
 def test_a_cheaper_node_that_a_pod_would_rather_not_have_is_reported_from_one_it_may_not_have(solve: Solve) -> None:

@@ -72,7 +72,7 @@ def test_contradictory_requirements_are_reported_with_the_clause_that_emptied_th
     plan = solve(pod("a", affinity=_contradiction("z1", "z2")), deadline=0.05)
     why = plan.unschedulable["default/a"]
     assert why.pools["default"].steps[-1].left == 0
-    assert reason(why.code).cure
+    assert reason(why.code).remedy
 
 
 def test_an_empty_catalogue_and_no_pool_at_all_are_reasons_too(solve: Solve) -> None:

@@ -154,7 +154,7 @@ def test_a_pod_without_a_place_is_status_one_and_the_plan_is_printed(run: Any) -
     why = json.loads(result.stdout)["pods"]["default/big-0"]["unschedulable"]
     assert why["code"] == "NO_TYPE_FITS"
     assert why["nodePools"]["default"]["after"][-1]["left"] == 0
-    assert (why["class"], why["cure"]) == ("change", "ask for less, or allow larger types")
+    assert (why["class"], why["remedy"]) == ("change", "ask for less, or allow larger types")
     assert why["nodePools"]["default"]["nearest"]["lacks"] == "cpu 62070m"
 
 

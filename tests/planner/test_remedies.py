@@ -93,8 +93,8 @@ def treated(snapshot: Snapshot, funnel: Funnel, name: str) -> Snapshot:
     """The world after a pod did what the funnel of a pool says; of all pools that one is left."""
     (inserted,) = snapshot.pending
     one = next(each for each in snapshot.pools if each.name == name)
-    if "widen its " in funnel.cure:
-        told = funnel.cure.partition("widen its ")[2].split(" and ")
+    if "widen its " in funnel.remedy:
+        told = funnel.remedy.partition("widen its ")[2].split(" and ")
         kept = [need for need, each in zip(one.requirements, pool_clauses(one), strict=True) if text(each) not in told]
         assert len(kept) + len(told) == len(one.requirements)
         one = replace(one, requirements=tuple(kept))
@@ -176,7 +176,7 @@ def test_a_pod_that_does_what_the_reason_says_has_a_place_at_the_price_that_was_
     why = the_reason(plan)
     name, blamed = next(iter(why.pools.items()))
     assume(blamed.misses == 1 and not blamed.barren)
-    event(f"{why.code}{', widened' if 'widen its' in blamed.cure else ''}")
+    event(f"{why.code}{', widened' if 'widen its' in blamed.remedy else ''}")
     cured = treated(snapshot, blamed, name)
     after = provision(cured)
     assert [str(each) for each in verify(after, cured)] == []
@@ -195,7 +195,7 @@ def test_the_pool_that_a_toleration_opens_is_blamed_not_the_one_that_has_no_such
     why = the_reason(solve(pod("a", requests={GPU: "1"}), pools=pools))
     assert why.code == "UNTOLERATED_TAINT"
     assert list(why.pools) == ["gpu", "general"]
-    assert why.pools["general"].cure == "allow instance types that have some"
+    assert why.pools["general"].remedy == "allow instance types that have some"
     assert "(nearest: g.one in z1, $1.5000/h)" in why.message
 
 
@@ -208,7 +208,7 @@ def test_a_node_that_the_pool_forbids_is_the_nearest_one(solve: Solve) -> None:
     modest = pool(types=STORE, requirements=(requirement(CATEGORY, "c", "m"), requirement(ZONE, "z1", "z3")))
     funnel = the_funnel(solve(pod("a", requests={GPU: "1"}), pools=(modest,)))
     assert funnel.emptied_by == f"{GPU} 1 (no type has any)"
-    assert funnel.cure == f"ask for less, or widen its {CATEGORY} In [c, m]"
+    assert funnel.remedy == f"ask for less, or widen its {CATEGORY} In [c, m]"
     assert funnel.miss == "g.one in z1, $1.5000/h"
 
 
@@ -224,7 +224,7 @@ def test_requirements_that_contradict_each_other_are_reported_together(solve: So
     both = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     funnel = the_funnel(solve(pod("a", nodeSelector={ARCH: "amd64"}, affinity=both), pools=(pool(types=STORE),)))
     assert funnel.emptied_by == f"{ARCH} In [amd64] and In [arm64] (no value is both)"
-    assert funnel.cure == "leave one of them"
+    assert funnel.remedy == "leave one of them"
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_a_disk_that_is_too_small_is_the_node_classes_matter(solve: Solve) -> No
     """No larger type has a larger one."""
     types = (kind("one", 2, 8, 0.1, capacity={"ephemeral-storage": 2**30}),)
     funnel = the_funnel(solve(pod("a", requests={"ephemeral-storage": "2Gi"}), pools=(pool(types=types),)))
-    assert funnel.cure == "ask for less, or let the NodeClass give nodes a larger disk"
+    assert funnel.remedy == "ask for less, or let the NodeClass give nodes a larger disk"
 
 
 def test_more_volumes_than_anything_attaches_are_counted(solve: Solve) -> None:

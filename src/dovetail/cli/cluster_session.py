@@ -1,4 +1,4 @@
-"""What `explain`, `history` and `plan` share: a connection, the cluster read once, the decisions of its ledger."""
+"""What `explain`, `history` and `plan` share: a connection, the cluster read once, its decision history."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ class Cluster:
             return None
 
     async def no_autoscaler(self) -> str:
-        """That no autoscaler acts, if a lease says so; who may not read leases is told nothing of it."""
+        """That no autoscaler acts, if a lease says so; without the right to read leases nothing is reported."""
         from dovetail.controllers.explain import no_autoscaler
 
         leases = await self._leases()
         return no_autoscaler(leases, self.now) if leases is not None else ""
 
     async def read(self) -> None:
-        """Fill the mirror. A kind that the server does not know will not come while we wait."""
+        """Fill the cluster state. A kind that the server does not know will not come while we wait."""
         running = asyncio.create_task(self.cluster_state.run(), name="mirror")
         try:
             async with asyncio.timeout(PATIENCE):

@@ -34,8 +34,8 @@ def crds(output: str, webhook: str | None, ca: Path | None, names: tuple[str, ..
     unknown = set(names) - {name for kind in KINDS for name in (kind.plural, kind.kind, kind.name)}
     if unknown:
         known = ", ".join(kind.plural for kind in KINDS)
-        told = f"{', '.join(sorted(unknown))}: no such definition; there are {known}"
-        raise click.BadParameter(told, param_hint="NAMES")
+        message = f"{', '.join(sorted(unknown))}: no such definition; there are {known}"
+        raise click.BadParameter(message, param_hint="NAMES")
     found = [definition(kind, _client(webhook, ca)) for kind in chosen]
     click.echo(
         json.dumps({"apiVersion": "v1", "kind": "List", "items": found}) if output == "json" else render(found),

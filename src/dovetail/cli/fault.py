@@ -71,7 +71,7 @@ def _knock(config: Path, asked: Fault | None) -> str:
         return run_scaled(knock())
     except NotFound as error:
         raise Problem(
-            "no machine runs here, and an API server that is bare or Kubernetes' own is not ours to break"
+            "no node runs here, and an API server that is bare or Kubernetes' own is not ours to break"
         ) from error
     except KubeError as error:
         raise Problem(getattr(error, "message", str(error))) from error

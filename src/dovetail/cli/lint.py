@@ -23,7 +23,7 @@ _ZONE = re.compile(r"\b([a-z]{2}(?:-[a-z]+)+-[0-9])[a-f]\b")
 @click.argument("more", nargs=-1, metavar="[FILE]...")
 @click.option("--fix", is_flag=True, help="Write the corrections that are safe, keeping comments.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "github"]), default="text", show_default=True)
-@click.option("--region", help="Region whose machines are to be bought; guessed from zones or AWS_REGION.")
+@click.option("--region", help="Region to launch in; guessed from zones or AWS_REGION.")
 @click.option("--strict", is_flag=True, help="Let warnings count as errors for the exit status.")
 @click.option("--aws", is_flag=True, help="Ask AWS whether selectors select something.")
 def lint(
@@ -35,7 +35,7 @@ def lint(
     strict: bool,
     aws: bool,
 ) -> None:
-    """Check NodePools, node classes and their older generations: form, sense, and what money can buy.
+    """Check NodePools, node classes and their older generations: form, sense, and what money can launch.
 
     Exit status: 0 nothing wrong (warnings at most), 1 errors found, 2 the command itself failed.
     """
@@ -65,7 +65,7 @@ def _sources(names: list[str]) -> list[Source]:
 
 
 def _note_strangers(sources: list[Source]) -> None:
-    """Whoever names the wrong files should not take the silence for praise."""
+    """Silence must not be mistaken for praise when the wrong files were named."""
     from dovetail.model.lint.envelope import VERSIONS
 
     if not any(kind in source.text for source in sources for kind in VERSIONS):

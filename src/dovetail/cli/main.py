@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kubectl": ("dovetail.cli.kubectl", "Run kubectl, from the wheel where none is installed."),
     "lint": ("dovetail.cli.lint", "Check manifests before they cost anything."),
     "manifests": ("dovetail.cli.vpa", "Print what installs the Vertical Pod Autoscaler or Cluster Autoscaler."),
-    "plan": ("dovetail.cli.plan", "Say which machines pods need, and what they cost."),
+    "plan": ("dovetail.cli.plan", "Say which nodes pods need, and what they cost."),
     "rightsize": ("dovetail.cli.rightsize", "Say what requests cost, and what they could cost."),
     "run": ("dovetail.cli.run", "Run the autoscaler against a cluster."),
     "shadow": ("dovetail.cli.shadow", "Report what a dry run would have done."),
@@ -108,4 +108,4 @@ def _drop_output() -> None:
 @click.version_option(__version__, "--version", message="dovetail %(version)s")
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Just-in-time machines for Kubernetes."""
+    """Just-in-time nodes for Kubernetes."""

@@ -1,4 +1,4 @@
-"""`dovetail plan`: which machines pods need, and what they cost, from files or from a cluster."""
+"""`dovetail plan`: which nodes pods need, and what they cost, from files or from a cluster."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ STEADY = 500
     "-v",
     "--verbose",
     is_flag=True,
-    help="As text, also what else each machine may become, and why nothing cheaper would do.",
+    help="As text, also what else each node may become, and why nothing cheaper would do.",
 )
 @click.option(
     "--consolidate",
     "consolidating",
     is_flag=True,
-    help="Plan what a cluster could give back: kubectl's, unless files or another are named.",
+    help="Plan what a cluster could terminate: kubectl's, unless files or another are named.",
 )
 @click.option("--kubeconfig", metavar="FILE", help="Read the objects from a cluster.")
 @click.option("--context", help="Context of the kubeconfig.")
@@ -67,10 +67,10 @@ def plan(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Say which machines pods need, and what they cost.
+    """Say which nodes pods need, and what they cost.
 
     PATHs hold pods or what makes them, and as much of a cluster as matters: NodePools, Nodes, DaemonSets, volumes.
-    Without a NodePool, current general machines are bought on demand.
+    Without a NodePool, current general instance types are launched on demand.
 
     Exit status: 0 every pod has a place, 1 some pod has none, 2 the input is wrong.
     """

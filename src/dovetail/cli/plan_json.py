@@ -51,7 +51,7 @@ def as_json(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> dic
 
 
 def json_pieces(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> Iterator[str]:
-    """The same as JSON text, a machine at a time: what thousands of them may become fills gigabytes."""
+    """The same as JSON text, a node at a time: what thousands of them may become fills gigabytes."""
     opening = "{"
     for name, part in as_json(replace(plan, machines=()), consolidating).items():
         yield f'{opening}\n "{name}": '
@@ -66,7 +66,7 @@ def json_pieces(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) ->
 
 
 def yaml_pieces(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> Iterator[str]:
-    """The same as YAML, a machine at a time as well."""
+    """The same as YAML, a node at a time as well."""
     import yaml
 
     def text(part: Any) -> str:
@@ -99,7 +99,7 @@ def _place(place: Placement) -> dict[str, Any]:
             "code": why.code,
             "class": known.kind,
             "message": why.message,
-            "cure": why.cure or known.cure,
+            "remedy": why.remedy or known.remedy,
             "nodePools": pools,
         }
     }
@@ -111,7 +111,7 @@ def _funnel(funnel: Funnel) -> dict[str, Any]:
         "after": [{"clause": step.clause, "left": step.left} for step in funnel.steps],
         "code": funnel.code,
         "emptiedBy": funnel.emptied_by,
-        "cure": funnel.cure,
+        "remedy": funnel.remedy,
     }
     if funnel.nearest is not None:
         found["nearest"] = {**_choice(funnel.nearest), "lacks": funnel.nearest_lacks}
@@ -132,7 +132,7 @@ def _choice(choice: Choice) -> dict[str, Any]:
 
 @cache
 def _encoded(choice: Choice) -> msgspec.Raw:
-    """An offering as JSON already: many machines may become the same."""
+    """An offering as JSON already: many nodes may become the same."""
     return msgspec.Raw(msgspec.json.encode(_choice(choice)))
 
 

@@ -1,4 +1,4 @@
-"""What `dovetail plan` prints for people: machines, their price and what they are for, the bound, what has no place."""
+"""What `dovetail plan` prints for people: nodes, their price and what they are for, the bound, what has no place."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Sources = Mapping[Choice, str]
 
 
 def sources_of(plan: Plan, types: Iterable[InstanceType]) -> Sources:
-    """What is known about the prices of a plan's machines; a price that an overlay gave is not the catalogue's."""
-    bought = {machine.choice for machine in plan.machines}
-    names = {choice.instance_type for choice in bought}
+    """What is known about the prices of a plan's nodes; a price that an overlay gave is not the catalogue's."""
+    chosen = {machine.choice for machine in plan.machines}
+    names = {choice.instance_type for choice in chosen}
     known = {
         (kind.name, each.zone, each.capacity_type, each.price): each.price_source
         for kind in types
         if kind.name in names
         for each in kind.offerings
     }
-    told = {each: known.get((each.instance_type, each.zone, each.capacity_type, each.price), "") for each in bought}
-    return {choice: source for choice, source in told.items() if source}
+    texts = {each: known.get((each.instance_type, each.zone, each.capacity_type, each.price), "") for each in chosen}
+    return {choice: source for choice, source in texts.items() if source}
 
 
 HOURS_A_MONTH = 730
@@ -42,35 +42,35 @@ _GOING = ("N", "TYPE", "ZONE", "CAPACITY", "NODEPOOL", "$/H EACH", "PODS", "NODE
 _SHOWN = frozenset({"cpu", "memory", "pods"})
 #: What controllers put behind the name of a workload: an ordinal, or what a ReplicaSet, a DaemonSet or a Job makes up.
 _MADE_UP = re.compile(r"-(\d+|([a-f0-9]{8,10}-)?[bcdfghjklmnpqrstvwxz2456789]{5})$")
-#: So many names, pools, or offerings, are told.
+#: So many names, pools, or offerings, are shown.
 _FEW, _POOLS, _BEST = 3, 5, 10
 #: Less than this is nothing to speak of.
 _NO_GAP = 0.0005
-#: As wide as text is where nobody says how wide the terminal is, and as narrow as a column of it may be.
+#: As wide as text is where the terminal's width is unknown, and as narrow as a column of it may be.
 _WIDE, _NARROW = 100, 20
 
 
 def as_text(
     plan: Plan, nodes: Sequence[NodeState] | None = None, verbose: bool = False, sources: Sources = MappingProxyType({})
 ) -> str:
-    """The plan for people; with `nodes` it is about what of them is given back.
+    """The plan for people; with `nodes` it is about what of them is terminated.
 
-    `verbose` says of each machine what else it may become, and why nothing cheaper would do, and names every node.
+    `verbose` says of each node what else it may become, and why nothing cheaper would do, and names every node.
     `sources` say where prices are from.
     """
     width = shutil.get_terminal_size((_WIDE, 24)).columns
-    bought, lines = list(_machines(plan, verbose, width)), list[str]()
+    chosen, lines = list(_machines(plan, verbose, width)), list[str]()
     if nodes is None:
-        told = [*_on_nodes(plan), *_given_up(plan)]
-        told += [*([""] if bought or told else []), *_cost(plan.cost, plan.machines)]
+        texts = [*_on_nodes(plan), *_given_up(plan)]
+        texts += [*([""] if chosen or texts else []), *_cost(plan.cost, plan.machines)]
     else:
         lines = list(_given_back(plan, nodes, verbose, width))
-        lines += ["", f"buy {_count(len(plan.machines), 'machine')}"] if bought else []
-        told = [*_given_up(plan), "", *_saving(plan)]
+        lines += ["", f"launch {_count(len(plan.machines), 'node')}"] if chosen else []
+        texts = [*_given_up(plan), "", *_saving(plan)]
     if sources:
-        told.append(f"  the prices: {', '.join(sorted(set(sources.values())))}")
-    told += _reasons(plan, verbose)
-    return "\n".join([*lines, *bought, *(part for line in told for part in _wrapped(line, width))])
+        texts.append(f"  the prices: {', '.join(sorted(set(sources.values())))}")
+    texts += _reasons(plan, verbose)
+    return "\n".join([*lines, *chosen, *(part for line in texts for part in _wrapped(line, width))])
 
 
 def _wrapped(line: str, width: int) -> list[str]:
@@ -87,12 +87,12 @@ def _machines(plan: Plan, verbose: bool, width: int) -> Iterator[str]:
     if alike:
         yield from _table(_HEADS, [_row(group) for group in alike.values()], width)
     for group in alike.values() if verbose else ():
-        for line in ("", *_story(group[0])):
+        for line in ("", *_alternatives(group[0])):
             yield from _wrapped(line, width)
 
 
 def _row(group: Sequence[Machine]) -> tuple[str, ...]:
-    """Machines that are alike, with what is on them in total."""
+    """Nodes that are alike, with what is on them in total."""
     machine, total = group[0], Counter[str]()
     for each in group:
         total.update(each.requests)
@@ -117,7 +117,7 @@ def _row(group: Sequence[Machine]) -> tuple[str, ...]:
 
 
 def _table(heads: Sequence[str], rows: Iterable[tuple[str, ...]], width: int) -> Iterator[str]:
-    """Rows under their heads, without columns that nobody has anything in; the last goes on below itself."""
+    """Rows under their heads, without empty columns; the last goes on below itself."""
     *columns, last = [column for column in zip(heads, *rows, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
     start = sum(widths) + 2 * len(widths)
@@ -135,26 +135,26 @@ def _workload(pod: str) -> str:
 def _workloads(pods: Iterable[str]) -> str:
     """Whose pods they are, as far as their names tell."""
     found = Counter(_workload(pod.partition("/")[2]) for pod in pods)
-    told = [name if count == 1 else f"{count} {name}" for name, count in found.most_common(_FEW)]
-    return ", ".join(told) + (f" and {len(found) - _FEW} more" if len(found) > _FEW else "")
+    texts = [name if count == 1 else f"{count} {name}" for name, count in found.most_common(_FEW)]
+    return ", ".join(texts) + (f" and {len(found) - _FEW} more" if len(found) > _FEW else "")
 
 
-def _story(machine: Machine) -> Iterator[str]:
-    """What else would hold the pods of a machine, and what speaks against the types that cost less."""
+def _alternatives(machine: Machine) -> Iterator[str]:
+    """What else would hold the pods of a node, and what speaks against the types that cost less."""
     yield f"{machine.name}: {_count(len(machine.offerings), 'offering')} would do, the best"
     alike: dict[tuple[object, ...], list[Choice]] = {}
     for choice in machine.offerings:
         same = (choice.instance_type, choice.capacity_type, choice.price, choice.reservation_id)
         alike.setdefault(same, []).append(choice)
     for group in list(alike.values())[:_BEST]:
-        yield f"  {_told(group[0], len(group))}"
+        yield f"  {_offering_text(group[0], len(group))}"
     if machine.cheaper:
         yield "  cheaper, and why not"
     for lost in machine.cheaper:
-        yield f"  {_told(lost.choice)}: {lost.because}"
+        yield f"  {_offering_text(lost.choice)}: {lost.because}"
 
 
-def _told(choice: Choice, zones: int = 1) -> str:
+def _offering_text(choice: Choice, zones: int = 1) -> str:
     """An offering, and in how many zones it is to be had at that price."""
     reserved = f" {choice.reservation_id}" if choice.reservation_id else ""
     where = choice.zone if zones == 1 else f"{choice.zone} and {_count(zones - 1, 'more zone')}"
@@ -168,13 +168,13 @@ def _price(choice: Choice) -> str:
 def _on_nodes(plan: Plan) -> Iterator[str]:
     count = sum(1 for place in plan.placements.values() if place.node is not None)
     if count:
-        yield f"{_count(count, 'pod')} on machines that are there or on their way"
+        yield f"{_count(count, 'pod')} on existing or in-flight nodes"
 
 
 def _given_up(plan: Plan) -> Iterator[str]:
-    found = Counter(wish for place in plan.placements.values() for wish in place.relaxed)
-    for wish, count in found.items():
-        yield f"given up for {_count(count, 'pod')}: {wish}"
+    found = Counter(preference for place in plan.placements.values() for preference in place.relaxed)
+    for preference, count in found.items():
+        yield f"relaxed for {_count(count, 'pod')}: {preference}"
 
 
 def _given_back(plan: Plan, nodes: Sequence[NodeState], verbose: bool, width: int) -> Iterator[str]:
@@ -182,7 +182,7 @@ def _given_back(plan: Plan, nodes: Sequence[NodeState], verbose: bool, width: in
     by_name = {node.name: node for node in nodes}
     there = sum(move.node is not None for move in plan.moves.values())
     places = [f"{_count(there, 'pod')} to nodes that stay"] if there else []
-    places += [f"{_count(plan.evictions - there, 'pod')} to machines to buy"] if plan.evictions > there else []
+    places += [f"{_count(plan.evictions - there, 'pod')} to new nodes"] if plan.evictions > there else []
     moving = f", {_count(plan.evictions, 'eviction')}" + (f": {', '.join(places)}" if places else "")
     yield from _wrapped(f"remove {len(plan.remove)} of {_count(len(nodes), 'node')}{moving}", width)
     pods = Counter(move.source for move in plan.moves.values())
@@ -209,12 +209,12 @@ def _staying(plan: Plan, verbose: bool) -> Iterator[str]:
     why: dict[str, list[str]] = {}
     for name, reason_ in plan.stays.items():
         why.setdefault(reason_, []).append(name)
-    told = sorted(why.items(), key=lambda each: -len(each[1]))
-    for text, names in told if verbose else told[:_BEST]:
+    texts = sorted(why.items(), key=lambda each: -len(each[1]))
+    for text, names in texts if verbose else texts[:_BEST]:
         stay = "1 node stays" if len(names) == 1 else f"{len(names)} nodes stay"
         yield f"{stay}, {text}: {_names(names, verbose)}"
-    if len(told) > _BEST and not verbose:
-        yield f"{_count(sum(len(names) for _, names in told[_BEST:]), 'more node')} for other reasons (-v names them)"
+    if len(texts) > _BEST and not verbose:
+        yield f"{_count(sum(len(names) for _, names in texts[_BEST:]), 'more node')} for other reasons (-v names them)"
 
 
 def _names(names: Sequence[str], every: bool) -> str:
@@ -235,15 +235,15 @@ def _saving(plan: Plan) -> Iterator[str]:
 
 def _cost(cost: Cost, machines: Sequence[Machine]) -> Iterator[str]:
     if not machines and not cost.per_hour:
-        yield "nothing to buy"
+        yield "nothing to launch"
         return
     unpriced = sum(1 for machine in machines if machine.choice.price is None)
     price = f"${cost.per_hour:.4f} an hour, ${cost.per_hour * HOURS_A_MONTH:,.2f} a month"
     if unpriced:
         price = f"at least {price}" if unpriced < len(machines) else "an unknown price"
-    yield f"{price}, {_count(len(machines), 'machine')}"
+    yield f"{price}, {_count(len(machines), 'node')}"
     if 0 < unpriced < len(machines):
-        yield f"not counted: {_count(unpriced, 'machine')} whose price is unknown"
+        yield f"not counted: {_count(unpriced, 'node')} whose price is unknown"
     if round(cost.for_zones, 4):
         zones = _count(len({machine.choice.zone for machine in machines}), "zone")
         yield f"${cost.for_zones:.4f} of it so that they lie in {zones}, and one zone's failure takes less"
@@ -269,12 +269,12 @@ def _reasons(plan: Plan, verbose: bool) -> Iterator[str]:
         if not each.pools:
             yield f"  {code} ({reason(code).kind}): {each.message}"
             continue
-        yield f"  {code} ({reason(code).kind}), NodePool {next(iter(each.pools))}: {each.cure}"
-        told = len(each.pools) if verbose else _POOLS
-        for name in list(each.pools)[:told]:
+        yield f"  {code} ({reason(code).kind}), NodePool {next(iter(each.pools))}: {each.remedy}"
+        texts = len(each.pools) if verbose else _POOLS
+        for name in list(each.pools)[:texts]:
             yield from _funnel(name, each.pools[name])
-        if len(each.pools) > told:
-            yield f"  and {_count(len(each.pools) - told, 'NodePool')} more, see -v"
+        if len(each.pools) > texts:
+            yield f"  and {_count(len(each.pools) - texts, 'NodePool')} more, see -v"
 
 
 def _left_out(pods: Sequence[str], totals: Mapping[str, int]) -> str:
@@ -282,21 +282,21 @@ def _left_out(pods: Sequence[str], totals: Mapping[str, int]) -> str:
     if len(pods) == 1:
         return pods[0]
     found = Counter(map(_workload, pods)).most_common()
-    told = [
+    texts = [
         name if count == 1 == totals[name] else f"{count}{f' of {totals[name]}' * (count < totals[name])} {name}"
         for name, count in found[:_FEW]
     ]
-    return ", ".join(told) + (f" and {len(found) - _FEW} more" if len(found) > _FEW else "")
+    return ", ".join(texts) + (f" and {len(found) - _FEW} more" if len(found) > _FEW else "")
 
 
 def _funnel(pool: str, funnel: Funnel) -> Iterator[str]:
     """How many offerings were left by each question that turned some away, and the nearest miss."""
-    told, before = [_count(funnel.start, "offering")], funnel.start
+    texts, before = [_count(funnel.start, "offering")], funnel.start
     for step in funnel.steps:
         if step.left != before or not step.left:
-            told.append(f"{step.left or 'none'} left by {step.clause}")
+            texts.append(f"{step.left or 'none'} left by {step.clause}")
         before = step.left
-    yield f"  NodePool {pool}: {', '.join(told)}"
+    yield f"  NodePool {pool}: {', '.join(texts)}"
     if funnel.miss:
         yield f"    nearest: {funnel.miss}"
 

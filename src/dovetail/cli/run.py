@@ -21,7 +21,7 @@ def _settings_options(command: Any) -> Any:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--cloud", "provider", type=click.Choice(["aws", "simulated"]), default="aws", help="Who sells machines.")
+@click.option("--cloud", "provider", type=click.Choice(["aws", "simulated"]), default="aws", help="The cloud provider.")
 @click.option("--catalog", type=click.Path(dir_okay=False), help="Catalogue file of the simulated cloud.")
 @click.option("--market", type=click.Path(exists=True, dir_okay=False), help="Market file of the simulated cloud.")
 @click.option("--region", default=None, help="Region of the packaged catalogue, or of AWS.")

@@ -1,4 +1,4 @@
-"""What `dovetail run` does once its flags are read: connect, choose the cloud, lead until told to stop."""
+"""What `dovetail run` does once its flags are read: connect, choose the cloud, lead until stopped."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def main(options: Options) -> None:
             raise
         raise Problem("; ".join(str(problem) for problem in _leaves(refused))) from group
     except BrokenPipeError:
-        raise  # whoever read the log is gone
+        raise  # the log's reader is gone
     except OSError as problem:
         way_out = "other ports are chosen by --metrics-port and --health-probe-port"
         raise Problem(f"{problem.strerror or problem}; {way_out}") from problem
@@ -151,7 +151,7 @@ async def _run(options: Options) -> None:
 
 
 def _not_a_second(server: str) -> None:
-    """A lab's own autoscaler acts without a lease: another one beside it would end each other's machines."""
+    """A lab's own autoscaler acts without a lease: another one beside it would end each other's nodes."""
     if any(lab.url == server and lab.environment for lab in running()):
         raise Problem(f"{server} is a lab with an autoscaler of its own; dovetail up --no-autoscaler is one without")
 

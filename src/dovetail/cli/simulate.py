@@ -32,10 +32,10 @@ def simulate(
 ) -> None:
     """Run a scenario in virtual time.
 
-    Exit status: 0 all went as it should, 1 a step, an expectation or a promise failed, 2 the scenario is wrong.
+    Exit status: 0 all went as it should, 1 a step, an expectation or an invariant failed, 2 the scenario is wrong.
     """
     # Of a million objects that a simulation makes, some five hundred end in cycles: searching for them costs far more
-    # than they do. So nobody looks before the heap has grown by as much as some ten thousand pods are.
+    # than they do. So the collector does not run before the heap has grown by as much as some ten thousand pods are.
     gc.set_threshold(1_000_000, 50, 1000)
 
     from dovetail.lab.scenario import validation
@@ -125,7 +125,10 @@ def _table(outcome: Outcome) -> None:
     mean = outcome.pods_pending_seconds / created if created else 0.0
     click.echo(f"{created} pods made, {outcome.totals.get('pods gone', 0)} gone; waited {mean:.1f} s on average")
     if outcome.dollars is not None:
-        bought, back = outcome.totals.get("instances launched", 0), outcome.totals.get("instances terminated", 0)
-        click.echo(f"{bought} machines bought, {back} given back, ${outcome.dollars:.2f} spent")
+        launched, terminated = (
+            outcome.totals.get("instances launched", 0),
+            outcome.totals.get("instances terminated", 0),
+        )
+        click.echo(f"{launched} nodes launched, {terminated} terminated, ${outcome.dollars:.2f} spent")
     for problem in outcome.problems:
         click.echo(f"problem: {problem}", err=True)

@@ -24,8 +24,8 @@ REFRESH_SECONDS = 1.0
 KEPT_EVENTS = 200
 #: Lines of events that any screen has room for, and what stands above them on a larger one.
 SHOWN_LINES, ABOVE = 8, 18
-#: Seconds for which a warning that was told is not told again.
-TOLD = 60.0
+#: Seconds for which a reported warning is not repeated.
+WARNING_REPEAT_S = 60.0
 
 
 def welcome(running: Running, names: list[str]) -> list[str]:
@@ -88,7 +88,7 @@ class View:
         self._events: deque[Json] = deque(maxlen=KEPT_EVENTS)
         self._warnings: list[Json] = []
         self._warned: dict[tuple[str, ...], float] = {}
-        self._told: str = ""
+        self._last_line: str = ""
         self._news.listen(self._event)
 
     def _event(self, old: Json | None, new: Json | None) -> None:
@@ -120,15 +120,15 @@ class View:
         while True:
             self._warn()
             line = self._summary()
-            if line != self._told:
-                self._told = line
+            if line != self._last_line:
+                self._last_line = line
                 clock = self._running.lab.clock.now().strftime("%H:%M:%S")
                 self._console.print(f"{clock}  {line}", markup=False, highlight=False, soft_wrap=True)
             await asyncio.sleep(3 * REFRESH_SECONDS * self._running.settings.speed)
 
     def _warn(self) -> None:
         now = self._running.lab.clock.monotonic()
-        self._warned = {gist: at for gist, at in self._warned.items() if now - at < TOLD}
+        self._warned = {gist: at for gist, at in self._warned.items() if now - at < WARNING_REPEAT_S}
         for gist, events in together(self._warnings).items():
             if self._warned.setdefault(gist, now) == now:
                 self._console.print(_line(events), markup=False, highlight=False, soft_wrap=True)

@@ -35,7 +35,7 @@ _STARTING = "starting the lab …"
 
 @click.command()
 @click.option("--name", default=DEFAULT_NAME, show_default=True, help="Tells labs apart that run at the same time.")
-@click.option("--nodes", default=3, show_default=True, type=click.IntRange(0, 5000), help="Machines at the start.")
+@click.option("--nodes", default=3, show_default=True, type=click.IntRange(0, 5000), help="Nodes at the start.")
 @click.option("--node-type", default="m5.large", show_default=True, help="Their instance type.")
 @click.option("--zones", default=None, help="Their zones, dealt in turn; three of the region by default.")
 @click.option("--cluster-name", default="dovetail", show_default=True, help="What EKS calls the cluster.")
@@ -55,7 +55,7 @@ _STARTING = "starting the lab …"
     "--boot",
     default=None,
     type=click.FloatRange(0, 3600),
-    help="Seconds until a bought machine joins; 25 to 35 by default.",
+    help="Seconds until a launched instance joins; 25 to 35 by default.",
 )
 @click.option(
     "--speed",
@@ -92,7 +92,7 @@ _STARTING = "starting the lab …"
     show_default=True,
     help="The API server, scheduler and controllers: ours, or the real ones.",
 )
-@click.option("--bare", is_flag=True, help="The API server alone, without machines or controllers.")
+@click.option("--bare", is_flag=True, help="The API server alone, without nodes or controllers.")
 @click.option("--detach", is_flag=True, help="Leave the lab in the background; dovetail down stops it.")
 def up(
     name: str,
@@ -196,8 +196,8 @@ def _make_room() -> None:
     try:
         folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        told = f"{folder().parent}: {error.strerror}; set XDG_STATE_HOME to a folder that can be written"
-        raise Problem(told) from error
+        message = f"{folder().parent}: {error.strerror}; set XDG_STATE_HOME to a folder that can be written"
+        raise Problem(message) from error
 
 
 def _zones(asked: str | None, region: str) -> tuple[str, ...]:

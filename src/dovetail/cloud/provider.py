@@ -1,4 +1,4 @@
-"""The cloud seam: what the controllers ask of whoever sells machines.
+"""The cloud interface: what the controllers ask of a cloud provider.
 
 Every failure is one of four kinds, because a controller can do only four things about it: try again,
 take the next offering, take the next pool, or tell the operator.
@@ -56,19 +56,19 @@ class NodeClassNotReady(CloudError):
 
 
 class InstanceNotFound(CloudError):
-    """The machine is known to be gone; a delete that finds nothing has done its work. `why` it ended, if known."""
+    """The instance is known to be gone; a delete that finds nothing has done its work. `why` it ended, if known."""
 
     def __init__(self, provider_id: str, why: str = "") -> None:
-        super().__init__("NodeClaimNotFound", f"no machine {provider_id}" + (f": {why}" if why else ""), Remedy.RETRY)
+        super().__init__("NodeClaimNotFound", f"no instance {provider_id}" + (f": {why}" if why else ""), Remedy.RETRY)
         self.provider_id = provider_id
         self.why = why
 
 
 class RebootUnsupported(CloudError):
-    """This cloud cannot restart a machine in place."""
+    """This cloud cannot restart an instance in place."""
 
     def __init__(self, provider_id: str) -> None:
-        super().__init__("NodeRebootNotImplemented", f"machine {provider_id} cannot be rebooted", Remedy.OPERATOR)
+        super().__init__("NodeRebootNotImplemented", f"instance {provider_id} cannot be rebooted", Remedy.OPERATOR)
 
 
 class RebootRejected(CloudError):
@@ -86,7 +86,7 @@ class LaunchOption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything needed to buy one machine. `token` makes it idempotent: the claim's UID.
+    """Everything needed to launch one instance. `token` makes it idempotent: the claim's UID.
 
     `node_class`, `node_pool` and `claim` are the objects in their v1 form.
     """
@@ -101,7 +101,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine that was bought. `labels` has the type's, the offering's and the claim's labels."""
+    """An instance that was launched. `labels` has the type's, the offering's and the claim's labels."""
 
     provider_id: str
     instance_type: str
@@ -137,12 +137,12 @@ class NodeClassStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     status: Mapping[str, Any]
     conditions: tuple[tuple[str, str, str, str], ...]  # type, status, reason, message
-    annotations: Mapping[str, str] = {}  # what a class carries so that its machines can be compared with it
+    annotations: Mapping[str, str] = {}  # what a class carries so that its instances can be compared with it
     details: Mapping[str, str] = {}  # all that was said about a condition, for the log
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):
-    """A message about machines: `kind` is spot-interruption, rebalance, scheduled-change and the like.
+    """A message about instances: `kind` is spot-interruption, rebalance, scheduled-change and the like.
 
     `sent` is when the cloud says that it happened.
     """
@@ -156,7 +156,7 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepairAction(StrEnum):
-    """What is done about an ailment, the gentler first."""
+    """What is done about a node condition, the gentler first."""
 
     REBOOT = "RebootNode"
     REPLACE = "ReplaceNode"
@@ -179,9 +179,9 @@ class RepairPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cloud(Protocol):
-    """A provider. Calls may be repeated after a crash: `launch` with a known token returns the same machine.
+    """A provider. Calls may be repeated after a crash: `launch` with a known token returns the same instance.
 
-    `node_class_required`: whether a pool without its NodeClass object can buy nothing.
+    `node_class_required`: whether a pool without its NodeClass object can launch nothing.
     """
 
     name: str
@@ -197,15 +197,15 @@ class Cloud(Protocol):
     async def get(self, provider_id: str) -> Instance: ...
 
     async def machines(self) -> tuple[Instance, ...]:
-        """All machines of this cluster that carry our tags; raises rather than answer in part."""
+        """All instances of this cluster that carry our tags; raises rather than answer in part."""
         ...
 
     async def terminate(self, provider_id: str) -> None:
-        """Ask for the machine's end; raises MachineNotFound once it is gone."""
+        """Ask for the instance's end; raises MachineNotFound once it is gone."""
         ...
 
     async def reboot(self, provider_id: str, operation: str) -> None:
-        """Restart a machine in place; returns once that is accepted. The same `operation` is the same restart.
+        """Restart an instance in place; returns once that is accepted. The same `operation` is the same restart.
 
         Raises RebootUnsupported, RebootRejected or MachineNotFound where asking again would not help.
         """
@@ -214,7 +214,7 @@ class Cloud(Protocol):
     async def resolve(
         self, node_class: Mapping[str, Any], node_pools: Sequence[Mapping[str, Any]] = ()
     ) -> NodeClassStatus:
-        """What a node class selects now; `node_pools` are those that buy their machines by it."""
+        """What a node class selects now; `node_pools` are those that launch their instances by it."""
         ...
 
     async def release(self, node_class: Mapping[str, Any]) -> None:
@@ -226,7 +226,7 @@ class Cloud(Protocol):
         ...
 
     async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
-        """Who the machines of a class are to the cluster; None where a cloud needs no such mapping."""
+        """Who the instances of a class are to the cluster; None where a cloud needs no such mapping."""
         ...
 
     def interruptions(self) -> AsyncIterator[Sequence[Interruption]]: ...
@@ -234,7 +234,7 @@ class Cloud(Protocol):
     async def acknowledge(self, messages: Sequence[Interruption]) -> None: ...
 
     async def unhealthy(self) -> Sequence[Interruption]:
-        """What the cloud knows of ill machines now: `status-check-failed`, `scheduled-event`. Needs no queue."""
+        """What the cloud knows of ill instances now: `status-check-failed`, `scheduled-event`. Needs no queue."""
         ...
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]: ...

@@ -22,7 +22,7 @@ Key = tuple[str, str, str]
 
 
 def inside(capacity_type: str, group: str) -> str:
-    """The capacity type of machines that are bought into a placement group: others may be had where they are not."""
+    """The capacity type of instances that are launched into a placement group: others may be had where they are not."""
     return f"{capacity_type}@{group}" if group else capacity_type
 
 

@@ -129,7 +129,7 @@ class RawEvent(msgspec.Struct):
     object: msgspec.Raw
 
 
-#: Told of a request, its status or the error there was instead of one, and the seconds it took.
+#: Called with a request, its status or the error there was instead of one, and the seconds it took.
 Observe = Callable[[Request, int | KubeError, float], None]
 
 _EVENT = msgspec.json.Decoder(RawEvent)
@@ -177,7 +177,7 @@ class Kube:
         return twin
 
     def observed(self, observe: Observe) -> Kube:
-        """The same client, whose every request is told to `observe` once it is over."""
+        """The same client, whose every request is passed to `observe` once it is over."""
         twin = copy.copy(self)
         twin.observe = observe
         return twin
@@ -490,9 +490,9 @@ class Kube:
                 failures += 1
                 if failures >= policy.attempts or not worth_repeating(error, idempotent=repeatable):
                     raise
-                told = error.retry_after if isinstance(error, ApiError) else None
+                retry_after = error.retry_after if isinstance(error, ApiError) else None
                 pause = policy.pause(failures, self.chance)
-            await asyncio.sleep(pause if told is None else told + 0.1 * pause)
+            await asyncio.sleep(pause if retry_after is None else retry_after + 0.1 * pause)
 
     async def _send(self, request: Request) -> Response:
         response = await self._carried(request)

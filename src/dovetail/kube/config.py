@@ -19,7 +19,7 @@ import yaml
 
 from dovetail.kube.credentials import ConfigError, Exec, TokenFile, load_pair
 from dovetail.kube.http import Anonymous, Bearer, Credentials, Http
-from dovetail.model.formats import told
+from dovetail.model.formats import yaml_problem
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -157,7 +157,7 @@ def _read(file: Path) -> Mapping[str, Any]:
     except OSError as problem:
         raise ConfigError(f"{file}: cannot be read: {problem.strerror}; {_ANOTHER}") from problem
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{file}: is not YAML: {told(problem)}; {_ANOTHER}") from problem
+        raise ConfigError(f"{file}: is not YAML: {yaml_problem(problem)}; {_ANOTHER}") from problem
     except RecursionError as problem:
         raise ConfigError(f"{file}: nested too deeply to be a kubeconfig; {_ANOTHER}") from problem
     if document is None:

@@ -26,7 +26,7 @@ class ConfigError(KubeError):
 
 
 class TokenFile:
-    """A token in a file that somebody rotates (service accounts)."""
+    """A token in a file that is rotated (service accounts)."""
 
     def __init__(self, path: Path, now: Callable[[], datetime] = wall) -> None:
         self._path = path

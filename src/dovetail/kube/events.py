@@ -1,4 +1,4 @@
-"""Kubernetes events: what happened to an object, for whoever describes it.
+"""Kubernetes events: what happened to an object, for `kubectl describe`.
 
 Saying the same thing again raises a count on the event that is there; saying too much about one object is
 cut off. Recording never waits and never fails the caller: a writer task does the talking, and what it could
@@ -24,7 +24,7 @@ from dovetail.model.meta import stamp
 log = Log(__name__)
 
 _REMEMBERED = 4096
-#: How long the server keeps an event that nobody writes again, in seconds.
+#: How long the server keeps an event that is not written again, in seconds.
 _LIFE = 3600.0
 _BACKLOG = 1000
 

@@ -1,6 +1,6 @@
 """News without a watch: a server in the same process tells of a change at once, decoded once for all who ask.
 
-A transport that can do so has a method `feed`; whoever keeps a mirror asks `feed_of` and falls back to watching.
+A transport that can do so has a method `feed`; a cache asks `feed_of` and falls back to watching.
 Where the server knows what is new about an object, the view of it is the view from before with that put in: nothing
 is decoded, and what did not change stays the same Python object.
 """
@@ -19,7 +19,7 @@ from dovetail.kube.transport import Transport
 
 T = TypeVar("T")
 View = TypeVar("View", bound=msgspec.Struct)
-#: What a mirror makes of a fresh view, given the one it holds.
+#: What a cache makes of a fresh view, given the one it holds.
 Keep = Callable[[T, T | None], T]
 #: New values by part of the object (metadata, spec, status) and field.
 Parts = dict[str, dict[str, Any]]
@@ -44,7 +44,7 @@ class Mold:
 
 
 class Difference:
-    """What is new about an object, to be put into whatever view of it somebody holds."""
+    """What is new about an object, to be put into whatever view of it a cache holds."""
 
     __slots__ = ("_parts", "_shape")
 
@@ -138,7 +138,7 @@ class News:
         return self._read()
 
     def view(self, type: type[T], held: T | None = None, keep: Keep[T] | None = None) -> T:
-        """The object, as a mirror that holds `held` keeps it."""
+        """The object, as a cache that holds `held` keeps it."""
         derived = self._derived(type, held, keep)
         if derived is not None:
             return derived
@@ -159,11 +159,11 @@ class News:
                 return None
             fresh: T = difference.put_into(held)
         except msgspec.ValidationError:
-            return None  # a null where the type has none: whoever decodes the whole object knows what it means
+            return None  # a null where the type has none: decoding the whole object tells what it means
         return fresh if keep is None else keep(fresh, held)
 
 
-Told = Callable[[News], None]
+OnNews = Callable[[News], None]
 #: Ends a subscription.
 Stop = Callable[[], None]
 
@@ -172,9 +172,9 @@ Stop = Callable[[], None]
 class Feeding(Protocol):
     """A transport whose server tells by itself."""
 
-    def feed(self, group: str, plural: str, told: Told) -> Stop: ...
+    def feed(self, group: str, plural: str, on_news: OnNews) -> Stop: ...
 
 
-def feed_of(transport: Transport) -> Callable[[str, str, Told], Stop] | None:
-    """How to be told of changes, where that is possible."""
+def feed_of(transport: Transport) -> Callable[[str, str, OnNews], Stop] | None:
+    """How to subscribe to changes, where that is possible."""
     return transport.feed if isinstance(transport, Feeding) else None

@@ -27,7 +27,7 @@ _FALSE = ("0", "false")
 
 
 class Credentials(Protocol):
-    """Headers that prove who we are; asked before every request, told when the server did not accept them."""
+    """Headers that prove who we are; asked before every request, notified when the server did not accept them."""
 
     async def headers(self) -> Mapping[str, str]: ...
 

@@ -32,4 +32,4 @@ class InProcess:
         return await self._server.handle(request)
 
     async def close(self) -> None:
-        """Nothing to close: the server belongs to whoever started it."""
+        """Nothing to close: the server belongs to the code that started it."""

@@ -3,7 +3,7 @@
 Another candidate may take the lease `duration` after it last saw it renewed. We stop sooner: from the moment
 a renewal was *sent* we count `deadline` seconds on our own monotonic clock, and past that `check` raises.
 A client fenced with it (`kube.fenced(leadership.check)`) cannot write on behalf of a leadership that may be
-somebody else's by now, however long a task was asleep.
+another process's by now, however long a task was asleep.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = Log(__name__)
 
 
 class LeadershipLost(KubeError):
-    """Somebody else may be the leader now; nothing may be written."""
+    """Another process may be the leader now; nothing may be written."""
 
 
 class LeaseTimes(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class LeaderElection:
         self.token = 0
         #: Called when a renewal has to read the lease first, because it was not as we had left it.
         self.on_slow_path: Callable[[], None] | None = None
-        #: Why the last try came to nothing, unless somebody else holds the lease.
+        #: Why the last try came to nothing, unless another process holds the lease.
         self.failure: KubeError | None = None
 
     @property
@@ -147,7 +147,9 @@ class LeaderElection:
     async def _take(self) -> bool:
         now = self._kube.clock.now()
         if self.leading and self.holder == self.identity:
-            with suppress(Conflict, NotFound):  # somebody wrote or deleted it: then it is read first, as any other
+            with suppress(
+                Conflict, NotFound
+            ):  # another process wrote or deleted it: then it is read first, as any other
                 self._lease = await self._write({**self._lease, "spec": self._spec(self._lease["spec"], now)})
                 return True
             if self.on_slow_path is not None:
@@ -167,14 +169,14 @@ class LeaderElection:
         return True
 
     def _theirs(self, spec: dict[str, Any]) -> bool:
-        """Whether somebody else holds it and has been seen alive within the duration he promised."""
+        """Whether another process holds it and has renewed it within its lease duration."""
         holder = spec.get("holderIdentity") or ""
         seen = (holder, str(spec.get("renewTime")))
         monotonic = self._kube.clock.monotonic()
         if seen != self._seen:
             self._seen, self._seen_at = seen, monotonic
-        promised = float(spec.get("leaseDurationSeconds") or self._times.duration)
-        return holder not in ("", self.identity) and monotonic < self._seen_at + promised
+        lease_duration = float(spec.get("leaseDurationSeconds") or self._times.duration)
+        return holder not in ("", self.identity) and monotonic < self._seen_at + lease_duration
 
     def _spec(self, old: dict[str, Any], now: datetime) -> dict[str, Any]:
         ours = old.get("holderIdentity") == self.identity

@@ -1,8 +1,8 @@
 """Pacing: never more on the API server's plate than it can eat.
 
-A burst of machines means thousands of small writes. Sent all at once they queue inside the server, and the
+A burst of nodes means thousands of small writes. Sent all at once they queue inside the server, and the
 one request that must not wait, the renewal of our lease, waits with them. So requests wait here, in order;
-watches and whoever has a transport of his own (the lease) do not.
+watches and clients with their own transport (the lease) do not.
 """
 
 from __future__ import annotations

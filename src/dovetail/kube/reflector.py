@@ -47,7 +47,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
-    """One step of the mirror. `old` is what the store held, `new` what it holds now."""
+    """One step of the cache. `old` is what the store held, `new` what it holds now."""
 
     kind: Literal["added", "modified", "deleted"]
     key: str
@@ -201,7 +201,7 @@ class Reflector(Generic[T]):
         feed = feed_of(self._kube.transport)
         if feed is None or self._namespace or self._labels or self._fields:
             return
-        stop = feed(self.resource.group, self.resource.plural, self._told)
+        stop = feed(self.resource.group, self.resource.plural, self._on_news)
         try:
             await asyncio.Event().wait()
         finally:
@@ -234,7 +234,7 @@ class Reflector(Generic[T]):
         else:
             self._accept(event.object, event.type == "DELETED")
 
-    def _told(self, news: News) -> None:
+    def _on_news(self, news: News) -> None:
         """What a server in the same process tells is always the newest."""
         self._alive()
         try:
@@ -324,5 +324,5 @@ class Reflector(Generic[T]):
         speak("watch interrupted", resource=self.resource.name, problem=str(problem), failures=failures)
 
     def _pause(self, failures: int) -> float:
-        told = self.failure.retry_after if isinstance(self.failure, ApiError) else None
-        return max(told or 0.0, self._backoff.pause(max(failures, 1), self._chance))
+        retry_after = self.failure.retry_after if isinstance(self.failure, ApiError) else None
+        return max(retry_after or 0.0, self._backoff.pause(max(failures, 1), self._chance))

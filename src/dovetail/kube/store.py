@@ -1,6 +1,6 @@
 """The local copy of a watched kind: objects by key, and by whatever an index says.
 
-Objects are frozen and shared; nobody copies them. Reading is synchronous, so a reader sees one moment.
+Objects are frozen and shared; they are never copied. Reading is synchronous, so a reader sees one moment.
 """
 
 from __future__ import annotations

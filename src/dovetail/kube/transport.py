@@ -1,4 +1,4 @@
-"""The Kubernetes seam: a request goes in, a response or a stream of bytes comes out.
+"""The Kubernetes interface: a request goes in, a response or a stream of bytes comes out.
 
 The HTTP transport and the lab's API server both speak these types, so a client cannot tell a server
 across the network from one in the same process.
@@ -33,7 +33,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class Response(msgspec.Struct, kw_only=True):
     """Either `body`, or `stream`: chunks of bytes that arrive over time (a watch, a followed log).
 
-    Whoever takes a response with a stream closes the stream (`aclose`).
+    The caller that takes a response with a stream closes the stream (`aclose`).
     """
 
     status: int

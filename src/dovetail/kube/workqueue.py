@@ -1,6 +1,6 @@
 """A work queue of keys: each key is worked on by one worker at a time, and never twice for the same news.
 
-A key added while it waits is one entry; added while somebody works on it, it comes again once he is done.
+A key added while it waits is one entry; added while it is processed, it comes again afterwards.
 A failed key returns after a growing pause; fresh news about it does not wait for that pause.
 """
 
@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class QueueObserver(Protocol):
-    """Told what happens to the keys of a queue, for metrics."""
+    """Observes what happens to the keys of a queue, for metrics."""
 
     def added(self, key: Hashable) -> None: ...
 
@@ -69,7 +69,7 @@ class WorkQueue(Generic[K]):
             self._wake()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Bring `key` back in a while; the earliest of several such wishes counts."""
+        """Bring `key` back in a while; the earliest of several such requests counts."""
         if self._closed or key in self._dirty:
             return
         if seconds <= 0:
@@ -151,7 +151,7 @@ class WorkQueue(Generic[K]):
     async def work(
         self, handle: Callable[[K], Awaitable[None]], *, failed: Callable[[K, Exception, float], None], workers: int = 1
     ) -> None:
-        """Serve keys with `handle` until closed. What it raises is told to `failed`, and the key comes back."""
+        """Serve keys with `handle` until closed. What it raises is passed to `failed`, and the key comes back."""
         async with asyncio.TaskGroup() as group:
             for number in range(workers):
                 group.create_task(self._serve(handle, failed), name=f"worker {number}")
@@ -162,7 +162,7 @@ class WorkQueue(Generic[K]):
         async for key in self.keys():
             try:
                 await handle(key)
-            except Exception as problem:  # one key's failure must not stop the others; it is told and retried
+            except Exception as problem:  # one key's failure must not stop the others; it is reported and retried
                 failed(key, problem, self.retry(key))
             else:
                 self.forget(key)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dovetail.kube.decode import decode
-from dovetail.kube.feed import Difference, Mold, News, Parts, Stop, Told
+from dovetail.kube.feed import Difference, Mold, News, OnNews, Parts, Stop
 from dovetail.kube.transport import Request, Response
 from dovetail.lab import fast_node_patches
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
@@ -53,7 +53,7 @@ class FastLane:
         self._store = server.store
         self._store.history_limit = HISTORY
         self._molds: dict[tuple[str, bytes], Mold] = {}
-        self._feeds: dict[str, list[Told]] = {}
+        self._feeds: dict[str, list[OnNews]] = {}
         #: What is new about the pod that is being written, and what it is a copy of.
         self._writing: tuple[Parts | None, Mold | None] = _UNKNOWN
         self._chance = server.chance.child("fastlane")
@@ -65,7 +65,7 @@ class FastLane:
 
     # Hearing of changes
 
-    def feed(self, group: str, plural: str, subscriber: Told) -> Stop:
+    def feed(self, group: str, plural: str, subscriber: OnNews) -> Stop:
         """Deliver every change at once, before its author has an answer."""
         feeds = self._feeds.setdefault(f"{group}/{plural}", [])
         feeds.append(subscriber)

@@ -61,7 +61,7 @@ def parse_or_never(text: str | None) -> timedelta | None:
 
 
 def countable(text: str | None) -> timedelta | None:
-    """A duration, or None for `Never`, for nothing, and for a time that nobody can count."""
+    """A duration, or None for `Never`, for nothing, and for a time too long to count."""
     try:
         return parse_or_never(text)
     except DurationError:

@@ -201,7 +201,7 @@ def header_name(value: str) -> list[str]:
 # What is wrong with a text that should be YAML, in one line with its place.
 
 
-def told(problem: Exception) -> str:
+def yaml_problem(problem: Exception) -> str:
     """`line 2, column 1: expected ',' or ']'`, of an error of the parser; of another error, its own words."""
     mark = getattr(problem, "problem_mark", None)
     what = " ".join((getattr(problem, "problem", None) or str(problem)).split())

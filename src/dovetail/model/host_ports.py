@@ -65,7 +65,7 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
 
 
 def clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> tuple[HostPort, HostPort] | None:
-    """The first wanted port that somebody has, with theirs."""
+    """The first wanted port that is taken, with the port that takes it."""
     held = tuple(taken)
     for port in wanted:
         for other in held:

@@ -1,4 +1,4 @@
-"""What can be bought: instance types and their offerings.
+"""What can be launched: instance types and their offerings.
 
 An offering is a type in a zone under a capacity type. Resources are integers: milli-CPU for `cpu`,
 bytes for memory and storage, plain counts for everything else. A missing price is None, never 0.
@@ -41,7 +41,7 @@ class Offering(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def overlaid(self) -> bool:
-        """Whether the price is not the seller's own."""
+        """Whether the price is not the cloud provider's own."""
         return self.price_source.startswith(OVERLAY)
 
 

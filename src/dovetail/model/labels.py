@@ -1,6 +1,6 @@
 """Labels with a meaning: the well-known ones, their old names, and those that users may not set.
 
-A well-known label may be asked for although no NodePool declares it: every machine has some value for it.
+A well-known label may be asked for although no NodePool declares it: every node has some value for it.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def micro(instant: datetime) -> str:
 
 
 def view(obj: Any, kind: type[T]) -> T:
-    """Read an object that somebody wrote by hand: a null says the same as silence."""
+    """Read an object written by hand: a null says the same as silence."""
     return msgspec.convert(without_nulls(obj), kind)
 
 

@@ -1,6 +1,6 @@
 """NodeOverlays: corrections to the prices and capacities of some instance types, before anything is planned.
 
-An overlay may speak of types, of offerings, and of the pool they are bought for. The heavier one wins. Of two of equal
+An overlay may select types, offerings and the NodePool they are launched for. The heavier one wins. Of two of equal
 weight that speak of the same price or the same resource the later by name holds, and the other one does nothing at all.
 A price is never below 0; a missing price stays missing unless an overlay names one.
 """
@@ -17,7 +17,7 @@ from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import resources
 from dovetail.model.requirements import Requirements
 
-#: What is sold to one pool: the labels of its machines, and the types.
+#: What is sold to one pool: the labels of its nodes, and the types.
 Shop = tuple[Mapping[str, str], Sequence[InstanceType]]
 
 
@@ -36,7 +36,7 @@ def agreed(overlays: Iterable[NodeOverlay], shops: Sequence[Shop]) -> list[NodeO
 def overlaid(
     types: Sequence[InstanceType], overlays: Iterable[NodeOverlay], labels: Mapping[str, str] | None = None
 ) -> tuple[InstanceType, ...]:
-    """The types that a pool with these labels buys, with every overlay applied."""
+    """The types that a pool with these labels launches, with every overlay applied."""
     given = labels or {}
     lightest_first = sorted(agreed(overlays, [(given, types)]), key=_rank)
     return tuple(_overlaid(kind, lightest_first, given) for kind in types) if lightest_first else tuple(types)

@@ -1,4 +1,4 @@
-"""Views of pods: what scheduling, buying and disrupting ask of them, and what the lab's kubelets run."""
+"""Views of pods: what scheduling, launching and disruption ask of them, and what the lab's kubelets run."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ class PodTemplateSpec(View, frozen=True, kw_only=True):
     spec: PodSpec = PodSpec()
 
 
-# Which pods come back elsewhere once their machine goes: all but those that belong to it.
+# Which pods come back elsewhere once their node goes: all but those that belong to it.
 
 
 def owned_by(pod: Pod, *kinds: str) -> bool:

@@ -1,6 +1,6 @@
 """Claims: why a volume claim lets its pod run nowhere for now, in words and as a reason of the vocabulary.
 
-What is said here is said of every machine alike. Where a volume that can be had lets a pod run is for others to say.
+What is said here is said of every node alike. Where a volume that can be had lets a pod run is for others to say.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ EXPONENT = "DecimalExponent"
 
 _NANO = 10**9
 _INT64 = (1 << 63) - 1
-#: Exponents beyond this are clipped: nobody can own that much, and the arithmetic must stay small.
+#: Exponents beyond this are clipped: no cluster has that much, and the arithmetic must stay small.
 _LARGEST_EXPONENT = 5000
 
 _SHAPE = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")

@@ -1,7 +1,7 @@
-"""The closed vocabulary of reasons: why a thing did not happen, whose turn it is, and what cures it.
+"""The closed vocabulary of reasons: why a thing did not happen, whose turn it is, and the remedy.
 
 Every code that Dovetail says is a row here, and every row is said somewhere; a test holds both. The class says who
-must act: `wait` (time cures it), `change` (the workload's or pool's owner), `admin` (the cluster's or account's
+must act: `wait` (it passes by itself), `change` (the workload's or pool's owner), `admin` (the cluster's or account's
 owner), `bug` (us).
 """
 
@@ -15,14 +15,14 @@ Class = Literal["wait", "change", "admin", "bug"]
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """`text` and `cure` may name facts in braces; `told` fills them in."""
+    """`text` and `remedy` may name facts in braces; `message` fills them in."""
 
     code: str
     kind: Class
     text: str
-    cure: str
+    remedy: str
 
-    def told(self, **facts: object) -> str:
+    def message(self, **facts: object) -> str:
         """The reason in words, with its facts; a fact that is not given stays out of the way."""
         return self.text.format_map(_Silent(facts))
 
@@ -33,7 +33,7 @@ class _Silent(dict[str, object]):
 
 
 _TABLE: tuple[tuple[str, Class, str, str], ...] = (
-    # Nothing to buy for this pod.
+    # Nothing to launch for this pod.
     ("NO_NODEPOOL", "admin", "there is no NodePool that is ready", "create a NodePool, or see why none is ready"),
     ("NO_TYPE_FITS", "change", "no instance type has room for {requests}", "ask for less, or allow larger types"),
     ("NO_TYPE_MATCHES", "change", "no instance type meets {requirement}", "ask for another, or widen the NodePool"),
@@ -64,8 +64,8 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
         "its claim {claim} is for one pod, and another has it",
         "let the other pod end first, or give each a claim of its own",
     ),
-    ("RUNAWAY", "admin", "{count} machines were bought for it and none kept it", "see what drives its pods away"),
-    # A machine that may not be disrupted now.
+    ("RUNAWAY", "admin", "{count} nodes were launched for it and none kept it", "see what drives its pods away"),
+    # A node that may not be disrupted now.
     ("NOT_MANAGED", "wait", "the node has no NodeClaim of a NodePool", "nothing to do: it is not ours to remove"),
     ("NOT_INITIALIZED", "wait", "the node is still starting", "wait"),
     ("REBOOTING", "wait", "the node is rebooting", "wait"),
@@ -75,13 +75,13 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
     ("DO_NOT_DISRUPT_POD", "change", "its pod asks not to be disrupted", "remove karpenter.sh/do-not-disrupt"),
     ("PDB", "change", "the PodDisruptionBudget {budget} allows no disruption", "loosen it, or add replicas"),
     ("MANY_BUDGETS", "change", "several PodDisruptionBudgets match its pod", "leave one: eviction takes no more"),
-    # A machine that may go, and stays.
+    # A node that may go, and stays.
     ("BUDGET", "wait", "the budget of NodePool {pool} is used up", "wait, or widen spec.disruption.budgets"),
     ("PODS_WOULD_NOT_FIT", "change", "its pods fit nowhere else", "loosen the pods' constraints"),
     ("NOT_CHEAPER", "wait", "nothing cheaper would hold its pods", "nothing to do"),
     ("NEAR_BEST", "wait", "the fleet is as cheap as a fresh one, or nearly", "nothing to do"),
     ("NOT_BALANCED", "wait", "the saving is not worth the disruption", "wait, or use WhenEmptyOrUnderutilized"),
-    ("NOT_LOOKED_AT", "wait", "other machines came first", "wait for the next pass"),
+    ("NOT_LOOKED_AT", "wait", "other nodes came first", "wait for the next pass"),
     ("SPOT_TO_SPOT_OFF", "admin", "spot is not replaced by spot", "enable the feature gate SpotToSpotConsolidation"),
     ("SPOT_INFLEXIBLE", "admin", "too few cheaper spot types to choose from", "allow more instance types"),
     # The cloud said no.
@@ -91,12 +91,12 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
     ("BAD_NODECLASS", "admin", "the EC2NodeClass {name} cannot be used: {why}", "correct the EC2NodeClass"),
     ("THROTTLED", "wait", "AWS asks to slow down", "wait"),
     ("CLOUD_ERROR", "wait", "AWS failed: {error}", "wait; it is tried again"),
-    ("NEVER_JOINED", "admin", "the machine ran and never joined the cluster", "see its console output and its role"),
+    ("NEVER_JOINED", "admin", "the node ran and never joined the cluster", "see its console output and its role"),
     (
         "MANY_ORPHANS",
         "admin",
-        "{orphans} of {fleet} machines have no claim in this cluster",
-        "bring the claims back, or let no other cluster use this cluster's name; after an hour the machines go",
+        "{orphans} of {fleet} nodes have no claim in this cluster",
+        "bring the claims back, or let no other cluster use this cluster's name; after an hour the nodes go",
     ),
     (
         "CLOUD_EMPTY",

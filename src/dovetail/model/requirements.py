@@ -1,7 +1,7 @@
 """Requirements: one requirement a label, and whether two sets of them get along.
 
 The question is asymmetric. A node's side says what it has, a pod's side what it wants; a label the node's
-side does not know satisfies nobody, except who asks for its absence, and except labels that every machine
+side does not know satisfies nothing but a demand for its absence, and except labels that every node
 will have once it exists.
 """
 
@@ -193,7 +193,7 @@ def _smallest(a: int | None, b: int | None) -> int | None:
 
 __all__ = ["OPERATORS", "Requirement", "Requirements", "Selecting", "requirement"]
 
-_NOBODY: frozenset[str] = frozenset()
+_NO_KEYS: frozenset[str] = frozenset()
 
 
 class Selecting(Protocol):
@@ -252,7 +252,7 @@ class Requirements(Mapping[str, Requirement]):
         return isinstance(other, Requirements) and self._by_key == other._by_key
 
     def of(self, key: str) -> Requirement:
-        """The requirement of a key; one that nobody mentioned may be anything."""
+        """The requirement of a key; one that is not mentioned may be anything."""
         return self._by_key.get(key) or requirement(key, "Exists")
 
     def add(self, *more: Requirement) -> Requirements:
@@ -275,7 +275,7 @@ class Requirements(Mapping[str, Requirement]):
                 return False
         return True
 
-    def compatible(self, incoming: Requirements, allow_undefined: frozenset[str] = _NOBODY) -> bool:
+    def compatible(self, incoming: Requirements, allow_undefined: frozenset[str] = _NO_KEYS) -> bool:
         """Whether this side can hold who brings `incoming`."""
         mine = self._by_key
         for key, want in incoming._by_key.items():

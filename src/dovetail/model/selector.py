@@ -24,7 +24,7 @@ class LabelSelectorRequirement(View, frozen=True, kw_only=True):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Labels) -> bool:
-        """Whether the expression holds; one that nobody can read holds for nobody."""
+        """Whether the expression holds; an unreadable one never holds."""
         test = _TESTS.get(self.operator)
         return test is not None and test(labels.get(self.key), self.values)
 

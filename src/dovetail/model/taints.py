@@ -18,7 +18,7 @@ UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 DISRUPTED = Taint(key="karpenter.sh/disrupted", effect=NO_SCHEDULE)
 UNREGISTERED = Taint(key="karpenter.sh/unregistered", effect=NO_EXECUTE)
 
-#: Taints that go away by themselves while a machine starts.
+#: Taints that go away by themselves while a node starts.
 EPHEMERAL = frozenset(
     {
         (NOT_READY, NO_SCHEDULE),
@@ -37,12 +37,12 @@ def text(taint: Taint) -> str:
 
 
 def same(a: Taint, b: Taint) -> bool:
-    """Taints are told apart by key and effect; the value is not part of their identity."""
+    """Taints are distinguished by key and effect; the value is not part of their identity."""
     return a.key == b.key and a.effect == b.effect
 
 
 def ephemeral(taint: Taint) -> bool:
-    """Whether a starting machine sheds this taint by itself."""
+    """Whether a starting node sheds this taint by itself."""
     return (taint.key, taint.effect) in EPHEMERAL or taint.key.startswith(EPHEMERAL_PREFIXES)
 
 

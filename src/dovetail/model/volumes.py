@@ -12,7 +12,7 @@ from dovetail.model.pods import NodeSelector, PersistentVolumeClaimSpec
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 #: Names the node that kube-scheduler chose for a claim's first pod, until the volume is made there.
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-#: The provisioner of classes that make no volumes: somebody else brings them, by hand or with a machine's disks.
+#: The provisioner of classes that make no volumes: they are created by hand or come with an instance's disks.
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 

@@ -23,12 +23,12 @@ DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
 TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
 DO_NOT_REPAIR = "karpenter.sh/do-not-repair"
-#: Of a claim whose machine is rebooted: the boot before, and how long the drain may take.
+#: Of a claim whose node is rebooted: the boot before, and how long the drain may take.
 REBOOT_PRE_BOOT_ID = "karpenter.sh/reboot-pre-boot-id"
 REBOOT_GRACE = "karpenter.sh/reboot-termination-grace-period"
 REBOOTING_TAINT = Taint(key="karpenter.sh/rebooting", effect=NO_SCHEDULE)
 
-#: The decision that bought a claim, the pods it was bought for, and its price when it was planned.
+#: The decision that created a claim, the pods it was created for, and its price when it was planned.
 DECISION = "dovetail.sh/decision"
 PODS = "dovetail.sh/pods"
 PRICE = "dovetail.sh/price"
@@ -36,7 +36,7 @@ PRICE = "dovetail.sh/price"
 NODEPOOL_GENERATION = "dovetail.sh/nodepool-generation"
 #: Annotations of a claim that do not go to its node.
 PRIVATE = frozenset({PODS, NODEPOOL_GENERATION})
-#: When a claim's machine was rebooted lately.
+#: When a claim's node was rebooted lately.
 REBOOTS = "dovetail.sh/reboots"
 
 #: On a node that its planned pods have not been bound to yet: no other pod may come first. The value is when it

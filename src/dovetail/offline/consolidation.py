@@ -1,4 +1,4 @@
-"""What `dovetail plan --consolidate` may give back: which nodes are held and why, and how many each NodePool lets go.
+"""What `dovetail plan --consolidate` may terminate: which nodes are held and why, and how many each NodePool lets go.
 
 The same rules by which `dovetail run` disrupts, on the objects of the input. A NodePool whose manifest has no budgets
 is not held to the default ones: they set the pace at which a plan is carried out, not how far it may go.
@@ -38,8 +38,8 @@ def fleet(objects: Objects, snapshot: Snapshot, now: datetime) -> tuple[Snapshot
     nodes = {node.metadata.name: node for node in objects.of(Node)}
     claims = {claim.name: claim for claim in objects.of(NodeClaim)}
     pods = [pod for state in snapshot.nodes for pod in state.pods]
-    told = objects.counted
-    pdbs = tuple(each if each.metadata.key in told else _counted(each, pods) for each in snapshot.budgets)
+    ready = objects.counted
+    pdbs = tuple(each if each.metadata.key in ready else _counted(each, pods) for each in snapshot.budgets)
     watch = PdbIndex(pdbs)
     held = []
     for state in snapshot.nodes:
@@ -84,7 +84,7 @@ def _of_pool(pool: NodePool, state: NodeState, claim: NodeClaim | None, now: dat
         yield f"its NodePool {pool.name} never consolidates (consolidateAfter: Never)"
         return
     if disruption.consolidation_policy == "WhenEmpty" and movable_pods(state):
-        yield f"its NodePool {pool.name} gives back empty nodes only (consolidationPolicy: WhenEmpty)"
+        yield f"its NodePool {pool.name} terminate empty nodes only (consolidationPolicy: WhenEmpty)"
     if claim is not None and not claim.is_true("Consolidatable"):
         ready = claim.condition("Initialized")
         moments = (claim.status.last_pod_event_time, ready.last_transition_time if ready else None)
@@ -135,8 +135,8 @@ def _counted(budget: PodDisruptionBudget, pods: Sequence[Pod]) -> PodDisruptionB
 
 
 def _healthy(pod: Pod) -> bool:
-    told = condition(pod.status.conditions, "Ready")
-    return told.status == "True" if told is not None else pod.status.phase in ("", "Running")
+    ready = condition(pod.status.conditions, "Ready")
+    return ready.status == "True" if ready is not None else pod.status.phase in ("", "Running")
 
 
 def _share(amount: int | str, total: int) -> int:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from dovetail.cli.errors import Problem
 from dovetail.cli.manifests import texts
-from dovetail.model.formats import told
+from dovetail.model.formats import yaml_problem
 from dovetail.model.kinds.admission import check
 from dovetail.model.kinds.convert import ConversionError, expand
 from dovetail.model.kinds.crds import struct_of
@@ -97,7 +97,7 @@ _PODS = {"Pod": "spec"} | dict.fromkeys(
 )
 #: How many of them there are to be.
 _COUNTS = ("replicas", "parallelism", "completions")
-#: More values than this, with every alias written out, nobody has written: a list of 100,000 pods has a tenth of them.
+#: More values than any input has, with every alias written out: a list of 100,000 pods has a tenth of them.
 _MOST_WRITTEN = 100_000_000
 #: msgspec's names of what it expected.
 _WORDS = {
@@ -135,7 +135,7 @@ class Objects:
         self.twice: list[str] = []
         """What came more than once: the last counts, as when manifests are applied one after the other."""
         self.budgeted: set[str] = set()
-        """NodePools that say how many of their machines may go at once."""
+        """NodePools that say how many of their nodes may go at once."""
         self.counted: set[str] = set()
         """PodDisruptionBudgets that say how many pods may go now."""
 
@@ -210,7 +210,7 @@ def _current(kind: str, source: Json) -> list[Json]:
 
 
 def _check(source: Json) -> list[str]:
-    """A pool or class that the API server would not take, or take for another, buys what nobody meant."""
+    """A pool or class that the API server would not take, or take for another, launches what was not meant."""
     if struct_of(source["apiVersion"], source["kind"]) is None:
         raise Problem(
             f"{_named(source)}: apiVersion: {_shown(source['apiVersion'])} has no {source['kind']}; "
@@ -325,7 +325,7 @@ def _documents(text: str) -> list[Any]:
     try:
         found = [each for each in yaml.load_all(text, Loader=StrictLoader) if each is not None]
     except yaml.YAMLError as problem:
-        raise Problem(f"not YAML: {told(problem)}") from problem
+        raise Problem(f"not YAML: {yaml_problem(problem)}") from problem
     if _written(found, {}) > _MOST_WRITTEN:
         raise Problem("aliases make it endless, or nearly so; write out what they stand for")
     return found

@@ -1,6 +1,6 @@
 """What the API server would say of pods that `dovetail plan` is given.
 
-Words and numbers that mean nothing are a wrong input: nobody could tell what they ask for. Of anything else that the
+Words and numbers that mean nothing are a wrong input: it is unclear what they ask for. Of anything else that the
 server would refuse it is clear enough what is meant; that is planned for, and noted.
 """
 
@@ -37,9 +37,9 @@ def objections(name: str, spec: Json, where: str) -> tuple[str, ...]:
     """
     said: Json = {field: spec[field] for field in _WHERE if spec.get(field)}
     for group in _GROUPS:
-        told = [_told(each) for each in spec.get(group) or ()]
-        if any(told):
-            said[group] = told
+        reduced = [_reduced(each) for each in spec.get(group) or ()]
+        if any(reduced):
+            said[group] = reduced
     if not said:
         return ()
     senseless, others = _heard(msgspec.json.encode(said), where)
@@ -48,7 +48,7 @@ def objections(name: str, spec: Json, where: str) -> tuple[str, ...]:
     return others
 
 
-def _told(container: Json) -> Json:
+def _reduced(container: Json) -> Json:
     """What a container says that could be wrong: most ask for a little of what there is everywhere."""
     resources = container.get("resources") or {}
     found = {"ports": container["ports"]} if container.get("ports") else {}
@@ -107,6 +107,6 @@ def _senseless(complaint: FieldError, spec: Json, where: str) -> bool:
 
 
 def _written(spec: Json, field: str) -> bool:
-    """Whether a spread has a skew at all: one that nobody writes is 1."""
+    """Whether a spread has a skew at all: one that is not written is 1."""
     number = int(field.partition("[")[2].partition("]")[0])
     return "maxSkew" in spec["topologySpreadConstraints"][number]

@@ -1,4 +1,4 @@
-"""The region that `dovetail plan` buys in when no catalogue is given, and what a NodeClass makes of its types."""
+"""The region that `dovetail plan` launches in when no catalogue is given, and what a NodeClass makes of its types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dovetail.offline.objects import Objects
 _DEFAULT = "ap-northeast-2"
 _VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _OF_ZONE = re.compile(r"([a-z]+(?:-[a-z]+)+-\d)[a-z]")
-#: The class of machines whose own is not in the input.
+#: The class of nodes whose own is not in the input.
 _USUAL: Mapping[str, Any] = {"spec": {"amiFamily": "AL2023"}}
 
 
@@ -51,6 +51,6 @@ def _named(objects: Objects) -> str | None:
 
 
 def of_class(pool: NodePool, classes: Mapping[str, Mapping[str, Any]], region: str) -> tuple[InstanceType, ...]:
-    """The types of a region as machines of the pool's class show them."""
+    """The types of a region as nodes of the pool's class show them."""
     found = with_kubelet(classes.get(pool.spec.template.spec.node_class_ref.name, _USUAL), pool.metadata.annotations)
     return catalog.load(region) if found is _USUAL else catalog.of_class(region, found)

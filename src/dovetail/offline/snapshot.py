@@ -41,7 +41,7 @@ def catalogue(path: str) -> tuple[InstanceType, ...]:
         raise Problem(str(problem)) from problem
 
 
-#: What is bought when no NodePool says otherwise: current general machines, on demand.
+#: What is launched when no NodePool says otherwise: current general instance types, on demand.
 DEFAULT_POOL = Pool(
     name="default",
     types=(),
@@ -62,7 +62,7 @@ MOST_PODS = 1_000_000
 
 
 def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str = "") -> Snapshot:
-    """The objects as a snapshot. `any_type`: without a NodePool, everything in the catalogue may be bought.
+    """The objects as a snapshot. `any_type`: without a NodePool, everything in the catalogue may be launched.
 
     Types that are packaged for a `region` are as the NodeClass of each pool makes them.
     """
@@ -112,7 +112,7 @@ def _check_crowd(objects: Objects) -> None:
 
 
 def _pools(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str) -> tuple[Pool, ...]:
-    """The pools with what they may buy, at the prices and capacities that overlays give them."""
+    """The pools with what they may launch, at the prices and capacities that overlays give them."""
     overlays = objects.of(NodeOverlay)
     if not objects.of(NodePool):
         requirements = () if any_type else DEFAULT_POOL.requirements
@@ -121,16 +121,16 @@ def _pools(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, re
         pool.name: of_class(pool, objects.node_classes, region) if region else types for pool in objects.of(NodePool)
     }
     valid = agreed(overlays, [(labels(pool), sold[pool.name]) for pool in objects.of(NodePool)]) if overlays else ()
-    buying = [pool for pool in objects.of(NodePool) if not why_idle(pool)]
-    return tuple(for_planner(pool, overlaid(sold[pool.name], valid, labels(pool))) for pool in buying)
+    active = [pool for pool in objects.of(NodePool) if not why_idle(pool)]
+    return tuple(for_planner(pool, overlaid(sold[pool.name], valid, labels(pool))) for pool in active)
 
 
 def why_idle(pool: NodePool) -> str:
-    """Why a pool buys nothing for pods; empty if it does."""
+    """Why a pool launches nothing for pods; empty if it does."""
     if pool.metadata.deletion_timestamp is not None:
         return "it is being deleted"
     if pool.static:
-        return "it has replicas, and buys nothing for pods"
+        return "it has replicas, and launches nothing for pods"
     troubles = [each for each in pool.status.conditions if each.type == "Ready" and each.status == "False"]
     return f"it is not ready ({troubles[0].message or troubles[0].reason})" if troubles else ""
 
@@ -152,7 +152,7 @@ def _waits(pod: Pod) -> bool:
 
 
 def _replaced(pod: Pod) -> bool:
-    """Whether a pod of a machine that goes needs another place: the successor of one that leaves waits by itself.
+    """Whether a pod of a node that goes needs another place: the successor of one that leaves waits by itself.
 
     Only a StatefulSet waits with the successor until the pod is gone.
     """

@@ -13,7 +13,7 @@ from dovetail.offline.snapshot import why_idle
 from dovetail.planner.problem.pod_spec import claim_names
 from dovetail.planner.snapshot import Snapshot
 
-#: So many things that are wrong with pods are told one by one.
+#: So many things that are wrong with pods are listed one by one.
 MOST_DOUBTS = 10
 
 
@@ -21,13 +21,13 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
     """What a reader of the plan should know about the input."""
     pools = objects.of(NodePool)
     if region and not pools and snapshot.pending:
-        yield f"no NodePool in the input: on-demand c, m and r machines for linux/amd64 in {region} are taken"
+        yield f"no NodePool in the input: on-demand c, m and r nodes for linux/amd64 in {region} are taken"
     for pool in pools:
         name = pool.spec.template.spec.node_class_ref.name
         if why := why_idle(pool):
             yield f"NodePool {pool.name} is left out: {why}"
         elif objects.node_classes and name not in objects.node_classes:
-            yield f"NodePool {pool.name}: EC2NodeClass {name} is not in the input; AL2023 machines are taken"
+            yield f"NodePool {pool.name}: EC2NodeClass {name} is not in the input; AL2023 nodes are taken"
     gated = sum(1 for pod in objects.of(Pod) if pod.spec.scheduling_gates and not pod.spec.node_name)
     if gated:
         yield f"{gated} pod{'s' * (gated != 1)} left out: held back by scheduling gates"
@@ -45,7 +45,7 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
     for name in sorted(named - snapshot.priorities.keys()):
         yield f"PriorityClass {name} is not in the input: its pods are no more important than others"
     if consolidating and not snapshot.nodes:
-        yield "no Node is in the input that could be given back"
+        yield "no Node is in the input that could be terminated"
     if not consolidating and not snapshot.pending and not gated:
         yield "no pod waits, and nothing in the input would make one"
 
@@ -60,14 +60,14 @@ def _doubts(objects: Objects) -> Iterator[str]:
 
 
 def _crowded(snapshot: Snapshot) -> Iterator[str]:
-    """Volumes that one machine can attach, and several pods are to use: kube-scheduler does not mind, the pods do."""
+    """Volumes that one node can attach, and several pods are to use: kube-scheduler does not mind, the pods do."""
     using = (pod for pod in snapshot.pending if pod.spec.volumes)
     users = Counter(key for pod in using for key in {key for key, _ in claim_names(pod)})
     found = [(key, count) for key, count in users.items() if count > 1 and _alone(snapshot.claims.get(key))]
     for key, count in found[:MOST_DOUBTS]:
         yield (
-            f"PersistentVolumeClaim {key} is for one machine at a time (ReadWriteOnce), and {count} pods use it: "
-            "those on another machine may not start"
+            f"PersistentVolumeClaim {key} is for one node at a time (ReadWriteOnce), and {count} pods use it: "
+            "those on another node may not start"
         )
     if len(found) > MOST_DOUBTS:
         yield f"{len(found) - MOST_DOUBTS} more claims of that kind"

@@ -73,7 +73,7 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     code: str
     emptied_by: str
-    cure: str
+    remedy: str
     nearest: Choice | None = None
     nearest_lacks: str = ""
     misses: int = 1
@@ -98,7 +98,7 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
 
     code: str
     message: str
-    cure: str = ""
+    remedy: str = ""
     pools: Mapping[str, Funnel] = {}
     """The funnel of each pool, that of the pool to blame first."""
 

@@ -67,7 +67,7 @@ class Account:
         return node_class | {"status": dict(found.status)}
 
     async def order(self, aws: Aws, token: str, node_class: dict[str, Any], *names: str, kind: str) -> Launch:
-        """An order for a machine of one of the named types."""
+        """An order for an instance of one of the named types."""
         types = [t for t in await aws.instance_types({}, node_class) if t.name in names]
         return Launch(
             token=token,

@@ -33,7 +33,7 @@ def test_a_mapping_written_with_the_roles_path_never_matches_as_on_eks() -> None
     assert refusal(path, mapped(ROLE, "system:nodes"), admitted=False) is None
 
 
-def test_no_mapping_broken_mapping_and_no_role_are_refusals_with_a_cure() -> None:
+def test_no_mapping_broken_mapping_and_no_role_are_refusals_with_a_remedy() -> None:
     for data in (None, {}, {"mapRoles": "::: not yaml"}, {"mapRoles": "just text"}):
         assert "access entry" in str(refusal(ROLE, data, admitted=False))
     assert "instance profile" in str(refusal(None, None, admitted=False))

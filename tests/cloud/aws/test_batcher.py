@@ -1,4 +1,4 @@
-"""Questions asked together: one call, an answer for each, and nobody spoils it for the others."""
+"""Questions asked together: one call, an answer for each, and one failure does not spoil the others."""
 
 from __future__ import annotations
 

@@ -38,23 +38,23 @@ def test_a_reservation_is_an_offering_with_a_count_that_launches_use_up_and_term
         (offering,) = await _reserved(aws, node_class)
         assert (offering.reservation_capacity, offering.zone, offering.available) == (2, ZONE, True)
         assert offering.price is not None and offering.price < 1e-6
-        bought = [
+        launched = [
             await aws.launch(await account.order(aws, f"r-{n}", node_class, "m5.large", kind="any")) for n in range(2)
         ]
-        assert {m.capacity_type for m in bought} == {"reserved"}
-        assert {m.labels[ID] for m in bought} == {held.id} and bought[0].labels[TYPE] == "default"
-        read = await aws.get(bought[0].provider_id)
+        assert {m.capacity_type for m in launched} == {"reserved"}
+        assert {m.labels[ID] for m in launched} == {held.id} and launched[0].labels[TYPE] == "default"
+        read = await aws.get(launched[0].provider_id)
         assert (read.capacity_type, read.labels[ID]) == ("reserved", held.id)
         (offering,) = await _reserved(aws, node_class)
         assert (offering.reservation_capacity, offering.available) == (0, True)
-        await aws.terminate(bought[0].provider_id)
+        await aws.terminate(launched[0].provider_id)
         (offering,) = await _reserved(aws, node_class)
         assert offering.reservation_capacity == 1
 
     account.run(talk)
 
 
-def test_machines_bought_otherwise_leave_open_reservations_alone(account: Account) -> None:
+def test_instances_launched_otherwise_leave_open_reservations_alone(account: Account) -> None:
     held = account.endpoint.book.put("m5.large", ZONE, 2)
 
     async def talk(aws: Aws) -> None:
@@ -100,7 +100,7 @@ def test_a_reservation_that_others_used_up_is_refused_once_and_then_known_to_be_
     account.run(talk)
 
 
-def test_a_capacity_block_is_bought_on_its_market_and_not_started_upon_in_its_last_minutes(account: Account) -> None:
+def test_a_capacity_block_is_launched_on_its_market_and_not_started_upon_in_its_last_minutes(account: Account) -> None:
     long, short = wall() + timedelta(hours=6), wall() + timedelta(minutes=30)
     book = account.endpoint.book
     block = book.put("m5.large", ZONE, 1, tags={"team": "shop"}, kind="capacity-block", end=long)
@@ -113,8 +113,8 @@ def test_a_capacity_block_is_bought_on_its_market_and_not_started_upon_in_its_la
         (ending,) = await _reserved(aws, node_class, "c5.large")
         assert not ending.available
         order = await account.order(aws, "r-30", node_class, "m5.large", "c5.large", kind="reserved")
-        bought = await aws.launch(order)
-        assert (bought.labels[ID], bought.labels[TYPE]) == (block.id, "capacity-block")
+        launched = await aws.launch(order)
+        assert (launched.labels[ID], launched.labels[TYPE]) == (block.id, "capacity-block")
         backend = account.endpoint.backend("ec2")
         (data,) = [
             data
@@ -129,25 +129,25 @@ def test_a_capacity_block_is_bought_on_its_market_and_not_started_upon_in_its_la
     account.run(talk)
 
 
-def test_a_machine_whose_reservation_is_no_longer_selected_drifts_and_one_that_lost_it_is_on_demand(
+def test_a_instance_whose_reservation_is_no_longer_selected_drifts_and_one_that_lost_it_is_on_demand(
     account: Account,
 ) -> None:
     account.endpoint.book.put("m5.large", ZONE, 1, tags={"team": "shop"})
 
     async def talk(aws: Aws) -> None:
         node_class = await account.ready(aws, capacityReservationSelectorTerms=TERMS)
-        bought = await aws.launch(await account.order(aws, "r-40", node_class, "m5.large", kind="reserved"))
-        machine = await aws.get(bought.provider_id)
-        claim = {"metadata": {"name": "c", "labels": dict(bought.labels)}}
+        launched = await aws.launch(await account.order(aws, "r-40", node_class, "m5.large", kind="reserved"))
+        machine = await aws.get(launched.provider_id)
+        claim = {"metadata": {"name": "c", "labels": dict(launched.labels)}}
         assert await aws.drift(claim, machine, node_class) is None
         status = node_class["status"]
         without = {key: value for key, value in status.items() if key != "capacityReservations"}
         assert await aws.drift(claim, machine, node_class | {"status": without}) is None, "nothing said, nothing drifts"
         other = status | {"capacityReservations": []}
         assert await aws.drift(claim, machine, node_class | {"status": other}) == "CapacityReservationDrift"
-        (instance,) = [i for i in account.endpoint.instances() if i.id == bought.provider_id.rsplit("/", 1)[-1]]
-        instance.capacity_reservation_id = None  # the reservation ended; the machine runs on, at the usual price
-        assert (await aws.get(bought.provider_id)).capacity_type == "on-demand"
+        (instance,) = [i for i in account.endpoint.instances() if i.id == launched.provider_id.rsplit("/", 1)[-1]]
+        instance.capacity_reservation_id = None  # the reservation ended; the instance runs on, at the usual price
+        assert (await aws.get(launched.provider_id)).capacity_type == "on-demand"
 
     account.run(talk)
 

@@ -49,7 +49,7 @@ def test_clients_are_made_one_at_a_time_and_once_each() -> None:
     asyncio.run(main())
 
 
-def test_tokens_come_back_over_time_and_whoever_finds_none_waits_for_them() -> None:
+def test_tokens_come_back_over_time_and_any_caller_finds_none_waits_for_them() -> None:
     async def main() -> list[float]:
         loop = asyncio.get_running_loop()
         bucket, times = Bucket(Clock(loop), size=2.0, refill=0.5), []

@@ -43,16 +43,16 @@ def test_a_launch_whose_answer_is_lost_launches_nothing_twice(account: Account) 
 
     async def talk(aws: Aws) -> None:
         order = await account.order(aws, "t-3", await account.ready(aws), "m5.large", kind="on-demand")
-        original = aws._buying._joint.order
+        original = aws._launcher._joint.order
 
         async def lost(*arguments: object) -> object:
             await original(*arguments)  # type: ignore[arg-type]
             raise TimeoutError("the answer is lost")
 
-        aws._buying._joint.order = lost  # type: ignore[assignment,method-assign]
+        aws._launcher._joint.order = lost  # type: ignore[assignment,method-assign]
         with pytest.raises(CloudError):
             await aws.launch(order)
-        aws._buying._joint.order = original  # type: ignore[method-assign]
+        aws._launcher._joint.order = original  # type: ignore[method-assign]
         await aws.launch(order)
         assert [m.claim_uid for m in await aws.machines()].count("t-3") == 1
 

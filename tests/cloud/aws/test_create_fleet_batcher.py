@@ -1,4 +1,4 @@
-"""Equal purchases in one call: who shares a call, whose machine is which, and that no life buys twice."""
+"""Equal purchases in one call: who shares a call, whose instance is which, and that no life launches twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.clock import EPOCH, run_virtual
 from dovetail.cloud.aws.client import TRIES
-from dovetail.cloud.aws.create_fleet import Bought, Refusal
+from dovetail.cloud.aws.create_fleet import FleetInstance, Refusal
 from dovetail.cloud.aws.create_fleet_batcher import (
     LONGEST_TAG,
     MOST_TAGS,
@@ -41,11 +41,11 @@ def test_the_claims_of_a_call_are_read_back_from_its_tags() -> None:
     assert orders_of({"Name": "x"}) == ()
 
 
-def test_dealing_goes_by_id_and_uid_whoever_deals_and_in_which_order() -> None:
+def test_dealing_goes_by_id_and_uid_any_caller_deals_and_in_which_order() -> None:
     assert dealt(["i-3", "i-1"], reversed(_orders(3))) == {"i-1": _orders(3)[0], "i-3": _orders(3)[1]}
 
 
-def _machine(provider_id: str, tags: dict[str, str], uid: str | None = None) -> Instance:
+def _node(provider_id: str, tags: dict[str, str], uid: str | None = None) -> Instance:
     return Instance(
         provider_id=provider_id,
         instance_type="m5.large",
@@ -63,15 +63,15 @@ def _machine(provider_id: str, tags: dict[str, str], uid: str | None = None) -> 
     )
 
 
-def test_machines_read_back_are_dealt_as_their_buyer_dealt_them_in_whatever_zone_they_are() -> None:
+def test_instances_read_back_are_dealt_as_their_buyer_dealt_them_in_whatever_zone_they_are() -> None:
     first, second, third = _orders(3)
     tags = tags_of([first, second, third])
     found = with_owners(
         [
-            _machine("aws:///b/i-1", tags),
-            _machine("aws:///a/i-3", tags),
-            _machine("aws:///a/i-2", tags, second.uid),
-            _machine("aws:///a/i-9", {}),
+            _node("aws:///b/i-1", tags),
+            _node("aws:///a/i-3", tags),
+            _node("aws:///a/i-2", tags, second.uid),
+            _node("aws:///a/i-9", {}),
         ]
     )
     assert [each.claim_uid for each in found] == [first.uid, third.uid, second.uid, None]
@@ -91,24 +91,24 @@ def test_a_token_depends_on_the_claims_the_request_and_what_ec2_refused() -> Non
 
 
 class Shop:
-    """Sells up to `stock` machines and remembers who came together."""
+    """Sells up to `stock` instances and remembers who came together."""
 
     def __init__(self, stock: int = 1000) -> None:
         self.stock = stock
         self.calls: list[list[Order]] = []
 
-    async def __call__(self, orders: Sequence[Order]) -> tuple[list[Bought], tuple[Refusal, ...]]:
+    async def __call__(self, orders: Sequence[Order]) -> tuple[list[FleetInstance], tuple[Refusal, ...]]:
         self.calls.append(list(orders))
         call = len(self.calls)
         await asyncio.sleep(0.3)
         count = min(self.stock, len(orders))
         self.stock -= count
         refusal = Refusal("InsufficientInstanceCapacity", "none left", ("m5.large", "a", "spot"))
-        found = [Bought(f"i-{call}-{n:02}", "m5.large", "a", "ami", "subnet") for n in range(count)]
+        found = [FleetInstance(f"i-{call}-{n:02}", "m5.large", "a", "ami", "subnet") for n in range(count)]
         return found, () if count == len(orders) else (refusal,)
 
 
-def _bought(shop: Shop, goods: Sequence[bytes], orders: Sequence[Order]) -> list[Sale]:
+def _launched_by_claim(shop: Shop, goods: Sequence[bytes], orders: Sequence[Order]) -> list[Sale]:
     async def main() -> list[Sale]:
         joint = Joint()
         return await asyncio.gather(
@@ -120,27 +120,27 @@ def _bought(shop: Shop, goods: Sequence[bytes], orders: Sequence[Order]) -> list
 
 def test_equal_orders_share_a_call_and_others_do_not() -> None:
     shop = Shop()
-    sales = _bought(shop, [b"a", b"a", b"b", b"a"], _orders(4))
+    sales = _launched_by_claim(shop, [b"a", b"a", b"b", b"a"], _orders(4))
     assert sorted(len(call) for call in shop.calls) == [1, 3]
-    assert len({sale.bought.instance_id for sale in sales if sale.bought}) == 4
+    assert len({sale.launched.instance_id for sale in sales if sale.launched}) == 4
 
 
 def test_a_call_takes_as_many_as_its_tags_can_name() -> None:
     shop = Shop()
-    sales = _bought(shop, [b"a"] * 50, _orders(50))
-    assert all(sale.bought for sale in sales)
+    sales = _launched_by_claim(shop, [b"a"] * 50, _orders(50))
+    assert all(sale.launched for sale in sales)
     assert all(len(tags_of(call)) <= MOST_TAGS for call in shop.calls)
     assert len(shop.calls) == 3
 
 
-def test_whoever_gets_no_machine_of_a_call_hears_what_was_refused() -> None:
-    first, second, third = _bought(Shop(stock=2), [b"a"] * 3, _orders(3))
-    assert first.bought is not None and second.bought is not None
-    assert third.bought is None and third.refusals[0].code == "InsufficientInstanceCapacity"
+def test_any_caller_gets_no_instance_of_a_call_hears_what_was_refused() -> None:
+    first, second, third = _launched_by_claim(Shop(stock=2), [b"a"] * 3, _orders(3))
+    assert first.launched is not None and second.launched is not None
+    assert third.launched is None and third.refusals[0].code == "InsufficientInstanceCapacity"
 
 
 def test_a_call_that_fails_fails_for_all_who_share_it() -> None:
-    async def broken(orders: Sequence[Order]) -> tuple[list[Bought], tuple[Refusal, ...]]:
+    async def broken(orders: Sequence[Order]) -> tuple[list[FleetInstance], tuple[Refusal, ...]]:
         raise RuntimeError(f"{len(orders)} orders")
 
     async def main() -> list[Sale | BaseException]:
@@ -153,13 +153,13 @@ def test_a_call_that_fails_fails_for_all_who_share_it() -> None:
 # -- at AWS
 
 
-def test_machines_bought_together_are_found_dealt_and_named(account: Account) -> None:
+def test_instances_launched_together_are_found_dealt_and_named(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         node_class = await account.ready(aws)
         orders = [await account.order(aws, f"j-{n}", node_class, "m5.large", kind="on-demand") for n in range(4)]
-        bought = await asyncio.gather(*(aws.launch(order) for order in orders))
+        launched = await asyncio.gather(*(aws.launch(order) for order in orders))
         assert [record.operation for record in account.records].count("create_fleet") == 1
-        assert await _whose(aws) == {machine.claim_uid: machine.provider_id for machine in bought}
+        assert await _whose(aws) == {machine.claim_uid: machine.provider_id for machine in launched}
         await aws.name_instances()
         found = [machine for machine in await aws.machines() if (machine.claim_uid or "").startswith("j-")]
         assert {machine.tags["Name"] for machine in found} == {f"default/claim-j-{n}" for n in range(4)}
@@ -173,17 +173,17 @@ async def _whose(aws: Aws, prefix: str = "j-") -> dict[str | None, str]:
     return {each.claim_uid: each.provider_id for each in found if (each.claim_uid or "").startswith(prefix)}
 
 
-def test_another_life_finds_what_was_bought_together_and_buys_nothing(account: Account) -> None:
-    async def buy(aws: Aws) -> list[Instance]:
+def test_another_life_finds_what_was_launched_together_and_launches_nothing(account: Account) -> None:
+    async def launch_fleet(aws: Aws) -> list[Instance]:
         node_class = await account.ready(aws)
         orders = [await account.order(aws, f"k-{n}", node_class, "m5.large", kind="on-demand") for n in range(3)]
         return await asyncio.gather(*(aws.launch(order) for order in orders))
 
-    first = {machine.claim_uid: machine.provider_id for machine in account.run(buy)}
-    assert {machine.claim_uid: machine.provider_id for machine in account.run(buy)} == first
+    first = {machine.claim_uid: machine.provider_id for machine in account.run(launch_fleet)}
+    assert {machine.claim_uid: machine.provider_id for machine in account.run(launch_fleet)} == first
 
 
-def test_claims_left_without_a_machine_by_a_full_zone_are_told_so(account: Account) -> None:
+def test_claims_left_without_a_instance_by_a_full_zone_are_reported_so(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         account.endpoint.market.refuse(("*", "*", "*"))
         node_class = await account.ready(aws)

@@ -1,4 +1,4 @@
-"""Drift: what a machine is, against what its class selects now."""
+"""Drift: what an instance is, against what its class selects now."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ STATUS = {
         ({"amis": [], "securityGroups": [], "subnets": []}, None),
     ],
 )
-def test_a_machine_drifts_from_what_is_no_longer_selected(change: dict[str, Any], drift: str | None) -> None:
+def test_a_instance_drifts_from_what_is_no_longer_selected(change: dict[str, Any], drift: str | None) -> None:
     claim = {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
     assert reason(claim, MACHINE, {"metadata": {}, "status": STATUS | change}) == drift
 
 
 @pytest.mark.parametrize(("listed", "drift"), [(["cr-1"], None), ([], "CapacityReservationDrift"), (None, None)])
-def test_a_machine_of_a_reservation_drifts_once_it_is_told_that_there_is_none_such(
+def test_a_instance_of_a_reservation_drifts_once_it_is_reported_that_there_is_none_such(
     listed: list[str] | None, drift: str | None
 ) -> None:
     held = msgspec.structs.replace(MACHINE, labels={"karpenter.k8s.aws/capacity-reservation-id": "cr-1"})
-    told = {} if listed is None else {"capacityReservations": [{"id": each} for each in listed]}
-    assert reason({"metadata": {}}, held, {"metadata": {}, "status": STATUS | told}) == drift
+    reported = {} if listed is None else {"capacityReservations": [{"id": each} for each in listed]}
+    assert reason({"metadata": {}}, held, {"metadata": {}, "status": STATUS | reported}) == drift
 
 
 @pytest.mark.parametrize(
     ("stands", "said", "wants", "drift"),
     [
         ("pg-1", "pg-1", "pg-1", None),
-        ("pg-1", "", "pg-1", None),  # launched before its claim was told
+        ("pg-1", "", "pg-1", None),  # launched before its claim was known
         ("", "pg-1", "pg-1", None),  # EC2 lags
         ("pg-1", "pg-1", "pg-2", "PlacementGroupDrift"),
         ("", "", "pg-1", "PlacementGroupDrift"),
@@ -73,7 +73,7 @@ def test_a_machine_of_a_reservation_drifts_once_it_is_told_that_there_is_none_su
         ("pg-1", "pg-1", None, None),
     ],
 )
-def test_a_machine_drifts_that_stands_in_another_placement_group_than_its_class_wants(
+def test_a_instance_drifts_that_stands_in_another_placement_group_than_its_class_wants(
     stands: str, said: str, wants: str | None, drift: str | None
 ) -> None:
     def carried(value: str) -> dict[str, str]:

@@ -56,8 +56,8 @@ def test_an_isolated_vpc_asks_nothing_of_iam_and_of_the_price_list(no_iam: Accou
 def test_a_class_with_a_role_in_an_isolated_vpc_says_what_to_write_instead(account: Account) -> None:
     async def talk(plain: Aws) -> None:
         found = await _isolate(plain).resolve(account.node_class())
-        told = {kind: (status, message) for kind, status, _, message in found.conditions}
-        status, message = told["InstanceProfileReady"]
+        reported = {kind: (status, message) for kind, status, _, message in found.conditions}
+        status, message = reported["InstanceProfileReady"]
         assert status == "False" and "spec.instanceProfile" in message and "--isolated-vpc" in message
         assert not {record.service for record in account.records} & {"iam"}
 

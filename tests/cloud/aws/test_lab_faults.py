@@ -27,12 +27,12 @@ def _clock() -> Clock:
 
 
 def _faults(account: Account, instance: str = "i-1") -> Faults:
-    """Faults of a lab with two machines, one of which EC2 knows."""
-    seats = {name: SimpleNamespace(registered=True) for name in ("bought", "own")}
+    """Faults of a lab with two instances, one of which EC2 knows."""
+    seats = {name: SimpleNamespace(registered=True) for name in ("launched", "own")}
     fleet: Any = SimpleNamespace(seats=seats, vanish=seats.pop)
-    nobody: Any = None
-    machines = Ec2(account.endpoint, account.world, fleet, nobody, Chance(1))
-    machines._joined[instance] = "bought"
+    nothing: Any = None
+    machines = Ec2(account.endpoint, account.world, fleet, nothing, Chance(1))
+    machines._joined[instance] = "launched"
     found = Faults(fleet, _clock(), Chance(1))
     bridge = Bridge(account.endpoint, account.world.queue, _clock())
     found.strikes |= AwsFaults(account.endpoint, bridge, _clock(), machines, found).kinds
@@ -51,7 +51,7 @@ async def _mail(aws: Aws) -> list[tuple[str, tuple[str, ...]]]:
     raise AssertionError("the queue ended")
 
 
-def test_a_machine_that_somebody_ends_is_told_of_on_the_queue(account: Account) -> None:
+def test_a_instance_that_another_client_ends_is_reported_of_on_the_queue(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         Bridge(account.endpoint, account.world.queue, _clock()).state("i-1", "terminated")
         assert await _mail(aws) == [("instance-terminated", ("i-1",))] * 2
@@ -59,7 +59,7 @@ def test_a_machine_that_somebody_ends_is_told_of_on_the_queue(account: Account) 
     account.run(talk)
 
 
-def test_a_spot_machine_is_called_back_by_name(account: Account) -> None:
+def test_a_spot_instance_is_called_back_by_name(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         assert "i-1" in _faults(account).strike(Fault(kind="spot-interruption"))
         assert await _mail(aws) == [("spot-interruption", ("i-1",))]
@@ -69,13 +69,13 @@ def test_a_spot_machine_is_called_back_by_name(account: Account) -> None:
     account.run(talk)
 
 
-def test_a_bought_machine_that_is_gone_has_ended_at_ec2(account: Account) -> None:
-    """Else its claim would stay for ever: only EC2 can say that a machine is no more."""
+def test_a_launched_instance_that_is_gone_has_ended_at_ec2(account: Account) -> None:
+    """Else its claim would stay for ever: only EC2 can say that an instance is no more."""
 
     async def talk(aws: Aws) -> None:
         machine = await _launched(account, aws, "lost")
         faults = _faults(account, machine.provider_id.rsplit("/", 1)[-1])
-        assert faults.strike(Fault(kind="machine-gone", node="bought")) == "the instance of bought is gone"
+        assert faults.strike(Fault(kind="machine-gone", node="launched")) == "the instance of launched is gone"
         with pytest.raises(InstanceNotFound):
             await aws.get(machine.provider_id)
         assert faults.strike(Fault(kind="machine-gone", node="own")) == "the instance of own is gone"
@@ -83,10 +83,12 @@ def test_a_bought_machine_that_is_gone_has_ended_at_ec2(account: Account) -> Non
     account.run(talk)
 
 
-def test_a_spot_machine_is_taken_two_minutes_after_it_is_called_back(account: Account) -> None:
+def test_a_spot_instance_is_taken_two_minutes_after_it_is_called_back(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         machine = await _launched(account, aws, "called")
-        _faults(account, machine.provider_id.rsplit("/", 1)[-1]).strike(Fault(kind="spot-interruption", node="bought"))
+        _faults(account, machine.provider_id.rsplit("/", 1)[-1]).strike(
+            Fault(kind="spot-interruption", node="launched")
+        )
         await asyncio.sleep(110)
         assert (await aws.get(machine.provider_id)).provider_id == machine.provider_id
         await asyncio.sleep(20)

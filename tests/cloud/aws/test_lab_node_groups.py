@@ -79,7 +79,7 @@ def site() -> Iterator[Site]:
     endpoint.forget()
 
 
-def test_instances_spread_over_zones_and_are_told(site: Site) -> None:
+def test_instances_spread_over_zones_and_are_reported(site: Site) -> None:
     site.create("g", 3)
     assert len({each.placement.zone for each in site.instances("g")}) == 3
     assert [each["StatusCode"] for each in site.activities("g")] == ["Successful"] * 3
@@ -247,10 +247,10 @@ def test_the_fault_az_rebalance_ends_an_instance_of_each_group(site: Site) -> No
             bridge = Bridge(site.endpoint, site.made.queue, lab.clock)
             strikes = AwsFaults(site.endpoint, bridge, lab.clock, instances, lab.faults).kinds
             before = {each.id for each in site.instances("g")}
-            told = strikes["az-rebalance"](Fault(kind="az-rebalance"))
+            reported = strikes["az-rebalance"](Fault(kind="az-rebalance"))
             after = {each.id for each in site.instances("g")}
             [ended] = before - after
-            assert ended in told and len(after) == 2
+            assert ended in reported and len(after) == 2
 
     site.create("g", 2)
     run_virtual(main())

@@ -1,4 +1,4 @@
-"""What machines are launched with: templates, tags, tenancy, fabric and user data, with real calls to moto."""
+"""What instances are launched with: templates, tags, tenancy, fabric and user data, with real calls to moto."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def _templates(aws: Aws, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_what_is_made_for_a_machine_carries_its_pool_as_karpenters_policy_demands(account: Account) -> None:
+def test_what_is_made_for_a_instance_carries_its_pool_as_karpenters_policy_demands(account: Account) -> None:
     """Its IAM policy lets templates be made, used and deleted by that tag, and profiles be made by their region."""
 
     async def talk(aws: Aws) -> None:
@@ -60,7 +60,7 @@ def test_what_is_made_for_a_machine_carries_its_pool_as_karpenters_policy_demand
     account.run(talk)
 
 
-def test_a_machine_stands_on_hardware_of_its_own_only_where_the_claim_insists(account: Account) -> None:
+def test_a_instance_stands_on_hardware_of_its_own_only_where_the_claim_insists(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         node_class = await account.ready(aws)
         node_class["metadata"] |= {"name": "alone"}
@@ -83,7 +83,7 @@ def test_a_machine_stands_on_hardware_of_its_own_only_where_the_claim_insists(ac
     account.run(talk)
 
 
-def test_fabric_interfaces_are_had_as_many_as_a_type_has_and_told_only_where_they_are(account: Account) -> None:
+def test_fabric_interfaces_are_had_as_many_as_a_type_has_and_reported_only_where_they_are(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         node_class = await account.ready(aws)
         node_class["metadata"] |= {"name": "fabric"}
@@ -99,9 +99,9 @@ def test_fabric_interfaces_are_had_as_many_as_a_type_has_and_told_only_where_the
             for o in plain.options
         )
         assert efa not in (await aws.launch(offered(plain, options=wired))).capacity
-        wish = {**plain.claim, "spec": {"resources": {"requests": {efa: "1"}}}}
-        bought = await aws.launch(offered(plain, token="t-5", options=wired, claim=wish))
-        assert bought.capacity[efa] == 2
+        preference = {**plain.claim, "spec": {"resources": {"requests": {efa: "1"}}}}
+        launched = await aws.launch(offered(plain, token="t-5", options=wired, claim=preference))
+        assert launched.capacity[efa] == 2
         cards = [each["LaunchTemplateData"]["NetworkInterfaces"] for each in await _templates(aws, "fabric")]
         assert sorted([each.get("InterfaceType") for each in card] for card in cards if "InterfaceType" in card[0]) == [
             ["efa"],
@@ -134,15 +134,15 @@ def test_a_launch_template_of_ones_own_is_used_as_it_is_and_missed_by_name(accou
         assert before["AMIsReady"][0] == "False" and "'mine'" in before["AMIsReady"][1]
         await aws.calls("ec2", "create_launch_template", LaunchTemplateName="mine", LaunchTemplateData=data)
         assert all(status == "True" for _, status, *_ in (await aws.resolve(node_class)).conditions)
-        bought = await aws.launch(await account.order(aws, "c-20", node_class, "m5.large", kind="on-demand"))
-        found = await aws.get(bought.provider_id)
+        launched = await aws.launch(await account.order(aws, "c-20", node_class, "m5.large", kind="on-demand"))
+        found = await aws.get(launched.provider_id)
         assert (found.image_id, found.network["security-groups"]) == ("ami-own", account.world.security_group)
         assert found.tags["karpenter.sh/nodepool"] == "default"
 
     account.run(talk)
 
 
-def test_prices_of_ones_own_decide_which_machine_ec2_sells(account: Account) -> None:
+def test_prices_of_ones_own_decide_which_instance_ec2_sells(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         order = await account.order(aws, "o-1", await account.ready(aws), "m5.large", "c5.large", kind="on-demand")
         assert (await aws.launch(order)).instance_type == "c5.large"
@@ -159,9 +159,9 @@ def test_prices_of_ones_own_decide_which_machine_ec2_sells(account: Account) -> 
     account.run(talk)
 
 
-@pytest.mark.parametrize(("relaxed", "bought"), [("false", False), ("true", True), (None, True)])
-def test_a_claim_that_was_planned_with_variety_is_not_bought_without(
-    account: Account, relaxed: str | None, bought: bool
+@pytest.mark.parametrize(("relaxed", "launched_text"), [("false", False), ("true", True), (None, True)])
+def test_a_claim_that_was_planned_with_variety_is_not_launched_without(
+    account: Account, relaxed: str | None, launched: bool
 ) -> None:
     async def talk(aws: Aws) -> None:
         order = await account.order(aws, f"v-{relaxed}", await account.ready(aws), "m5.large", kind="on-demand")
@@ -169,7 +169,7 @@ def test_a_claim_that_was_planned_with_variety_is_not_bought_without(
         marks = {"karpenter.sh/nodeclaim-min-values-relaxed": relaxed} if relaxed else {}
         claim = {"metadata": {**order.claim["metadata"], "annotations": marks}, "spec": {"requirements": [need]}}
         varied = offered(order, claim=claim)
-        if bought:
+        if launched:
             await aws.launch(varied)
         else:
             with pytest.raises(InsufficientCapacity, match=r"minValues requirement is not met .* \(MIN_VALUES\)"):
@@ -189,7 +189,7 @@ def test_al2023_without_a_service_range_is_not_launched(account: Account) -> Non
         async def unknown() -> ClusterFacts:
             return facts
 
-        aws._buying._parts.configs._facts = unknown
+        aws._launcher._parts.configs._facts = unknown
         with pytest.raises(NodeClassNotReady, match="service range"):
             await aws.launch(order)
 

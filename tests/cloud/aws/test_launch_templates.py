@@ -1,4 +1,4 @@
-"""Launch templates: found again, never made twice, and taken away once nobody has used them for an hour."""
+"""Launch templates: found again, never made twice, and deleted once unused for an hour."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Ec2:
         return {"LaunchTemplates": [{"LaunchTemplateName": name} for name in wanted]}
 
     async def all(self, *what: str, **asked: Any) -> list[dict[str, Any]]:
-        return [{"LaunchTemplateName": name} for name in (*self.names, "somebody-elses")]
+        return [{"LaunchTemplateName": name} for name in (*self.names, "another-clusters")]
 
 
 def templates(ec2: Ec2) -> Templates:

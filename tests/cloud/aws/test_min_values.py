@@ -1,4 +1,4 @@
-"""What a request names of many types, where a claim wants to be bought as several things."""
+"""What a request names of many types, where a claim wants to be launched as several things."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node class makes of an instance type: how much of it is left for pods, and whether it can be bought so."""
+"""What a node class makes of an instance type: how much of it is left for pods, and whether it can be launched so."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_interface_for_the_fabric_alone_takes_addresses_from_pods_and_their_m
     assert freed == 11 * fewer << 20
 
 
-def test_windows_has_no_machine_of_the_other_architecture() -> None:
+def test_windows_has_no_instance_of_the_other_architecture() -> None:
     windows = capacity.FAMILIES["Windows2022"]
     assert not windows.runs_on(catalog.specs()["m6g.large"])
     assert "vpc.amazonaws.com/PrivateIPv4Address" not in capacity.capacity(catalog.specs()["m6g.large"], windows)
@@ -83,7 +83,7 @@ def test_windows_has_no_machine_of_the_other_architecture() -> None:
         ("m1.small", {"networkInterfaces": [PLAIN]}, False),
     ],
 )
-def test_a_type_is_not_sold_to_a_class_that_asks_for_what_it_lacks(name: str, asked: Any, good: bool) -> None:
+def test_a_type_is_not_offered_to_a_class_that_asks_for_what_it_lacks(name: str, asked: Any, good: bool) -> None:
     assert suits(catalog.specs()[name], asked) is good
 
 
@@ -97,7 +97,9 @@ def test_each_network_card_has_its_own_room() -> None:
     ("name", "strategy", "good"),
     [("m5.large", "cluster", True), ("t3.large", "cluster", False), ("t3.large", "spread", True)],
 )
-def test_a_type_is_not_sold_into_a_placement_group_that_does_not_take_it(name: str, strategy: str, good: bool) -> None:
+def test_a_type_is_not_offered_into_a_placement_group_that_does_not_take_it(
+    name: str, strategy: str, good: bool
+) -> None:
     assert suits(catalog.specs()[name], {}, Group(id="pg-1", name="g", strategy=strategy)) is good
 
 

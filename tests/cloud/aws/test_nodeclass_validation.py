@@ -37,7 +37,7 @@ def _dry(account: Account) -> list[str]:
 
 
 @pytest.mark.parametrize("right", ["CreateLaunchTemplate", "CreateFleet", "RunInstances"])
-def test_a_missing_right_is_named_before_anybody_needs_it(account: Account, right: str) -> None:
+def test_a_missing_right_is_named_before_any_caller_needs_it(account: Account, right: str) -> None:
     account.endpoint.trouble.add(Rule("ec2", right, "UnauthorizedOperation", DENIED.format(right), status=403))
 
     async def talk(aws: Aws) -> None:
@@ -47,7 +47,7 @@ def test_a_missing_right_is_named_before_anybody_needs_it(account: Account, righ
         assert "no identity-based policy" in words and "IAM policy (UNAUTHORIZED)" in words
 
     account.run(talk, dry_runs=True)
-    assert not [i for i in account.endpoint.instances() if i.state == "running"], "a dry run buys nothing"
+    assert not [i for i in account.endpoint.instances() if i.state == "running"], "a dry run launches nothing"
 
 
 def test_what_was_found_is_believed_for_a_while_and_sooner_tried_again_if_it_was_bad(account: Account) -> None:
@@ -103,7 +103,7 @@ def test_where_aws_does_not_answer_what_was_known_stands(account: Account, known
     account.run(talk, dry_runs=True)
 
 
-def test_one_subnet_in_which_a_machine_may_run_is_enough(account: Account) -> None:
+def test_one_subnet_in_which_a_instance_may_run_is_enough(account: Account) -> None:
     account.endpoint.trouble.add(Rule("ec2", "RunInstances", "UnauthorizedOperation", "not here", times=1))
 
     async def talk(aws: Aws) -> None:
@@ -118,8 +118,8 @@ def test_a_launch_that_would_fail_for_another_reason_tells_it(account: Account) 
     account.endpoint.trouble.add(Rule("ec2", "CreateLaunchTemplate", "InvalidParameterValue", words))
 
     async def talk(aws: Aws) -> None:
-        status, reason, told = await _valid(aws, account.node_class(userData="echo long"))
-        assert (status, reason) == ("False", "UserDataSizeLimitExceeded") and words in told
+        status, reason, reported = await _valid(aws, account.node_class(userData="echo long"))
+        assert (status, reason) == ("False", "UserDataSizeLimitExceeded") and words in reported
 
     account.run(talk, dry_runs=True)
 

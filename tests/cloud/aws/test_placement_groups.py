@@ -1,4 +1,4 @@
-"""Placement groups over real HTTP: found, told of, launched into, refused, full, changed."""
+"""Placement groups over real HTTP: found, reported, launched into, refused, full, changed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _wanting(launch: Launch, *partitions: str) -> Launch:
     return msgspec.structs.replace(launch, claim=dict(launch.claim) | {"spec": {"requirements": needs}})
 
 
-async def _sold(aws: Aws, node_class: dict[str, Any], name: str = "m5.large", zone: str = ZONE) -> set[str]:
+async def _launched(aws: Aws, node_class: dict[str, Any], name: str = "m5.large", zone: str = ZONE) -> set[str]:
     """The capacity types that a type can be had as in a zone."""
     (found,) = [t for t in await aws.instance_types({}, node_class) if t.name == name]
     return {o.capacity_type for o in found.offerings if o.available and o.zone == zone}
 
 
-def test_a_group_is_found_by_name_and_by_id_and_its_machines_stand_in_it(account: Account) -> None:
+def test_a_group_is_found_by_name_and_by_id_and_its_instances_stand_in_it(account: Account) -> None:
     made = account.endpoint.groups.put("racks", "cluster")
 
     async def talk(aws: Aws) -> None:
@@ -38,10 +38,10 @@ def test_a_group_is_found_by_name_and_by_id_and_its_machines_stand_in_it(account
             order = await account.order(aws, f"g-{asked}", node_class, "m5.large", kind="on-demand")
             (kind,) = {each.instance_type.labels[ID] for each in order.options}
             assert kind == (made.id,)
-            bought = await aws.launch(order)
-            read = await aws.get(bought.provider_id)
-            assert bought.labels[ID] == read.labels[ID] == made.id
-            assert PART not in bought.labels and PART not in read.labels
+            launched = await aws.launch(order)
+            read = await aws.get(launched.provider_id)
+            assert launched.labels[ID] == read.labels[ID] == made.id
+            assert PART not in launched.labels and PART not in read.labels
 
     account.run(talk)
 
@@ -65,13 +65,13 @@ def test_no_answer_about_a_group_is_no_evidence(account: Account) -> None:
 
     async def talk(aws: Aws) -> None:
         node_class = await account.ready(aws, placementGroupSelector=NAMED)
-        bought = await aws.launch(await account.order(aws, "g-2", node_class, "m5.large", kind="on-demand"))
+        launched = await aws.launch(await account.order(aws, "g-2", node_class, "m5.large", kind="on-demand"))
         aws._placement._found.forget()
         account.endpoint.trouble.add(Rule("ec2", "DescribePlacementGroups", "InternalError", "oops", status=500))
         status = {kind: found for kind, found, *_ in (await aws.resolve(node_class)).conditions}
         assert status["PlacementGroupReady"] == "Unknown"
-        claim = {"metadata": {"name": "c", "labels": dict(bought.labels)}}
-        assert await aws.drift(claim, await aws.get(bought.provider_id), node_class) is None
+        claim = {"metadata": {"name": "c", "labels": dict(launched.labels)}}
+        assert await aws.drift(claim, await aws.get(launched.provider_id), node_class) is None
 
     account.run(talk)
 
@@ -102,8 +102,8 @@ def test_what_is_refused_inside_a_group_can_still_be_had_outside(account: Accoun
         account.endpoint.market.refuse(("m5.large", ZONE, "on-demand"))
         with pytest.raises(InsufficientCapacity):
             await aws.launch(msgspec.structs.replace(order, options=here))
-        assert await _sold(aws, node_class) == {"spot"}
-        assert await _sold(aws, await account.ready(aws)) == {"on-demand", "spot"}
+        assert await _launched(aws, node_class) == {"spot"}
+        assert await _launched(aws, await account.ready(aws)) == {"on-demand", "spot"}
 
     account.run(talk)
 
@@ -122,21 +122,21 @@ def test_a_spread_group_that_is_full_in_a_zone_takes_no_type_there_and_all_elsew
             else:
                 with pytest.raises(InsufficientCapacity, match="spread placement group"):
                     await aws.launch(order)
-        assert await _sold(aws, node_class, "c5.large") == set()
-        assert await _sold(aws, node_class, "c5.large", "ap-northeast-2b") == {"on-demand", "spot"}
-        assert await _sold(aws, await account.ready(aws), "c5.large") == {"on-demand", "spot"}
+        assert await _launched(aws, node_class, "c5.large") == set()
+        assert await _launched(aws, node_class, "c5.large", "ap-northeast-2b") == {"on-demand", "spot"}
+        assert await _launched(aws, await account.ready(aws), "c5.large") == {"on-demand", "spot"}
 
     account.run(talk)
 
 
-def test_a_group_made_anew_under_its_name_drifts_the_machines_of_the_old_one(account: Account) -> None:
+def test_a_group_made_anew_under_its_name_drifts_the_instances_of_the_old_one(account: Account) -> None:
     account.endpoint.groups.put("racks", "cluster")
 
     async def talk(aws: Aws) -> None:
         node_class = await account.ready(aws, placementGroupSelector=NAMED)
-        bought = await aws.launch(await account.order(aws, "g-6", node_class, "m5.large", kind="on-demand"))
-        claim = {"metadata": {"name": "c", "labels": dict(bought.labels)}}
-        machine = await aws.get(bought.provider_id)
+        launched = await aws.launch(await account.order(aws, "g-6", node_class, "m5.large", kind="on-demand"))
+        claim = {"metadata": {"name": "c", "labels": dict(launched.labels)}}
+        machine = await aws.get(launched.provider_id)
         assert await aws.drift(claim, machine, node_class) is None
         account.endpoint.groups.put("racks", "cluster")
         aws._placement._found.forget()
@@ -154,10 +154,10 @@ def test_groups_are_made_and_deleted_with_the_usual_calls(account: Account) -> N
         with pytest.raises(Exception, match=r"InvalidPlacementGroup\.Duplicate"):
             await aws.calls("ec2", "create_placement_group", GroupName="racks", Strategy="cluster")
         node_class = await account.ready(aws, placementGroupSelector=NAMED)
-        bought = await aws.launch(await account.order(aws, "g-7", node_class, "m5.large", kind="on-demand"))
+        launched = await aws.launch(await account.order(aws, "g-7", node_class, "m5.large", kind="on-demand"))
         with pytest.raises(Exception, match=r"InvalidPlacementGroup\.InUse"):
             await aws.calls("ec2", "delete_placement_group", GroupName="racks")
-        await aws.terminate(bought.provider_id)
+        await aws.terminate(launched.provider_id)
         await aws.calls("ec2", "delete_placement_group", GroupName="racks")
         assert (await aws.calls("ec2", "describe_placement_groups"))["PlacementGroups"] == []
 

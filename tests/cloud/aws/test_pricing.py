@@ -77,14 +77,14 @@ def test_an_empty_answer_leaves_what_is_known() -> None:
     assert pricing.on_demand("no.such") is None
 
 
-def test_spot_is_an_estimate_until_ec2_tells_it_and_then_only_what_it_told() -> None:
+def test_spot_is_an_estimate_until_ec2_tells_it_and_then_only_what_it_reported() -> None:
     before = learnt(Aws()).spot("m5.large", "a")
     assert before is not None and "estimated" in before.source
     half = DOLLARS / 2
-    told = learnt(Aws(None, (3, "a", half), (1, "a", half / 2), (1, "b", 1e-5)))
-    price = told.spot("m5.large", "a")
+    reported = learnt(Aws(None, (3, "a", half), (1, "a", half / 2), (1, "b", 1e-5)))
+    price = reported.spot("m5.large", "a")
     assert price is not None and price.dollars == half  # the newest
-    assert told.spot("m5.large", "b") is None  # nobody sells for that
+    assert reported.spot("m5.large", "b") is None  # not offered at that price
 
 
 def test_the_price_list_is_asked_where_it_answers() -> None:

@@ -1,4 +1,4 @@
-"""Buying, finding again and giving back machines, with real calls to moto."""
+"""Launching, finding again and giving back instances, with real calls to moto."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from tests.cloud.aws.conftest import Account
 
 
-def test_a_machine_is_the_cheapest_offering_and_carries_our_tags_and_groups(account: Account) -> None:
+def test_a_instance_is_the_cheapest_offering_and_carries_our_tags_and_groups(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         node_class = await account.ready(aws, tags={"team": "shop"})
         order = await account.order(aws, "c-1", node_class, "m5.large", "c5.large", "r5.large", kind="on-demand")
-        bought = await aws.launch(order)
-        assert bought.instance_type == "c5.large"
-        assert bought.labels["karpenter.k8s.aws/instance-category"] == "c"
-        (found,) = [m for m in await aws.machines() if m.provider_id == bought.provider_id]
+        launched = await aws.launch(order)
+        assert launched.instance_type == "c5.large"
+        assert launched.labels["karpenter.k8s.aws/instance-category"] == "c"
+        (found,) = [m for m in await aws.machines() if m.provider_id == launched.provider_id]
         assert (found.claim_uid, found.claim_name, found.node_pool) == ("c-1", "claim-c-1", "default")
         assert found.tags["team"] == "shop"
         assert found.network["security-groups"] == account.world.security_group
-        assert found.image_id == bought.image_id
+        assert found.image_id == launched.image_id
 
     account.run(talk)
 
 
-def test_the_same_order_is_never_bought_twice_not_even_by_another_life(account: Account) -> None:
-    """A crash between the purchase and its record must not buy a second machine."""
+def test_the_same_order_is_never_launched_twice_not_even_by_another_life(account: Account) -> None:
+    """A crash between the purchase and its record must not launch a second instance."""
 
-    async def buy(aws: Aws) -> str:
+    async def launch_fleet(aws: Aws) -> str:
         order = await account.order(aws, "c-2", await account.ready(aws), "m5.large", kind="on-demand")
         again = await aws.launch(order)
         assert (await aws.launch(order)).provider_id == again.provider_id
         return again.provider_id
 
-    assert account.run(buy) == account.run(buy)
+    assert account.run(launch_fleet) == account.run(launch_fleet)
 
 
-def test_a_sold_out_offering_is_remembered_and_the_next_one_taken(account: Account) -> None:
+def test_a_offered_out_offering_is_remembered_and_the_next_one_taken(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         account.endpoint.market.refuse(("c5.large", "*", "*"))
         node_class = await account.ready(aws)
@@ -71,33 +71,33 @@ def test_nothing_to_be_had_is_a_want_of_capacity_that_names_the_offerings(accoun
 def test_spot_is_asked_for_first_and_read_back_as_spot(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         order = await account.order(aws, "c-5", await account.ready(aws), "m5.large", "m5.xlarge", kind="any")
-        bought = await aws.launch(order)
-        assert bought.capacity_type == "spot"
-        assert (await aws.get(bought.provider_id)).capacity_type == "spot"
+        launched = await aws.launch(order)
+        assert launched.capacity_type == "spot"
+        assert (await aws.get(launched.provider_id)).capacity_type == "spot"
 
     account.run(talk)
 
 
-def test_a_machine_that_is_gone_is_said_to_be_gone(account: Account) -> None:
+def test_a_instance_that_is_gone_is_said_to_be_gone(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         order = await account.order(aws, "c-6", await account.ready(aws), "m5.large", kind="on-demand")
-        bought = await aws.launch(order)
-        await aws.terminate(bought.provider_id)
+        launched = await aws.launch(order)
+        await aws.terminate(launched.provider_id)
         with pytest.raises(InstanceNotFound):
-            await aws.terminate(bought.provider_id)
+            await aws.terminate(launched.provider_id)
         with pytest.raises(InstanceNotFound):
             await aws.get("aws:///ap-northeast-2a/i-00000000000000000")
-        assert bought.provider_id not in {m.provider_id for m in await aws.machines()}
+        assert launched.provider_id not in {m.provider_id for m in await aws.machines()}
 
     account.run(talk)
 
 
-def test_a_machine_is_rebooted_in_place_and_one_that_is_not_there_is_said_to_be_gone(account: Account) -> None:
+def test_a_instance_is_rebooted_in_place_and_one_that_is_not_there_is_said_to_be_gone(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         order = await account.order(aws, "c-7", await account.ready(aws), "m5.large", kind="on-demand")
-        bought = await aws.launch(order)
-        await aws.reboot(bought.provider_id, "once")
-        assert (await aws.get(bought.provider_id)).state in ("pending", "running")
+        launched = await aws.launch(order)
+        await aws.reboot(launched.provider_id, "once")
+        assert (await aws.get(launched.provider_id)).state in ("pending", "running")
         with pytest.raises(InstanceNotFound):
             await aws.reboot("aws:///ap-northeast-2a/i-0123456789abcdef0", "once")
 
@@ -128,9 +128,9 @@ def test_drift_needs_positive_evidence(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         node_class = await account.ready(aws)
         order = await account.order(aws, "c-10", node_class, "m5.large", kind="on-demand")
-        bought = await aws.launch(order)
-        machine = await aws.get(bought.provider_id)
-        claim = {"metadata": {"name": "c", "labels": dict(bought.labels)}}
+        launched = await aws.launch(order)
+        machine = await aws.get(launched.provider_id)
+        claim = {"metadata": {"name": "c", "labels": dict(launched.labels)}}
         assert await aws.drift(claim, machine, node_class) is None
         assert await aws.drift(claim, machine, node_class | {"status": {}}) is None
         other = [
@@ -145,13 +145,13 @@ def test_drift_needs_positive_evidence(account: Account) -> None:
     account.run(talk)
 
 
-def test_a_changed_class_drifts_its_machines_and_a_changed_selector_does_not(account: Account) -> None:
+def test_a_changed_class_drifts_its_instances_and_a_changed_selector_does_not(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         node_class = await account.ready(aws)
         order = await account.order(aws, "c-12", node_class, "m5.large", kind="on-demand")
-        bought = await aws.launch(order)
-        machine = await aws.get(bought.provider_id)
-        claim = {"metadata": {"name": "c", "labels": dict(bought.labels), "annotations": dict(bought.annotations)}}
+        launched = await aws.launch(order)
+        machine = await aws.get(launched.provider_id)
+        claim = {"metadata": {"name": "c", "labels": dict(launched.labels), "annotations": dict(launched.annotations)}}
 
         async def drifts(**spec: object) -> str | None:
             changed = {**node_class, "spec": {**node_class["spec"], **spec}}
@@ -167,15 +167,15 @@ def test_a_changed_class_drifts_its_machines_and_a_changed_selector_does_not(acc
     account.run(talk)
 
 
-def test_a_machine_of_a_pool_with_kubelet_settings_of_its_own_drifts_when_those_change(account: Account) -> None:
-    """The pool sees the class with its own kubelet block, and its machines are compared with that."""
+def test_a_instance_of_a_pool_with_kubelet_settings_of_its_own_drifts_when_those_change(account: Account) -> None:
+    """The pool sees the class with its own kubelet block, and its instances are compared with that."""
 
     async def talk(aws: Aws) -> None:
         plain = await account.ready(aws)
         seen = dict(with_kubelet(plain, {KUBELET_ANNOTATION: '{"maxPods":20}'}))
-        bought = await aws.launch(await account.order(aws, "c-13", seen, "m5.large", kind="on-demand"))
-        machine = await aws.get(bought.provider_id)
-        claim = {"metadata": {"name": "c", "labels": dict(bought.labels), "annotations": dict(bought.annotations)}}
+        launched = await aws.launch(await account.order(aws, "c-13", seen, "m5.large", kind="on-demand"))
+        machine = await aws.get(launched.provider_id)
+        claim = {"metadata": {"name": "c", "labels": dict(launched.labels), "annotations": dict(launched.annotations)}}
         assert await aws.drift(claim, machine, seen) is None
         assert await aws.drift(claim, machine, plain) == "NodeClassDrift"
 
@@ -276,8 +276,8 @@ def test_a_class_that_goes_takes_its_own_profile_and_no_other(account: Account) 
     account.run(talk)
 
 
-def test_no_machine_that_is_bought_takes_the_name_of_one_the_lab_started_with(account: Account) -> None:
-    """Nodes are named by their address: a bought machine of a taken name takes the other's node over."""
+def test_no_instance_that_is_launched_takes_the_name_of_one_the_lab_started_with(account: Account) -> None:
+    """Nodes are named by their address: a launched instance of a taken name takes the other's node over."""
     found = client(account.endpoint, "ec2").describe_subnets()["Subnets"]
     subnets = [ip_network(each["CidrBlock"]) for each in found]
     taken = [ip_address(address(number)) for number in (0, 6, 199, 4_999)]

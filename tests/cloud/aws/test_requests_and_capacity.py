@@ -34,12 +34,12 @@ def test_reserved_goes_before_spot_and_spot_before_on_demand() -> None:
     assert create_fleet.choose(options[:2], {})[0] == "spot"
 
 
-def test_spot_dearer_than_on_demand_is_not_bought() -> None:
+def test_spot_dearer_than_on_demand_is_not_launched() -> None:
     options = [option("a.l", "on-demand", 1.0), option("b.l", "spot", 1.5)]
     kind, chosen = create_fleet.choose(options, {})
     assert (kind, [o.instance_type.name for o in chosen]) == ("on-demand", ["a.l"])
     assert create_fleet.choose([*options, option("c.l", "spot", 1.0)], {})[0] == "spot"  # no dearer is good enough
-    assert create_fleet.choose(options, VARIED)[0] == "spot"  # a claim that promises variety keeps it
+    assert create_fleet.choose(options, VARIED)[0] == "spot"  # a claim that requires variety keeps it
 
 
 def test_metal_and_accelerators_stay_out_unless_nothing_else_remains() -> None:
@@ -53,8 +53,8 @@ def test_metal_and_accelerators_stay_out_unless_nothing_else_remains() -> None:
     assert len(create_fleet.choose([plain, metal, gpu], VARIED)[1]) == 3
 
 
-def test_what_is_reserved_is_bought_even_if_plainer_machines_could_be_had_otherwise() -> None:
-    """A reservation is paid for already: metal and accelerators stay out among reserved machines only."""
+def test_what_is_reserved_is_launched_even_if_plainer_instances_could_be_had_otherwise() -> None:
+    """A reservation is paid for already: metal and accelerators stay out among reserved instances only."""
     gpu = option("p5.l", "reserved", 0, **{"nvidia.com/gpu": 8})
     kind, chosen = create_fleet.choose([gpu, option("m5.l", "on-demand", 1)], {})
     assert (kind, [o.instance_type.name for o in chosen]) == ("reserved", ["p5.l"])
@@ -130,14 +130,14 @@ def test_a_templates_name_follows_from_its_content() -> None:
     assert len({blueprint(**change).name() for change in [{}, *others]}) == 5
 
 
-def test_machines_of_an_ipv6_cluster_have_an_address_of_their_own_and_prefixes_of_that_kind() -> None:
+def test_instances_of_an_ipv6_cluster_have_an_address_of_their_own_and_prefixes_of_that_kind() -> None:
     (card,) = launch_templates.interfaces(blueprint(ipv6=True, spec={"ipPrefixCount": 2}))
     assert (card["PrimaryIpv6"], card["Ipv6AddressCount"], card["Ipv6PrefixCount"]) == (True, 1, 2)
     (old,) = launch_templates.interfaces(blueprint(spec={"ipPrefixCount": 2}))
     assert old["Ipv4PrefixCount"] == 2 and "PrimaryIpv6" not in old
 
 
-def test_machines_stand_in_the_placement_group_and_on_the_hardware_they_were_asked_for() -> None:
+def test_instances_stand_in_the_placement_group_and_on_the_hardware_they_were_asked_for() -> None:
     def placed(**change: object) -> object:
         return launch_templates.data(blueprint(**change)).get("Placement")
 
@@ -148,7 +148,7 @@ def test_machines_stand_in_the_placement_group_and_on_the_hardware_they_were_ask
     assert placed(place=Place(group=apart, partition="3")) == {"GroupId": "pg-2", "PartitionNumber": 3}
 
 
-def test_devices_are_told_in_whole_gib_with_their_key() -> None:
+def test_devices_are_reported_in_whole_gib_with_their_key() -> None:
     spec = {
         "blockDeviceMappings": [
             {
@@ -170,7 +170,7 @@ def test_devices_are_told_in_whole_gib_with_their_key() -> None:
     }
 
 
-def test_a_bottlerocket_machine_has_its_two_volumes() -> None:
+def test_a_bottlerocket_instance_has_its_two_volumes() -> None:
     devices = launch_templates.data(blueprint(family="Bottlerocket"))["BlockDeviceMappings"]
     assert [(d["DeviceName"], d["Ebs"]["VolumeSize"]) for d in devices] == [("/dev/xvda", 4), ("/dev/xvdb", 20)]
 
@@ -301,8 +301,8 @@ def test_a_zone_without_the_type_is_the_next_offering_for_the_whole_launch() -> 
     assert create_fleet.failure([refusal]).remedy is Remedy.NEXT_OFFERING
 
 
-def test_images_say_by_architecture_and_known_labels_which_machines_they_are_for() -> None:
-    """One for machines that Kubernetes does not know is nobody's; a tag that is no label of machines says nothing."""
+def test_images_say_by_architecture_and_known_labels_which_instances_they_are_for() -> None:
+    """Images for instances that Kubernetes does not know are left out; a tag that is no instance label says nothing."""
 
     class Ec2:
         async def all(self, service: str, operation: str, field: str, **asked: Any) -> list[dict[str, Any]]:
@@ -341,11 +341,11 @@ def test_images_say_by_architecture_and_known_labels_which_machines_they_are_for
         ),
     ],
 )
-def test_a_machine_is_of_the_capacity_type_it_was_bought_as(row: dict[str, Any], kind: str) -> None:
+def test_a_instance_is_of_the_capacity_type_it_was_launched_as(row: dict[str, Any], kind: str) -> None:
     assert instances.capacity_type(row) == kind
 
 
-def test_of_images_for_the_same_machines_the_newest_counts_that_is_not_deprecated() -> None:
+def test_of_images_for_the_same_instances_the_newest_counts_that_is_not_deprecated() -> None:
     class Ec2:
         async def all(self, service: str, operation: str, field: str, **asked: Any) -> list[dict[str, Any]]:
             return [
@@ -378,7 +378,7 @@ def test_an_alias_names_the_parameters_aws_publishes() -> None:
     assert "/aws/service/bottlerocket/aws-k8s-1.34/arm64/1.20.1/image_id" in pinned
 
 
-def test_machines_are_ill_when_a_check_has_failed_for_two_minutes_or_an_event_lies_ahead() -> None:
+def test_instances_are_ill_when_a_check_has_failed_for_two_minutes_or_an_event_lies_ahead() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
     def row(name: str, ill_for: float | None = None, **event: str) -> dict[str, Any]:

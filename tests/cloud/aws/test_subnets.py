@@ -12,7 +12,7 @@ SHARED, OTHER = [{"id": "subnet-1"}], [{"id": "subnet-1"}, {"id": "subnet-2"}]
 
 
 class _Ec2:
-    """Two subnets of 100 addresses each, as far as anybody has taken some."""
+    """Two subnets of 100 addresses each, less those taken."""
 
     def __init__(self) -> None:
         self.free = {"subnet-1": 100, "subnet-2": 100}

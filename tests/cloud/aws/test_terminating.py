@@ -38,9 +38,11 @@ class Ec2:
         for name in InstanceIds:
             if name in self.refusals:
                 raise Refused(self.refusals[name])
-        told = [name for name in InstanceIds if name not in self.silent or len(InstanceIds) == 1]
-        self.ended |= set(told)
-        return {"TerminatingInstances": [{"InstanceId": n, "CurrentState": {"Name": "shutting-down"}} for n in told]}
+        reported = [name for name in InstanceIds if name not in self.silent or len(InstanceIds) == 1]
+        self.ended |= set(reported)
+        return {
+            "TerminatingInstances": [{"InstanceId": n, "CurrentState": {"Name": "shutting-down"}} for n in reported]
+        }
 
 
 def end(ec2: Ec2, count: int) -> list[BaseException | None]:

@@ -12,7 +12,7 @@ from dovetail.cloud.aws.subnets import SecurityGroup
 from dovetail.cloud.aws.ttl_cache import Ageing, Steady
 
 
-def test_an_answer_is_asked_for_once_whoever_wants_it_and_again_when_it_is_old() -> None:
+def test_an_answer_is_asked_for_once_any_caller_wants_it_and_again_when_it_is_old() -> None:
     async def main() -> None:
         asked = 0
 
@@ -53,7 +53,7 @@ def test_an_error_is_not_kept() -> None:
 
 
 def test_a_list_that_lost_something_is_believed_once_the_next_look_says_the_same() -> None:
-    """A page left out must not make machines drift; what is added counts at once."""
+    """A page left out must not make instances drift; what is added counts at once."""
 
     async def main() -> list[str]:
         looks = iter(["ab", "a", "ab", "b", "a", "a", "abc"])

@@ -1,4 +1,4 @@
-"""User data says the same whoever reads it: what we render is what a machine of the family understands."""
+"""User data says the same to every reader: what we render is what an instance of the family understands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def text(family: str, boot: Boot) -> str:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_machine_joins_the_named_cluster_under_our_taint(family: str) -> None:
+def test_a_instance_joins_the_named_cluster_under_our_taint(family: str) -> None:
     intent = read(render(family, BOOT))
     assert intent is not None
     assert (intent.cluster, intent.endpoint) == ("demo", "https://api.example")
@@ -106,7 +106,7 @@ def test_kubelet_settings_reach_every_family() -> None:
 
 
 def test_bottlerocket_takes_the_pools_taints_alone() -> None:
-    """A taint in the user's settings that the pool does not know would keep planned pods off the machine."""
+    """A taint in the user's settings that the pool does not know would keep planned pods off the instance."""
     custom = '[settings.kubernetes.node-taints]\nother = ["x:NoSchedule"]\ndedicated = ["y:NoSchedule"]\n'
     found = tomllib.loads(text("Bottlerocket", msgspec.structs.replace(BOOT, custom=custom)))
     assert found["settings"]["kubernetes"]["node-taints"] == {
@@ -116,14 +116,14 @@ def test_bottlerocket_takes_the_pools_taints_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "told"),
+    ("version", "reported"),
     [("latest", False), ("v1.46.0", False), ("1.50.2", False), ("2.0.0", False), ("v1.45.9", True), ("", True)],
 )
-def test_an_older_bottlerocket_is_told_what_to_put_on_its_own_disks(version: str, told: bool) -> None:
+def test_an_older_bottlerocket_is_reported_what_to_put_on_its_own_disks(version: str, reported: bool) -> None:
     boot = msgspec.structs.replace(BOOT, raid0=True, image_version=version)
     commands = tomllib.loads(text("Bottlerocket", boot))["settings"]["bootstrap-commands"]
     [_, bind] = commands["000-mount-instance-storage"]["commands"]
-    assert ("--dirs" in bind) is told
+    assert ("--dirs" in bind) is reported
 
 
 MAIL = """MIME-Version: 1.0

@@ -28,7 +28,7 @@ LABELS = {
 }
 
 
-def _machine(name: str) -> Instance:
+def _node(name: str) -> Instance:
     return Instance(
         provider_id=f"simulated:///a/i-{name}",
         instance_type="m",
@@ -67,7 +67,7 @@ class Process:
         self.tasks = [asyncio.ensure_future(each) for each in work]
 
     async def run(self) -> None:
-        await asyncio.sleep(1.0)  # the mirror reads before the lease is taken
+        await asyncio.sleep(1.0)  # the cluster state reads before the lease is taken
         await self.fleet.recover()
         self.tasks.append(asyncio.ensure_future(self.fleet.run()))
 
@@ -94,7 +94,7 @@ def test_instances_that_had_joined_come_back_ready() -> None:
             await first.run()
             for name in ("early", "late"):
                 await _claim(lab, name)
-                first.cloud.adopt([_machine(name)])
+                first.cloud.adopt([_node(name)])
                 await asyncio.sleep(20.0 if name == "early" else 5.0)
             spec = {
                 "nodeName": "early",
@@ -135,7 +135,7 @@ def test_an_instance_that_was_not_ready_yet_takes_its_time_after_a_restart() -> 
             first = Process(lab, "first")
             await first.run()
             await _claim(lab, "late")
-            first.cloud.adopt([_machine("late")])
+            first.cloud.adopt([_node("late")])
             await asyncio.sleep(5.0)
             await first.kill()
             second = Process(lab, "second")

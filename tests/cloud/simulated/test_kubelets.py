@@ -1,4 +1,4 @@
-"""The machines of the simulated cloud as a cluster sees them: they join, and their leases are kept fresh."""
+"""The instances of the simulated cloud as a cluster sees them: they join, and their leases are kept fresh."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Hearing:
         self._clock = clock
         self.heard: dict[str, float] = {}
         self.longest = 0.0
-        self.told: dict[str, Any] = {}
+        self.reported: dict[str, Any] = {}
 
     async def create(self, resource: Any, body: Any, namespace: str | None = None) -> None:
         self._note(resource, body["metadata"]["name"])
@@ -33,7 +33,7 @@ class Hearing:
     async def patch(self, resource: Any, name: str, body: Any, *rest: Any, **more: Any) -> None:
         self._note(resource, name)
         if resource is NODES:
-            self.told[name] = body
+            self.reported[name] = body
 
     async def delete(self, resource: Any, name: str, *rest: Any, **more: Any) -> None:
         if resource is LEASES:
@@ -82,7 +82,7 @@ def test_no_lease_grows_old_while_the_fleet_shrinks() -> None:
     assert 0.0 < run_virtual(story()) <= 30.0
 
 
-def test_machines_and_pods_that_are_gone_are_forgotten() -> None:
+def test_instances_and_pods_that_are_gone_are_forgotten() -> None:
     """A fleet that runs for months keeps nothing of those who came and went, whether they joined or never did."""
 
     async def story(market: Market) -> tuple[Fleet, SimulatedCloud]:
@@ -125,8 +125,8 @@ def test_a_node_that_was_given_up_says_that_it_is_ready_again() -> None:
             fleet.node_changed(Node(metadata=ObjectMeta(name=name), status=status))
         await asyncio.sleep(1.0)
         running.cancel()
-        return server.told
+        return server.reported
 
-    told = run_virtual(story())
-    assert list(told) == ["n0"]
-    assert [each["status"] for each in told["n0"]["status"]["conditions"] if each["type"] == "Ready"] == ["True"]
+    reported = run_virtual(story())
+    assert list(reported) == ["n0"]
+    assert [each["status"] for each in reported["n0"]["status"]["conditions"] if each["type"] == "Ready"] == ["True"]

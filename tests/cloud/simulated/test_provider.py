@@ -1,4 +1,4 @@
-"""The simulated seller keeps its books and obeys its market."""
+"""The simulated provider keeps its books and obeys its configuration."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def _launch(cloud: SimulatedCloud, token: str, *wanted: tuple[str, str, st
 SMALL = ("small", "a", "on-demand")
 
 
-def test_a_repeated_launch_is_the_same_machine() -> None:
+def test_a_repeated_launch_is_the_same_instance() -> None:
     async def story(cloud: SimulatedCloud, clock: Clock) -> None:
         first = await _launch(cloud, "t", SMALL)
         again = await _launch(cloud, "t", ("big", "a", "on-demand"))
@@ -110,7 +110,7 @@ def test_a_reservation_is_used_up() -> None:
     _run(story)
 
 
-def test_a_terminated_machine_is_gone_after_its_shutdown() -> None:
+def test_a_terminated_instance_is_gone_after_its_shutdown() -> None:
     async def story(cloud: SimulatedCloud, clock: Clock) -> None:
         machine = await _launch(cloud, "t", SMALL)
         await cloud.terminate(machine.provider_id)
@@ -162,7 +162,7 @@ def test_another_curve_of_the_same_steepness_is_another_price() -> None:
     _run(story, Market(curves=(Curve(capacity_type="spot", steps=((0.0, 2.0),)),)))
 
 
-def test_spot_machines_are_called_back_with_notice() -> None:
+def test_spot_instances_are_called_back_with_notice() -> None:
     async def story(cloud: SimulatedCloud, clock: Clock) -> None:
         spot = await _launch(cloud, "s", ("small", "a", "spot"))
         sure = await _launch(cloud, "d", SMALL)

@@ -43,7 +43,7 @@ class HorizontalAutoscaling:
         self._settings = settings or Settings()
         self._targets = Targets(kube)
         self._sources = Sources(kube, self._targets)
-        self._reflector = Reflector(kube, HPAS, Autoscaler, on_event=self._told)
+        self._reflector = Reflector(kube, HPAS, Autoscaler, on_event=self._on_change)
         self._watched: dict[str, asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._history: dict[str, History] = {}
@@ -53,7 +53,7 @@ class HorizontalAutoscaling:
         async with asyncio.TaskGroup() as self._tasks:
             await self._reflector.run()
 
-    def _told(self, change: Change[Autoscaler]) -> None:
+    def _on_change(self, change: Change[Autoscaler]) -> None:
         assert self._tasks is not None
         if change.kind == "added":
             self._watched[change.key] = self._tasks.create_task(self._look_after(change.key), name=f"hpa {change.key}")

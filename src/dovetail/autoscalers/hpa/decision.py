@@ -118,7 +118,7 @@ class Unclear(Exception):
 
 
 def unselective(asked: Autoscaler, scale: Scale, problem: Unclear, history: History, now: datetime) -> Decision:
-    """The workload's pods cannot be told."""
+    """The workload's pods cannot be determined."""
     current, reason = scale.spec.replicas, problem.reason
     known = reason if reason == "AmbiguousSelector" else "InvalidSelector"
     return Decision(
@@ -195,13 +195,13 @@ def _by_metrics(base: Decision, readings: Sequence[Reading], scene: Scene) -> De
         return _nothing(base, refusals, len(judged), now)
     text = f"the HPA was able to successfully calculate a replica count from {best.name}"
     conditions = put(base.conditions, ACTIVE, True, "ValidMetricFound", text, now)
-    wish = max(0, best.replicas)
-    verdict = settle(asked.spec, current, wish, base.history, now, scene.settings)
+    desired = max(0, best.replicas)
+    verdict = settle(asked.spec, current, desired, base.history, now, scene.settings)
     conditions = put(conditions, ABLE, True, verdict.able.reason, verdict.able.message, now)
     conditions = put(conditions, LIMITED, verdict.limited, verdict.limit.reason, verdict.limit.message, now)
     reason = ""
-    if wish != current:
-        reason = f"{best.name} above target" if wish > current else "All metrics below target"
+    if desired != current:
+        reason = f"{best.name} above target" if desired > current else "All metrics below target"
     replicas = verdict.replicas
     if current == 0 and replicas < asked.spec.least:
         replicas, reason = asked.spec.least, reason or BELOW

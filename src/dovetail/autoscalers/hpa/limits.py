@@ -1,6 +1,6 @@
-"""How fast, how far, and not too nervously: what may come of a wish for replicas.
+"""How fast, how far, and not too nervously: what may come of the desired number of replicas.
 
-Recent wishes hold a decision back (stabilisation), recent changes slow it down (policies), the spec bounds it.
+Recent recommendations hold a decision back (stabilisation), recent changes slow it down (policies), the spec bounds it.
 Without a `behavior` an older rule holds: at most double, or four. What was wished and done is kept in memory by
 the caller; forgetting it is safe, only less smooth.
 """
@@ -29,7 +29,7 @@ class Past(msgspec.Struct, frozen=True):
 class History(msgspec.Struct, frozen=True):
     """What an autoscaler remembers of itself."""
 
-    wishes: tuple[Past, ...] = ()
+    recommendations: tuple[Past, ...] = ()
     added: tuple[Past, ...] = ()
     removed: tuple[Past, ...] = ()
 
@@ -66,24 +66,26 @@ class Verdict(msgspec.Struct, frozen=True):
     history: History
 
 
-def settle(spec: Spec, current: int, wish: int, history: History, now: datetime, settings: Settings) -> Verdict:
-    """The wish, held back and slowed down as the spec says."""
+def settle(spec: Spec, current: int, desired: int, history: History, now: datetime, settings: Settings) -> Verdict:
+    """The desired number, held back and slowed down as the spec says."""
     if spec.behavior is None:
-        held, able = _held_by_flag(wish, history, now, settings.downscale_stabilization), HELD_DOWN
+        held, able = _held_by_flag(desired, history, now, settings.downscale_stabilization), HELD_DOWN
         replicas, limit = _at_most_double(spec, current, held)
     else:
-        held = _held_by_rules(spec.behavior, current, wish, history, now, settings)
-        able = HELD_UP if wish >= current else HELD_DOWN
+        held = _held_by_rules(spec.behavior, current, desired, history, now, settings)
+        able = HELD_UP if desired >= current else HELD_DOWN
         replicas, limit = _by_policies(spec, spec.behavior, current, held, history, now)
     window = _longest_window(spec, settings)
-    kept = (*_since(history.wishes, now, window), Past(wish, now))
-    remembered = msgspec.structs.replace(history, wishes=kept)
-    return Verdict(replicas, able if held != wish else READY, replicas != held, limit, remembered)
+    kept = (*_since(history.recommendations, now, window), Past(desired, now))
+    remembered = msgspec.structs.replace(history, recommendations=kept)
+    return Verdict(replicas, able if held != desired else READY, replicas != held, limit, remembered)
 
 
 def begun(history: History, replicas: int, now: datetime) -> History:
     """The history of an autoscaler that is first looked at starts with what its workload has."""
-    return history if history.wishes else msgspec.structs.replace(history, wishes=(Past(replicas, now),))
+    return (
+        history if history.recommendations else msgspec.structs.replace(history, recommendations=(Past(replicas, now),))
+    )
 
 
 def changed(spec: Spec, history: History, before: int, after: int, now: datetime) -> History:
@@ -117,41 +119,41 @@ def _down_window(behavior: Behavior, settings: Settings) -> float:
     return settings.downscale_stabilization if asked is None else float(asked)
 
 
-def _held_by_flag(wish: int, history: History, now: datetime, window: float) -> int:
-    return max([wish, *(each.replicas for each in _since(history.wishes, now, window))])
+def _held_by_flag(desired: int, history: History, now: datetime, window: float) -> int:
+    return max([desired, *(each.replicas for each in _since(history.recommendations, now, window))])
 
 
 def _held_by_rules(
-    behavior: Behavior, current: int, wish: int, history: History, now: datetime, settings: Settings
+    behavior: Behavior, current: int, desired: int, history: History, now: datetime, settings: Settings
 ) -> int:
     up = behavior.scale_up.stabilization_window_seconds or 0
-    lowest = min([wish, *_within(history.wishes, now, up)])
-    highest = max([wish, *_within(history.wishes, now, _down_window(behavior, settings))])
+    lowest = min([desired, *_within(history.recommendations, now, up)])
+    highest = max([desired, *_within(history.recommendations, now, _down_window(behavior, settings))])
     return min(max(current, lowest), highest)
 
 
-def _at_most_double(spec: Spec, current: int, wish: int) -> tuple[int, Word]:
+def _at_most_double(spec: Spec, current: int, desired: int) -> tuple[int, Word]:
     rate = max(GROWTH * current, LEAST_GROWTH)
     most, word = (rate, TOO_FAST_UP) if spec.max_replicas > rate else (spec.max_replicas, TOO_MANY)
-    if wish < spec.least:
+    if desired < spec.least:
         return spec.least, TOO_FEW
-    return (most, word) if wish > most else (wish, WITHIN)
+    return (most, word) if desired > most else (desired, WITHIN)
 
 
 def _by_policies(
-    spec: Spec, behavior: Behavior, current: int, wish: int, history: History, now: datetime
+    spec: Spec, behavior: Behavior, current: int, desired: int, history: History, now: datetime
 ) -> tuple[int, Word]:
-    if wish > current:
+    if desired > current:
         rate = max(current, _limit(behavior.scale_up, current, history, now, up=True))
         most, word = (rate, TOO_FAST_UP) if spec.max_replicas > rate else (spec.max_replicas, TOO_MANY)
-        if wish > most:
+        if desired > most:
             return most, word
-    elif wish < current:
+    elif desired < current:
         rate = min(current, _limit(behavior.scale_down, current, history, now, up=False))
         least, word = (rate, TOO_FAST_DOWN) if spec.least < rate else (spec.least, TOO_FEW)
-        if wish < least:
+        if desired < least:
             return least, word
-    return wish, WITHIN
+    return desired, WITHIN
 
 
 def _limit(rules: Rules, current: int, history: History, now: datetime, *, up: bool) -> int:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 METRICS, CUSTOM, EXTERNAL = "metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"
 #: The API that a type of metric is read from.
 _APIS = {"Resource": "resource", "ContainerResource": "resource", "Pods": "custom", "Object": "custom"}
-#: How often a scale that somebody else changed meanwhile is written again.
+#: How often a scale that another writer changed meanwhile is written again.
 ATTEMPTS = 5
 _PLAIN = {404: "could not find the requested resource", 503: "is currently unable to handle the request"}
 
@@ -122,7 +122,7 @@ class _Values(msgspec.Struct, frozen=True):
 
 
 class Sources:
-    """Readings of metrics, one at a time. A failure is a reading too, an answer that nobody can read included."""
+    """Readings of metrics, one at a time. A failure is a reading too, an unreadable answer included."""
 
     def __init__(self, kube: Kube, targets: Targets) -> None:
         self._kube = kube

@@ -24,7 +24,7 @@ Requirement = Mapping[str, Any]
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """`requirements` say which machines the image is for, as they appear in the node class's status."""
+    """`requirements` say which instances the image is for, as they appear in the node class's status."""
 
     id: str
     name: str
@@ -63,7 +63,7 @@ def of_status(status: Mapping[str, Any]) -> tuple[Image, ...]:
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """One SSM parameter and the machines its image is for."""
+    """One SSM parameter and the instances its image is for."""
 
     parameter: str
     requirements: tuple[Requirement, ...]
@@ -144,7 +144,7 @@ class Images:
         self._mutable: Ageing[str | None] = Ageing(clock, 300.0)
 
     async def select(self, terms: Sequence[Term], kubernetes: str) -> tuple[Image, ...]:
-        """The images of the terms; for each kind of machine the newest that is not deprecated comes first."""
+        """The images of the terms; for each kind of instance the newest that is not deprecated comes first."""
         key = (msgspec.json.encode(list(terms), order="sorted"), kubernetes)
         return await self._found.get(key, lambda: self._select(terms, kubernetes))
 

@@ -132,7 +132,7 @@ class AutoScalingGroups:
         )
 
     async def _failure(self, name: str) -> InstanceError | None:
-        """Why the group gets no instances, if AWS has told since the size was set. Not knowing is no failure."""
+        """Why the group gets no instances, if AWS reported it since the size was set. Not knowing is no failure."""
         try:
             answer = await self._calls("autoscaling", "describe_scaling_activities", AutoScalingGroupName=name)
         except Exception as error:
@@ -144,9 +144,9 @@ class AutoScalingGroups:
             if activity["StartTime"] < since:
                 break
             if activity["StatusCode"] == _FAILED_ACTIVITY:
-                told = activity.get("StatusMessage") or activity.get("Cause") or ""
+                cause = activity.get("StatusMessage") or activity.get("Cause") or ""
                 message = "AWS cannot provision any more instances for this node group"
-                return InstanceError(ErrorClass.OUT_OF_RESOURCES, UNFULFILLABLE, f"{message}: {told}".rstrip(": "))
+                return InstanceError(ErrorClass.OUT_OF_RESOURCES, UNFULFILLABLE, f"{message}: {cause}".rstrip(": "))
         return None
 
     def groups(self) -> Sequence[NodeGroup]:

@@ -19,7 +19,7 @@ def refusal(
     it was read.
     """
     if role_arn is None:
-        return "the machine has no IAM role: its instance profile is missing or empty"
+        return "the instance has no IAM role: its instance profile is missing or empty"
     if admitted or not aws_auth_read:
         return None
     for mapped in _roles(aws_auth):

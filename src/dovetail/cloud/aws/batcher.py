@@ -1,4 +1,4 @@
-"""Questions asked at about the same time go to AWS in one call; everybody gets an answer of their own."""
+"""Questions asked at about the same time go to AWS in one call; each caller gets its own answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a machine is left for pods: capacity and overhead of an EC2 instance type.
+"""How much of an instance is left for pods: capacity and overhead of an EC2 instance type.
 
 The formulas are Karpenter's, so that a fleet planned here and a fleet planned there fit the same pods.
 `Kubelet` and `Disk` carry what an EC2NodeClass says; their defaults are those of AL2023 without
@@ -18,7 +18,7 @@ from dovetail.model.instance_type import Resources
 MI = 1 << 20
 GI = 1 << 30
 
-#: Share of a machine's memory that the hypervisor and the kernel keep, unless set otherwise.
+#: Share of an instance's memory that the hypervisor and the kernel keep, unless set otherwise.
 VM_MEMORY_OVERHEAD = 0.075
 
 

@@ -1,7 +1,7 @@
 """Capacity reservations: capacity that is paid for already, found by terms, counted between looks.
 
 EC2 is asked once a minute; in between, what we launch and end is counted here, so that a burst does not
-plan the same reserved machine twice.
+plan the same reserved instance twice.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ class Reservations:
         return tuple(self._counted(each) for each in found)
 
     def spent(self, reservation: str) -> None:
-        """A machine was launched into it."""
+        """An instance was launched into it."""
         self._used[reservation] = self._used.get(reservation, 0) + 1
 
     def given_back(self, reservation: str) -> None:
-        """A machine of it was ended."""
+        """An instance of it was ended."""
         if reservation:
             self._used[reservation] = self._used.get(reservation, 0) - 1
 

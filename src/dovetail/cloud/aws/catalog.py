@@ -1,6 +1,6 @@
-"""The packaged EC2 catalogue: what can be bought where, when no cloud can be asked.
+"""The packaged EC2 catalogue: what is offered where, when no cloud can be asked.
 
-Built by `scripts/build_catalogue.py`. Every price has a source; a type that nobody prices has none and
+Built by `scripts/build_catalogue.py`. Every price has a source; a type without a published price has none and
 is therefore never chosen by cost. Spot has no offline record at all: its prices here are estimates, a
 typical discount off on-demand, and say so.
 """
@@ -88,7 +88,7 @@ def built() -> str:
 
 
 def on_demand(region_name: str, instance_type: str) -> Quote | None:
-    """Dollars an hour and where the figure comes from; None where nobody says."""
+    """Dollars an hour and where the figure comes from; None where it is unknown."""
     return _prices().regions.get(region_name, {}).get(instance_type)
 
 
@@ -108,7 +108,7 @@ def spot_estimate(quote: Quote, instance_type: str) -> Quote:
 
 
 def attach_limits(spec: Spec) -> Mapping[str, int]:
-    """EBS volumes a machine can attach beside its root volume; disks of its own share a shared limit."""
+    """EBS volumes an instance can attach beside its root volume; disks of its own share a shared limit."""
     if spec.ebs_volumes is None:
         return {}
     taken = 1 + (spec.storage_disks if spec.ebs_shared and spec.nvme else 0)
@@ -171,7 +171,7 @@ def load(region_name: str) -> tuple[InstanceType, ...]:
 
 
 def of_class(region_name: str, node_class: Mapping[str, Any]) -> tuple[InstanceType, ...]:
-    """The instance types sold in a region, as machines of an EC2NodeClass show them.
+    """The instance types sold in a region, as instances of an EC2NodeClass show them.
 
     Which subnets and reservations it selects is for the cloud to say.
     """

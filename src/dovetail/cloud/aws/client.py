@@ -30,7 +30,7 @@ EC2_BUCKETS: Mapping[str, tuple[float, float]] = {
     "create_tags": (100.0, 10.0),
     "terminate_instances": (100.0, 5.0),
 }
-#: And for machines, however many go in one call.
+#: And for instances, however many go in one call.
 EC2_MACHINES: Mapping[str, tuple[float, float]] = {
     "create_fleet": (1000.0, 2.0),
     "terminate_instances": (1000.0, 20.0),
@@ -247,7 +247,7 @@ class Calls:
         """What a call costs: a token of its own bucket, one for each instance if EC2 throttled such calls lately."""
         found = [(self._bucket(operation, ec2_bucket(operation)), 1.0)]
         if operation in EC2_MACHINES and self._adapted(operation):
-            machines = self._bucket(f"{operation} machines", EC2_MACHINES[operation])
+            machines = self._bucket(f"{operation} instances", EC2_MACHINES[operation])
             found.append((machines, float(_machines(operation, arguments))))
         return found
 
@@ -260,7 +260,7 @@ class Calls:
         if name not in self._buckets:
             size, refill = theirs
             self._buckets[name] = Bucket(self._clock, size * self._share, refill * self._share)
-            if name.endswith(" machines"):
+            if name.endswith(" instances"):
                 self._buckets[name].drain()
         return self._buckets[name]
 
@@ -272,7 +272,7 @@ def _status(answer: Any, otherwise: int) -> int:
 
 
 def _machines(operation: str, arguments: Mapping[str, Any]) -> int:
-    """How many machines a call starts or ends."""
+    """How many instances a call starts or ends."""
     if operation not in EC2_MACHINES or arguments.get("DryRun"):
         return 0
     target = arguments.get("TargetCapacitySpecification") or {}

@@ -1,7 +1,7 @@
-"""Buying machines: an instant fleet of every offering that a claim may use, cheapest first.
+"""Launching instances: an instant fleet of every offering that a claim may use, cheapest first.
 
 A client token and tags with the claims' UIDs go with every call: the same launch repeated after a crash finds
-or returns the same machine, and an instance without a claim can always be told from one that still waits for
+or returns the same instance, and an instance without a claim can always be distinguished from one that still waits for
 its record. Which claims share a call is the business of `joint`.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 
 from dovetail.cloud.aws.capacity_reservations import CAPACITY_BLOCK, INTERRUPTIBLE
 from dovetail.cloud.aws.client import Calls
-from dovetail.cloud.aws.errors import explain, is_shortage, told
+from dovetail.cloud.aws.errors import described, explain, is_shortage
 from dovetail.cloud.aws.min_values import Needs, cut
 from dovetail.cloud.aws.subnets import Subnet
 from dovetail.cloud.provider import CloudError, InsufficientCapacity, LaunchOption
@@ -38,7 +38,7 @@ class Refusal(msgspec.Struct, frozen=True):
     subnet: str = ""
 
 
-class Bought(msgspec.Struct, frozen=True):
+class FleetInstance(msgspec.Struct, frozen=True):
     instance_id: str
     instance_type: str
     zone: str
@@ -49,8 +49,8 @@ class Bought(msgspec.Struct, frozen=True):
 def choose(options: Sequence[LaunchOption], needs: Needs) -> tuple[str, tuple[LaunchOption, ...]]:
     """The capacity type to ask for and the offerings to name, cheapest first.
 
-    Reserved before spot before on-demand. Unless the claim promises variety (`needs`), metal and
-    accelerated machines stay out while others remain, and so does spot dearer than on-demand.
+    Reserved before spot before on-demand. Unless the claim requires variety (`needs`), metal and
+    accelerated instances stay out while others remain, and so does spot dearer than on-demand.
     """
     left = sorted((o for o in options if o.offering.available), key=_rank)
     if reserved := [o for o in left if _kind(o) == "reserved"]:
@@ -136,7 +136,7 @@ def request(
     context: str | None,
     count: int = 1,
 ) -> dict[str, Any]:
-    """For `count` machines, of which EC2 may sell fewer; the client token is the caller's to add.
+    """For `count` instances, of which EC2 may sell fewer; the client token is the caller's to add.
 
     EC2 goes by its own prices, unless ours are others': then by the priorities that they make.
     """
@@ -165,17 +165,19 @@ def request(
     return made
 
 
-async def buy(calls: Calls, kind: str, asked: Mapping[str, Any]) -> tuple[list[Bought], tuple[Refusal, ...]]:
-    """The machines that were sold, and what was refused on the way."""
+async def launch_fleet(
+    calls: Calls, kind: str, asked: Mapping[str, Any]
+) -> tuple[list[FleetInstance], tuple[Refusal, ...]]:
+    """The instances that were sold, and what was refused on the way."""
     answer = await calls("ec2", "create_fleet", **asked)
     refusals = tuple(_refusal(row, kind) for row in answer.get("Errors") or ())
-    return [machine for row in answer.get("Instances") or () for machine in _sold(row)], refusals
+    return [machine for row in answer.get("Instances") or () for machine in _launched(row)], refusals
 
 
-def _sold(row: Mapping[str, Any]) -> list[Bought]:
+def _launched(row: Mapping[str, Any]) -> list[FleetInstance]:
     chosen = row.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
     return [
-        Bought(
+        FleetInstance(
             instance_id=name,
             instance_type=row.get("InstanceType") or chosen.get("InstanceType", ""),
             zone=chosen.get("AvailabilityZone", ""),
@@ -197,7 +199,9 @@ def failure(refusals: Sequence[Refusal]) -> CloudError:
     other = next((r for r in refusals if not is_shortage(r.code, r.message)), None)
     if other is not None:
         return explain(other.code, other.message)
-    words = "; ".join(sorted({told(r.code, r.message) for r in refusals})) or "EC2 sold nothing and gave no reason"
+    words = (
+        "; ".join(sorted({described(r.code, r.message) for r in refusals})) or "EC2 launched nothing and gave no reason"
+    )
     return InsufficientCapacity(
         f"all requested instance types were unavailable during launch: {words}", [r.key for r in refusals]
     )

@@ -1,9 +1,9 @@
-"""Equal purchases in one call: as many machines as there are claims that ask for the same, dealt out one each.
+"""Equal purchases in one call: as many instances as there are claims that ask for the same, dealt out one each.
 
-EC2's bucket for CreateFleet is small, and a burst is mostly the same machine many times. A machine that is bought
-alone carries its claim from the start. Machines that are bought together carry all the claims they were bought for,
-and order says whose is which: the machines by id, the claims by UID. Whoever reads them after a crash deals as the
-buyer would have, so nothing is bought twice; once dealt, each gets its claim's name as a tag of its own.
+EC2's bucket for CreateFleet is small, and a burst is mostly the same instance many times. An instance that is launched
+alone carries its claim from the start. Instances that are launched together carry all the claims of the request,
+and order says whose is which: the instances by id, the claims by UID. A reader after a crash assigns them as the
+launcher would have, so nothing is launched twice; once assigned, each gets its claim's name as a tag of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud.aws.create_fleet import Bought, Refusal
+from dovetail.cloud.aws.create_fleet import FleetInstance, Refusal
 
 #: How long an order waits for another like it, and for all of them, in seconds.
 GATHER, LONGEST = 0.04, 0.5
@@ -26,7 +26,7 @@ MAX_REMEMBERED_ATTEMPTS = 10_000
 
 
 class Order(msgspec.Struct, frozen=True, order=True):
-    """A claim that wants a machine."""
+    """A claim that wants an instance."""
 
     uid: str
     name: str
@@ -35,11 +35,11 @@ class Order(msgspec.Struct, frozen=True, order=True):
 class Sale(msgspec.Struct, frozen=True):
     """What came of an order, and what was refused on the way."""
 
-    bought: Bought | None
+    launched: FleetInstance | None
     refusals: tuple[Refusal, ...] = ()
 
 
-Purchase = Callable[[Sequence[Order]], Awaitable[tuple[Sequence[Bought], tuple[Refusal, ...]]]]
+Purchase = Callable[[Sequence[Order]], Awaitable[tuple[Sequence[FleetInstance], tuple[Refusal, ...]]]]
 
 
 def tags_of(orders: Iterable[Order]) -> dict[str, str]:
@@ -55,13 +55,13 @@ def tags_of(orders: Iterable[Order]) -> dict[str, str]:
 
 
 def orders_of(tags: Mapping[str, str]) -> tuple[Order, ...]:
-    """The claims that a machine was bought for together with others; none if it was bought alone."""
+    """The claims that an instance was launched for together with others; none if it was launched alone."""
     items = (item for key, value in tags.items() if key.startswith(_TAG) for item in value.split(" "))
     return tuple(sorted(Order(uid, name) for name, _, uid in (item.partition(":") for item in items)))
 
 
 def dealt(machines: Iterable[str], orders: Iterable[Order]) -> dict[str, Order]:
-    """Whose machine is which, by the machine's id."""
+    """Whose instance is which, by the instance's id."""
     return dict(zip(sorted(machines), sorted(orders), strict=False))
 
 
@@ -93,13 +93,13 @@ class Attempts:
 
 
 class Joint:
-    """Brings equal orders together. The first waits a moment for the others, and buys for all."""
+    """Brings equal orders together. The first waits a moment for the others, and launches for all."""
 
     def __init__(self) -> None:
         self._open: dict[bytes, dict[Order, asyncio.Future[Sale]]] = {}
 
     async def order(self, goods: bytes, order: Order, purchase: Purchase) -> Sale:
-        """`goods` says what is bought, to the letter; whoever asks for the same may get it in the same call."""
+        """`goods` says what is launched, to the letter; equal requests share one call."""
         others = self._open.get(goods)
         if others is not None and len(tags_of([*others, order])) <= MOST_TAGS:
             others[order] = asyncio.get_running_loop().create_future()
@@ -108,19 +108,19 @@ class Joint:
         self._open[goods] = joined
         try:
             await self._gathered(goods, joined)
-            bought, refusals = await purchase(sorted(joined))
+            launched, refusals = await purchase(sorted(joined))
         except BaseException as error:
             _disappoint(joined.values(), error)
             raise
-        whose = dealt((each.instance_id for each in bought), joined)
-        got = {whose[each.instance_id]: each for each in bought if each.instance_id in whose}
+        whose = dealt((each.instance_id for each in launched), joined)
+        got = {whose[each.instance_id]: each for each in launched if each.instance_id in whose}
         for each, waiting in joined.items():
             if not waiting.done():
                 waiting.set_result(Sale(got.get(each), refusals))
         return joined[order].result()
 
     async def _gathered(self, goods: bytes, joined: Mapping[Order, object]) -> None:
-        """Until no more come. From then on nobody joins."""
+        """Until no more come. From then on no request joins."""
         count = 0
         try:
             async with asyncio.timeout(LONGEST):
@@ -135,7 +135,7 @@ class Joint:
 
 
 def _disappoint(orders: Iterable[asyncio.Future[Sale]], error: BaseException) -> None:
-    """Everybody hears of a failure; whoever waits for somebody who was cancelled is cancelled too."""
+    """Every waiting request gets the failure; waiting for a cancelled request is cancelled too."""
     for waiting in orders:
         if waiting.done():
             continue

@@ -1,4 +1,4 @@
-"""Drift of a machine from its class, from positive evidence alone: an empty answer drifts nothing."""
+"""Drift of an instance from its class, from positive evidence alone: an empty answer drifts nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.model.labels import PLACEMENT_GROUP, RESERVATION
 
 
 def fingerprint(node_class: Mapping[str, Any], certificate: str) -> dict[str, str]:
-    """The annotations by which a machine is known to be of an older version of its class.
+    """The annotations by which an instance is known to be of an older version of its class.
 
     They are Karpenter's, and count the cluster's certificate; while that is not known there are none.
     """

@@ -77,12 +77,12 @@ def wanted(claim: Mapping[str, Any], key: str) -> Requirement | None:
 
 
 def of_claim(claim: Mapping[str, Any]) -> Requirements:
-    """What a NodeClaim asks of its machine."""
+    """What a NodeClaim asks of its instance."""
     return _requirements((claim.get("spec") or {}).get("requirements") or ())
 
 
 def of_pool(pool: Mapping[str, Any]) -> Requirements:
-    """What a NodePool asks of its machines, and what it labels them with."""
+    """What a NodePool asks of its instances, and what it labels them with."""
     template: Mapping[str, Any] = pool["spec"]["template"]
     labels = (template.get("metadata") or {}).get("labels") or {}
     return _requirements(template["spec"].get("requirements") or ()).merge(Requirements.of_labels(labels))

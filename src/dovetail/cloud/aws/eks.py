@@ -1,4 +1,4 @@
-"""What machines must know of the cluster they join: endpoint, certificate, addresses, version."""
+"""What instances must know of the cluster they join: endpoint, certificate, addresses, version."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ async def describe(
     EKS is needed for what the others leave out: its failure is none where endpoint and version are known, as in a
     cluster that is not of EKS. `eks_version`: EKS's word on the version goes before the API server's.
     """
-    told = api or ApiServer()
+    api_server = api or ApiServer()
     found: Mapping[str, Any] = {}
     try:
         found = (await calls("eks", "describe_cluster", name=name))["cluster"]
     except Exception as error:
-        if not (endpoint and (version or told.version)):
+        if not (endpoint and (version or api_server.version)):
             raise _undescribed(calls, name, error) from error
     network = found.get("kubernetesNetworkConfig") or {}
     cidr = network.get("serviceIpv4Cidr")
-    versions = (version, found.get("version", ""), told.version)
+    versions = (version, found.get("version", ""), api_server.version)
     return ClusterFacts(
         name=name,
         endpoint=endpoint or found.get("endpoint", ""),
-        ca_bundle=ca_bundle or found.get("certificateAuthority", {}).get("data", "") or told.ca_bundle,
+        ca_bundle=ca_bundle or found.get("certificateAuthority", {}).get("data", "") or api_server.ca_bundle,
         version=next(filter(None, versions if eks_version else (versions[0], *versions[:0:-1])), ""),
-        service_cidr=cidr or network.get("serviceIpv6Cidr") or told.service_cidr,
-        cluster_dns=told.cluster_dns or (cidr.rsplit(".", 1)[0] + ".10" if cidr else None),
-        ipv6=network.get("ipFamily") == "ipv6" or (not found and ":" in (told.cluster_dns or "")),
+        service_cidr=cidr or network.get("serviceIpv6Cidr") or api_server.service_cidr,
+        cluster_dns=api_server.cluster_dns or (cidr.rsplit(".", 1)[0] + ".10" if cidr else None),
+        ipv6=network.get("ipFamily") == "ipv6" or (not found and ":" in (api_server.cluster_dns or "")),
     )
 
 

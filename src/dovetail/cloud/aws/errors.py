@@ -1,7 +1,7 @@
-"""What an AWS error means for whoever called: try again, next offering, next pool, or ask the operator.
+"""What an AWS error means for the caller: try again, next offering, next pool, or ask the operator.
 
 One table. A code that is not in it is retried and shown by its own name, because an unknown error is
-not evidence of anything. What is told ends with the way out and a code of our own vocabulary.
+not evidence of anything. A message ends with the remedy and a code of our own vocabulary.
 """
 
 from __future__ import annotations
@@ -132,12 +132,12 @@ _ENCODED = re.compile(r"\s*Encoded authorization failure message: \S+")
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """`reason` is for the condition, `code` of our vocabulary; a cure of its own comes before the vocabulary's."""
+    """`reason` is for the condition, `code` of our vocabulary; a remedy of its own comes before the vocabulary's."""
 
     reason: str
     remedy: Remedy
     code: str
-    cure: str = ""
+    fix: str = ""
 
 
 _CLASS = "check the EC2NodeClass"
@@ -307,17 +307,17 @@ def meaning(code: str, message: str) -> Meaning:
 def explain(code: str, message: str) -> CloudError:
     """The error as a controller reads it: a reason for the condition, a remedy, and the way out in the text."""
     found = meaning(code, message)
-    return CloudError(found.reason, told(code, message), found.remedy, detail=f"{code}: {message}")
+    return CloudError(found.reason, described(code, message), found.remedy, detail=f"{code}: {message}")
 
 
-def told(code: str, message: str) -> str:
+def described(code: str, message: str) -> str:
     """What AWS said, the way out, and our code for it; what AWS encoded is for the log alone."""
     found = meaning(code, message)
     short = _ENCODED.sub("", message)
     if len(short) > MAX_MESSAGE_CHARACTERS:  # the page of a proxy or load balancer, say
         short = f"{' '.join(short.split())[:MAX_MESSAGE_CHARACTERS]}..."
     hint = "" if short == message else " (aws sts decode-authorization-message reads the rest from the log)"
-    return f"{code}: {short.rstrip('.')}{hint}; {found.cure or REASONS[found.code].cure} ({found.code})"
+    return f"{code}: {short.rstrip('.')}{hint}; {found.fix or REASONS[found.code].remedy} ({found.code})"
 
 
 def _parameter(message: str) -> Meaning:
@@ -325,14 +325,14 @@ def _parameter(message: str) -> Meaning:
     text = message.lower()
     if "iam instance profile" in text:
         # A new profile takes some seconds to be known everywhere.
-        cure = "check role or instanceProfile of the EC2NodeClass"
-        return Meaning("InstanceProfileNameInvalid", Remedy.RETRY, "BAD_NODECLASS", cure)
+        fix = "check role or instanceProfile of the EC2NodeClass"
+        return Meaning("InstanceProfileNameInvalid", Remedy.RETRY, "BAD_NODECLASS", fix)
     if "security group" in text and "subnet" in text:
-        cure = "select groups and subnets of one VPC"
-        return Meaning("SecurityGroupSubnetVPCMismatch", Remedy.OPERATOR, "BAD_NODECLASS", cure)
+        fix = "select groups and subnets of one VPC"
+        return Meaning("SecurityGroupSubnetVPCMismatch", Remedy.OPERATOR, "BAD_NODECLASS", fix)
     if "user data" in text:
-        cure = "shorten userData: EC2 takes 16384 bytes"
-        return Meaning("UserDataSizeLimitExceeded", Remedy.OPERATOR, "BAD_NODECLASS", cure)
+        fix = "shorten userData: EC2 takes 16384 bytes"
+        return Meaning("UserDataSizeLimitExceeded", Remedy.OPERATOR, "BAD_NODECLASS", fix)
     return Meaning("LaunchFailed", Remedy.OPERATOR, "BAD_NODECLASS", _CLASS)
 
 

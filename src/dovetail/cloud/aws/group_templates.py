@@ -192,7 +192,7 @@ class GroupTemplates:
 
 
 def capacity_of(info: TypeInfo, policy: MixedPolicy | None = None) -> dict[str, Amount]:
-    """What a node of the type has; requirements without a list of types promise only their minima."""
+    """What a node of the type has; requirements without a list of types guarantee only their minima."""
     capacity: dict[str, Amount] = {
         "pods": str(DEFAULT_PODS),
         "cpu": str(info.vcpu),

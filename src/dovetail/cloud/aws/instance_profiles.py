@@ -1,4 +1,4 @@
-"""Instance profiles: the door through which a machine gets its IAM role.
+"""Instance profiles: the door through which an instance gets its IAM role.
 
 Made for a node class that names a role, under a path that carries the class's UID, so that they can be
 found again and taken away with it.

@@ -1,6 +1,6 @@
-"""What EC2 knows of its machines' health: failed status checks, and events it has planned for them.
+"""What EC2 knows of its instances' health: failed status checks, and events it has planned for them.
 
-Asked by three separate filters, as one would only find machines that have it all; and filtered again here, since a
+Asked by three separate filters, as one would only find instances that have it all; and filtered again here, since a
 server may ignore a filter that it does not know.
 """
 
@@ -20,7 +20,7 @@ _CHECKS = {"InstanceStatus": "instance-status.status", "SystemStatus": "system-s
 
 
 async def unhealthy(calls: Calls, now: datetime) -> tuple[Interruption, ...]:
-    """Machines with failed checks (`status-check-failed`) and with planned events (`scheduled-event`)."""
+    """Instances with failed checks (`status-check-failed`) and with planned events (`scheduled-event`)."""
     asked = [{"Name": name, "Values": ["impaired"]} for name in _CHECKS.values()]
     asked.append({"Name": "event.code", "Values": list(EVENTS)})
     failed: dict[str, None] = {}

@@ -3,7 +3,7 @@
 A `Spec` comes from a live DescribeInstanceTypes answer or from the packaged catalogue; everything
 after it is the same code. Two facts no EC2 call tells well: how many branch interfaces a type's trunk
 holds, and the baseline network bandwidth. Both come with the package (`Limits`); a type that is not in
-its tables is not promised any branch interface.
+its tables is not assumed to have any branch interface.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The instance types a node class can buy: EC2's list, its zones, prices, reservations, and what was refused lately."""
+"""The instance types a NodeClass can launch: EC2's list, zones, prices, reservations, and recent refusals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class MachineKind(msgspec.Struct, frozen=True):
-    """Machines of a class, whatever their type."""
+    """Instances of a class, whatever their type."""
 
     family: capacity.Family
     kubelet: capacity.Kubelet
@@ -77,13 +77,13 @@ def machine_kind(asked: Mapping[str, Any], settings: capacity.Settings) -> Machi
     return MachineKind(ec2nodeclass.family(asked), ec2nodeclass.kubelet(asked), ec2nodeclass.disk(asked), settings)
 
 
-# Whether an instance type can be bought with all that a node class asks of its machines.
+# Whether an instance type can be launched with all that a node class asks of its instances.
 #
-# A type that cannot is still a type, with labels and capacity; nobody sells it to this class.
+# A type that cannot is still a type, with labels and capacity; it is not offered to this class.
 
 
 def suits(spec: Spec, asked: Mapping[str, Any], group: Group | None = None) -> bool:
-    """`asked` is the class's spec, `group` the placement group that its machines stand in."""
+    """`asked` is the class's spec, `group` the placement group that its instances stand in."""
     if group is not None and group.strategy not in spec.placement:
         return False
     if family_name(asked) == "AL2023" and spec.name.startswith("a1."):
@@ -97,7 +97,7 @@ def suits(spec: Spec, asked: Mapping[str, Any], group: Group | None = None) -> b
 
 
 def _takes(spec: Spec, interfaces: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the machine has the cards, and on each card the room, for these interfaces."""
+    """Whether the instance has the cards, and on each card the room, for these interfaces."""
     room = spec.card_interfaces or (spec.interfaces,) * spec.cards
     fabric = sum(each["interfaceType"] == "efa-only" for each in interfaces)
     return (
@@ -192,7 +192,7 @@ _DECIDING = (
     "cpuOptions",
 )
 
-#: What a reserved machine costs to weigh it against others: it is paid for already.
+#: What a reserved instance costs to weigh it against others: it is paid for already.
 RESERVED_SHARE = 1e-7
 
 
@@ -226,7 +226,7 @@ class Types:
     ) -> tuple[InstanceType, ...]:
         """Every type, those that cannot be had now included. `zones`: the subnets' zones with their ids.
 
-        `group` is the placement group that the machines are to stand in.
+        `group` is the placement group that the instances are to stand in.
         """
         spec: Mapping[str, Any] = node_class.get("spec") or {}
         fields = {key: spec.get(key) for key in _DECIDING}

@@ -1,6 +1,6 @@
-"""Instances as machines: read back by tags and by id, looked at and ended many in a call.
+"""Instances: read back by tags and by id, looked at and ended many in a call.
 
-A machine that was bought together with others and carries no claim's name yet is dealt its claim when all are read.
+An instance launched together with others that carries no claim's name yet is assigned its claim when all are read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_ENDED, MOST_SEEN = 500, 200
 NOT_REBOOTED = frozenset({"IncorrectInstanceState", "IncorrectState", "UnsupportedOperation"})
 
 #: Why instances end as soon as they start, by what EC2 says of it, and what to do.
-_CURES = {
+_REMEDIES = {
     "Client.InternalError": "its volume's KMS key is likely denied: allow the key to the node's launch, or use another",
     "Client.InvalidSnapshot.NotFound": "the image's snapshot is gone: pick another image",
     "Server.InsufficientInstanceCapacity": "there was no capacity after all",
@@ -54,7 +54,7 @@ def tags_of(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def names(pool: str, claim: str) -> dict[str, str]:
-    """The tags by which people find a machine. Karpenter's policy lets them be set after the launch, and no others."""
+    """Tags by which people find an instance. Karpenter's policy lets them be set after the launch, and no others."""
     return {NAME_TAG: f"{pool}/{claim}", CLAIM_TAG: claim}
 
 
@@ -108,7 +108,7 @@ def machine(row: Mapping[str, Any]) -> Instance:
 
 
 def _placed(placement: Mapping[str, Any]) -> dict[str, str]:
-    """The placement group a machine stands in, and which part of it."""
+    """The placement group an instance stands in, and which part of it."""
     found = {keys.PLACEMENT_GROUP: placement.get("GroupId"), keys.PLACEMENT_PARTITION: placement.get("PartitionNumber")}
     return {key: str(value) for key, value in found.items() if value}
 
@@ -118,7 +118,7 @@ def _together(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_owners(found: Sequence[Instance]) -> tuple[Instance, ...]:
-    """Those who were bought together and are nobody's yet are dealt the claims of theirs that have no machine."""
+    """Instances launched together and not assigned yet get the claims of their request that have no instance."""
     groups: dict[tuple[Order, ...], list[Instance]] = {}
     for each in found:
         if orders := orders_of(each.tags):
@@ -141,8 +141,8 @@ def ended(row: Mapping[str, Any]) -> str:
     """Why a terminated instance ended, if EC2 says so, and the way out where one is known."""
     reason = row.get("StateReason") or {}
     code, message = reason.get("Code", ""), reason.get("Message", "") or row.get("StateTransitionReason", "")
-    cure = _CURES.get(code, "")
-    return f"{message or 'terminated'}{f'; {cure}' if cure else ''}"
+    fix = _REMEDIES.get(code, "")
+    return f"{message or 'terminated'}{f'; {fix}' if fix else ''}"
 
 
 class Machines:
@@ -159,7 +159,7 @@ class Machines:
         )
 
     async def all(self) -> tuple[Instance, ...]:
-        """Every living machine of this cluster that carries our tags."""
+        """Every living instance of this cluster that carries our tags."""
         asked = [
             {"Name": f"tag:{CLUSTER_TAG}", "Values": [self._cluster]},
             {"Name": "tag-key", "Values": [POOL_TAG]},
@@ -178,7 +178,7 @@ class Machines:
         return machine(row)
 
     async def name(self, machine: Instance) -> None:
-        """Give a machine that was bought together with others its claim's name."""
+        """Give an instance that was launched together with others its claim's name."""
         tags = names(machine.node_pool or "", machine.claim_name or "")
         named = {key: value for key, value in tags.items() if key == CLAIM_TAG or key not in machine.tags}
         listed = [{"Key": key, "Value": value} for key, value in named.items()]
@@ -199,7 +199,7 @@ class Machines:
             )
 
     async def restart(self, provider: str) -> None:
-        """Reboot in place. A second reboot of a machine that is just going down changes nothing."""
+        """Reboot in place. A second reboot of an instance that is just going down changes nothing."""
         try:
             await self._calls("ec2", "reboot_instances", InstanceIds=[instance_id(provider)])
         except Exception as error:

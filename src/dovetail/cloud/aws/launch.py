@@ -1,4 +1,4 @@
-"""From an order to a machine: subnets, launch templates, a fleet call, and what its refusals teach."""
+"""From an order to an instance: subnets, launch templates, a fleet call, and what its refusals teach."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dovetail.cloud.provider import Instance, InsufficientCapacity, Launch, Laun
 from dovetail.cloud.unavailable_offerings import Unavailable, inside
 from dovetail.model import labels as keys
 
-#: On a claim whose machine may offer less variety than its pool wants.
+#: On a claim whose instance may offer less variety than its pool wants.
 RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
 
 
@@ -48,7 +48,7 @@ class Parts(msgspec.Struct, frozen=True):
     tags: Callable[[Mapping[str, Any]], dict[str, str]]
 
 
-class Buying:
+class Launcher:
     def __init__(
         self,
         parts: Parts,
@@ -64,32 +64,32 @@ class Buying:
         self._joint = Joint()
         self._attempts = Attempts()
 
-    async def buy(self, launch: Launch) -> Instance:
+    async def launch_fleet(self, launch: Launch) -> Instance:
         kind, options = create_fleet.choose(launch.options, _needs(launch))
         network, spec = self._parts.network, launch.node_class["spec"]
         place = await asked(self._parts.placement.place(launch.node_class, launch.claim))
         pods = min((o.instance_type.capacity.get("pods", 0) for o in options), default=0)
         subnets = network.by_zone(await asked(network.subnets(spec["subnetSelectorTerms"])), pods)
-        bought = None
+        launched = None
         try:
-            sale = await self._sold(launch, kind, options, subnets, place)
-            bought = sale.bought
+            sale = await self._launched(launch, kind, options, subnets, place)
+            launched = sale.launched
         finally:
-            network.landed(subnets, {bought.subnet} if bought else set(), pods)
+            network.landed(subnets, {launched.subnet} if launched else set(), pods)
         self._remember(sale.refusals, options, place)
-        if bought is None:
+        if launched is None:
             raise create_fleet.failure(sale.refusals)
         self._attempts.launched(_order(launch))
-        where = (bought.instance_type, bought.zone)
+        where = (launched.instance_type, launched.zone)
         chosen = next((o for o in options if (o.instance_type.name, o.offering.zone) == where), None)
         if chosen is not None and chosen.offering.reservation_id:
             self._parts.reservations.spent(chosen.offering.reservation_id)
-        return self._machine(launch, bought, kind, chosen, place)
+        return self._machine(launch, launched, kind, chosen, place)
 
-    async def _sold(
+    async def _launched(
         self, launch: Launch, kind: str, options: Sequence[LaunchOption], subnets: Mapping[str, Subnet], place: Place
     ) -> Sale:
-        """A fleet call, with whoever asks for the same; if a template was deleted under us, another with a new one."""
+        """A fleet call, shared with equal requests; if a template was deleted under us, another with a new one."""
         for last in (False, True):
             configs = await self._parts.configs.of(launch, kind, options, subnets, place)
             try:
@@ -110,28 +110,28 @@ class Buying:
 
         async def purchase(
             orders: Sequence[Order],
-        ) -> tuple[Sequence[create_fleet.Bought], tuple[create_fleet.Refusal, ...]]:
+        ) -> tuple[Sequence[create_fleet.FleetInstance], tuple[create_fleet.Refusal, ...]]:
             request = create_fleet.request(kind, options, configs, self._tags(launch, orders), context, len(orders))
             request["ClientToken"] = self._attempts.token(orders, request)
             self._batch("create_fleet", len(orders), create_fleet_batcher.GATHER)
             try:
-                bought, refusals = await create_fleet.buy(self._parts.calls, kind, request)
+                launched, refusals = await create_fleet.launch_fleet(self._parts.calls, kind, request)
             except Exception as error:
                 if is_answer(error):
                     self._attempts.refused(orders)
                 raise
             for refusal in refusals:
                 self._refused(refusal)
-            if len(bought) < len(orders):
+            if len(launched) < len(orders):
                 self._attempts.refused(orders)
-            return bought, refusals
+            return launched, refusals
 
         alike = (kind, configs, context, instances.pool_of(launch.claim), self._parts.tags(launch.node_class))
         goods = msgspec.json.encode(alike, order="sorted")
         return await self._joint.order(goods, _order(launch), purchase)
 
     def _machine(
-        self, launch: Launch, bought: create_fleet.Bought, kind: str, chosen: LaunchOption | None, place: Place
+        self, launch: Launch, launched: create_fleet.FleetInstance, kind: str, chosen: LaunchOption | None, place: Place
     ) -> Instance:
         labels = dict(launch.labels)
         room: Mapping[str, int] = {}
@@ -145,19 +145,19 @@ class Buying:
                 for held in (chosen.instance_type.capacity, chosen.instance_type.allocatable)
             )
         labels |= {
-            keys.INSTANCE_TYPE: bought.instance_type,
-            keys.ZONE: bought.zone,
+            keys.INSTANCE_TYPE: launched.instance_type,
+            keys.ZONE: launched.zone,
             keys.CAPACITY_TYPE: kind,
             keys.TENANCY: tenancy(launch.claim),
             **place.labels(),
         }
         tags = self._tags(launch, [_order(launch)])
         return Instance(
-            provider_id=instances.provider_id(bought.zone, bought.instance_id),
-            instance_type=bought.instance_type,
-            zone=bought.zone,
+            provider_id=instances.provider_id(launched.zone, launched.instance_id),
+            instance_type=launched.instance_type,
+            zone=launched.zone,
             capacity_type=kind,
-            image_id=bought.image_id,
+            image_id=launched.image_id,
             capacity=room,
             allocatable=left,
             labels=labels,
@@ -166,7 +166,7 @@ class Buying:
             claim_name=launch.claim["metadata"]["name"],
             node_pool=tags.get(instances.POOL_TAG),
             tags=tags,
-            network={"subnet": bought.subnet},
+            network={"subnet": launched.subnet},
         )
 
     def _remember(
@@ -190,7 +190,7 @@ class Buying:
                 unavailable.mark((name, zone, inside(kind, place.group_id)))
 
     def _tags(self, launch: Launch, orders: Sequence[Order]) -> dict[str, str]:
-        """A machine that is bought alone carries its claim; a class may give all its machines one name."""
+        """An instance that is launched alone carries its claim; a class may give all its instances one name."""
         pool = {instances.POOL_TAG: instances.pool_of(launch.claim)}
         if len(orders) > 1:
             return create_fleet_batcher.tags_of(orders) | self._parts.tags(launch.node_class) | pool
@@ -204,7 +204,7 @@ def _order(launch: Launch) -> Order:
 
 
 def _needs(launch: Launch) -> Needs:
-    """What a claim wants to be bought as several of; one that was planned so must still have the choice."""
+    """What a claim wants to be launched as several of; one that was planned so must still have the choice."""
     needs = {key: each for key, each in ec2nodeclass.of_claim(launch.claim).items() if each.min_values}
     planned = (launch.claim["metadata"].get("annotations") or {}).get(RELAXED) == "false"
     if planned and (few := lacking(launch.options, needs)):

@@ -1,4 +1,4 @@
-"""The launch templates of an order: one for each sort of machine among its options, with the offerings it is for."""
+"""The launch templates of an order: one for each sort of instance among its options, with the offerings it is for."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dovetail.cloud.aws.userdata import BadUserData, Boot, render
 from dovetail.cloud.provider import CloudError, Launch, LaunchOption, NodeClassNotReady, Remedy
 from dovetail.model import labels as keys
 
-#: How much user data is kept for the next machine that starts alike.
+#: How much user data is kept for the next instance that starts alike.
 REMEMBERED = 100
 EFA = "vpc.amazonaws.com/efa"
 ENCLAVE = "eks.amazonaws.com/nitro-sandbox"
 
 
 class Mould(msgspec.Struct, frozen=True):
-    """What machines must have in common to share a launch template; `fabric` counts its interfaces."""
+    """What instances must have in common to share a launch template; `fabric` counts its interfaces."""
 
     image_id: str
     pods: int
@@ -34,7 +34,7 @@ class Mould(msgspec.Struct, frozen=True):
 
 
 def full(node_class: Mapping[str, Any], zones: Iterable[str]) -> CloudError:
-    """No address is left in these zones for machines of a class."""
+    """No address is left in these zones for instances of a class."""
     name = node_class["metadata"]["name"]
     said = f"no subnet of EC2NodeClass {name!r} in {', '.join(sorted(zones))} has free addresses"
     return explain("InsufficientFreeAddressesInSubnet", said)
@@ -47,7 +47,7 @@ def tenancy(claim: Mapping[str, Any]) -> str:
 
 
 def has_fabric(launch: Launch) -> bool:
-    """Whether machines get fabric interfaces: if pods ask for them, or the class lists interfaces of its own."""
+    """Whether instances get fabric interfaces: if pods ask for them, or the class lists interfaces of its own."""
     return EFA in _requests(launch) or bool(launch.node_class["spec"].get("networkInterfaces"))
 
 
@@ -141,7 +141,7 @@ class LaunchConfigs:
         return await asked(self._templates.ensure(blueprint, name))
 
     def _rendered(self, family: str, boot: Boot) -> str:
-        """User data; machines of a burst start alike, and writing it takes longer than asking for them."""
+        """User data; instances of a burst start alike, and writing it takes longer than asking for them."""
         key = (family, msgspec.json.encode(boot, order="sorted"))
         if key not in self._user_data:
             if len(self._user_data) >= REMEMBERED:

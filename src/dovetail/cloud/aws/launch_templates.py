@@ -182,7 +182,7 @@ def _reservation(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def interfaces(blueprint: Blueprint) -> list[dict[str, Any]]:
-    """Always at least one, because groups and public addresses are told per interface."""
+    """Always at least one, because groups and public addresses are set per interface."""
     own: Sequence[Mapping[str, Any]] = blueprint.spec.get("networkInterfaces") or ()
     if own:
         return [

@@ -1,4 +1,4 @@
-"""An EC2NodeClass's status: what its selectors select now, and whether a machine could be made of it.
+"""An EC2NodeClass's status: what its selectors select now, and whether an instance could be made of it.
 
 A selector that selects nothing is named with the selector, because that is what its owner can change.
 An error while asking is not an answer: the condition goes Unknown and the old status stays.
@@ -29,7 +29,7 @@ RESTRICTED_TAGS = (CLUSTER_TAG, POOL_TAG, CLAIM_TAG, CLASS_TAG)
 
 
 class Resolver:
-    """Without a rehearsal, nobody tries whether machines may be launched."""
+    """Without dry runs it is not known whether instances may be launched."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class Resolver:
         return ("PlacementGroupReady", "True", "PlacementGroupReady", "")
 
     async def _held(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
-        """Reservations that are not there are no fault of the class: machines are bought without them."""
+        """Reservations that are not there are no fault of the class: instances are launched without them."""
         terms = node_class["spec"].get("capacityReservationSelectorTerms") or ()
         found = await self._reservations.select(terms)
         if terms or (node_class.get("status") or {}).get("capacityReservations"):

@@ -1,6 +1,6 @@
 """Rehearsal: a class's launch played through by dry runs, so that a missing right is known before a pod needs it.
 
-EC2 answers a dry run as it would the real thing, and buys nothing. Only the launch template is really made: the dry
+EC2 answers a dry run as it would the real thing, and launches nothing. Only the launch template is really made: the dry
 runs name it. What was found is believed for a while, and as long as nothing about the class changes, its annotations
 included: to annotate a class is to ask for another rehearsal.
 """
@@ -40,7 +40,7 @@ Types = Callable[[NodeClass], Awaitable[tuple[InstanceType, ...]]]
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Why machines of a class cannot be launched: a reason for the condition, words for people, all that was said."""
+    """Why instances of a class cannot be launched: a reason for the condition, words for people, all that was said."""
 
     reason: str
     message: str
@@ -74,7 +74,7 @@ class Rehearsal:
         self._verdicts: dict[str, _Verdict] = {}
 
     async def fault(self, node_class: NodeClass, pools: Sequence[Mapping[str, Any]]) -> Fault | None:
-        """What stands against launching machines of a class, whose status is filled in; of `pools`, those that use it.
+        """What stands against launching instances of a class, whose status is filled in; of `pools`, those that use it.
 
         Raises a CloudError where AWS did not answer: that is no evidence.
         """
@@ -104,14 +104,14 @@ class Rehearsal:
             zones = {subnet.zone: subnet for subnet in reversed(subnets)}
             configs.extend(await self._configs.of(launch, keys.ON_DEMAND, options, zones, place))
 
-        async def buy() -> None:
+        async def launch_fleet() -> None:
             request = create_fleet.request(keys.ON_DEMAND, options, configs, tags, node_class["spec"].get("context"))
             await self._calls("ec2", "create_fleet", DryRun=True, **request)
 
         async def run() -> None:
             await self._runs(node_class, options[0].instance_type.name, configs[0], subnets, tags)
 
-        for right, act in (("CreateLaunchTemplate", template), ("CreateFleet", buy), ("RunInstances", run)):
+        for right, act in (("CreateLaunchTemplate", template), ("CreateFleet", launch_fleet), ("RunInstances", run)):
             if (fault := await _tried(right, act)) is not None:
                 return fault
         return None
@@ -124,12 +124,12 @@ class Rehearsal:
         subnets: Iterable[Subnet],
         tags: Mapping[str, str],
     ) -> None:
-        """A machine in any of the subnets; if none will do, what was said of the first."""
+        """An instance in any of the subnets; if none will do, what was said of the first."""
         first: Exception | None = None
         for subnet in subnets:
             try:
                 await self._calls("ec2", "run_instances", DryRun=True, **_run(node_class, name, config, subnet, tags))
-            except Exception as error:  # told by the caller, unless another subnet will do
+            except Exception as error:  # reported by the caller, unless another subnet will do
                 if code_of(error) == _WOULD:
                     return
                 first = first or error
@@ -172,7 +172,7 @@ def _rank(t: InstanceType) -> tuple[bool, float, str]:
 
 
 def _launch(node_class: NodeClass, pools: Iterable[Mapping[str, Any]], options: tuple[LaunchOption, ...]) -> Launch:
-    """An order that nobody placed; on hardware of its own if any pool allows that, which needs the rights of both."""
+    """A request that is never sent; on hardware of its own if any pool allows that, which needs the rights of both."""
     asked_for = (ec2nodeclass.of_pool(pool).get(keys.TENANCY) for pool in pools)
     dedicated = any(each is not None and each.has("dedicated") for each in asked_for)
     needs = [{"key": keys.TENANCY, "operator": "In", "values": ["dedicated"]}] if dedicated else []
@@ -183,7 +183,7 @@ def _launch(node_class: NodeClass, pools: Iterable[Mapping[str, Any]], options: 
 def _run(
     node_class: NodeClass, name: str, config: Mapping[str, Any], subnet: Subnet, tags: Mapping[str, str]
 ) -> dict[str, Any]:
-    """RunInstances of one machine in a subnet, with the interfaces that the class lists."""
+    """RunInstances of one instance in a subnet, with the interfaces that the class lists."""
     listed = [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
     made: dict[str, Any] = {
         "MinCount": 1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws.errors import code_of, is_answer, message_of, told
+from dovetail.cloud.aws.errors import code_of, described, is_answer, message_of
 
 #: A failure must have lasted this long: a lost connection or a renewed credential is no outage.
 OUTAGE_AFTER_S = 30.0
@@ -43,7 +43,7 @@ class Outage:
         now = self._clock.monotonic()
         if self._since is None:
             self._since = now
-        self._last, self._why = now, told(code_of(error), message_of(error))
+        self._last, self._why = now, described(code_of(error), message_of(error))
 
     def why(self) -> str | None:
         """What EC2 failed with, if it is out."""

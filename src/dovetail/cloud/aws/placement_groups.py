@@ -1,8 +1,8 @@
-"""Placement groups: how near to each other, or how far apart, the machines of a class stand.
+"""Placement groups: how near to each other, or how far apart, the instances of a class stand.
 
-A class names one group. All its machines go into it, types that its strategy does not take are not bought, and what
-is refused inside a group says nothing about the same machine outside. The partitions of a group are places that pods
-may choose among; where nobody chooses, EC2 does, and a machine tells its partition before pods come to it.
+A class names one group. All its instances go into it, types that its strategy does not take are not launched, and what
+is refused inside a group says nothing about the same instance outside. The partitions of a group are places that pods
+may choose among; where none is chosen, EC2 chooses, and an instance tells its partition before pods come to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dovetail.cloud.provider import NodeClassNotReady
 from dovetail.model.labels import PLACEMENT_GROUP, PLACEMENT_PARTITION
 
 PARTITION = "partition"
-#: What EC2 says when a spread group has as many machines in a zone as it takes.
+#: What EC2 says when a spread group has as many instances in a zone as it takes.
 _FULL = "limit of instances in this spread placement group"
 _UNKNOWN = frozenset({"InvalidPlacementGroup.Unknown", "InvalidPlacementGroupId.NotFound"})
 
@@ -35,13 +35,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 0
 
     def labels(self) -> dict[str, tuple[str, ...]]:
-        """What a machine of the group may carry."""
+        """What an instance of the group may carry."""
         numbers = tuple(str(number) for number in range(1, self.partitions + 1))
         return {PLACEMENT_GROUP: (self.id,)} | ({PLACEMENT_PARTITION: numbers} if numbers else {})
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a machine is to stand; without a `partition` EC2 chooses one, if the group has any."""
+    """Where an instance is to stand; without a `partition` EC2 chooses one, if the group has any."""
 
     group: Group | None = None
     partition: str = ""
@@ -56,7 +56,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return {"GroupId": self.group_id, **number} if self.group else {}
 
     def labels(self) -> dict[str, str]:
-        """What the machine carries; a partition that EC2 is to choose stays empty until it has."""
+        """What the instance carries; a partition that EC2 is to choose stays empty until it has."""
         if self.group is None:
             return {}
         number = {PLACEMENT_PARTITION: self.partition} if self.group.partitions else {}
@@ -69,13 +69,13 @@ def selector(node_class: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def missing(node_class: Mapping[str, Any]) -> str:
-    """What is told of a group that there is not."""
+    """The message for a group that does not exist."""
     asked = selector(node_class)
     return f'Placement group "{asked.get("name") or asked.get("id")}" not found; create it or change the selector'
 
 
 def is_full(message: str) -> bool:
-    """Whether EC2 refused a machine because its zone has as many of the group as it takes, whatever their type."""
+    """Whether EC2 refused an instance because its zone has as many of the group as it takes, whatever their type."""
     return _FULL in message
 
 
@@ -94,7 +94,7 @@ class Placement:
         return await self._found.get(tuple(sorted(asked.items())), lambda: self._ask(asked))
 
     async def place(self, node_class: Mapping[str, Any], claim: Mapping[str, Any]) -> Place:
-        """Where a machine of a class goes for a claim: of the partitions that it may choose among, the lowest."""
+        """Where an instance of a class goes for a claim: of the partitions that it may choose among, the lowest."""
         group = await self.of(node_class)
         if group is None:
             if selector(node_class):

@@ -66,7 +66,7 @@ class Pricing:
         return Price(packaged[0], f"catalogue: {packaged[1]}") if packaged else None
 
     def spot(self, instance_type: str, zone: str) -> Price | None:
-        """Until EC2 has told spot prices once, an estimate; afterwards a zone without a price has none."""
+        """Until EC2 has reported spot prices once, an estimate; afterwards a zone without a price has none."""
         if self._spot:
             return self._spot.get((instance_type, zone))
         packaged = price_estimates.on_demand(self._calls.region, instance_type)

@@ -1,4 +1,4 @@
-"""AWS behind the cloud seam: each question goes to the small module that knows the answer."""
+"""AWS behind the cloud interface: each question goes to the small module that knows the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dovetail.cloud.aws.create_fleet import Refusal
 from dovetail.cloud.aws.errors import asked
 from dovetail.cloud.aws.instance_profiles import IDLE_S, Profiles
 from dovetail.cloud.aws.instance_types import Types
-from dovetail.cloud.aws.launch import Buying, Parts
+from dovetail.cloud.aws.launch import Launcher, Parts
 from dovetail.cloud.aws.launch_template_params import LaunchConfigs, full
 from dovetail.cloud.aws.launch_templates import IDLE, Templates
 from dovetail.cloud.aws.nodeclass_status import Resolver
@@ -50,9 +50,9 @@ from dovetail.model.labels import RESERVATION
 
 #: How long the cluster's own facts are believed, in seconds: its version changes with an upgrade.
 FACTS = 300.0
-#: How many seconds EC2 may take until it shows a machine that was bought.
+#: How many seconds EC2 may take until it shows an instance that was launched.
 SHOWN = 3.0
-#: How many machines are named at once: each takes a call.
+#: How many instances are named at once: each takes a call.
 MOST_NAMED = 40
 
 _REPAIRS = (
@@ -162,7 +162,7 @@ class Aws:
             self.unavailable,
             self._tags,
         )
-        self._buying = Buying(parts, clock, self._refused, self._batch)
+        self._launcher = Launcher(parts, clock, self._refused, self._batch)
         queue, wait = settings.interruption_queue, settings.queue_wait
         self._queue = Queue(self.calls, clock, queue, wait) if queue else None
         self._prices = [
@@ -177,7 +177,7 @@ class Aws:
             self._leaders_chores.append(Chore(clock, "instance profiles", IDLE_S / 2, self._profiles.sweep))
         self._facts: Ageing[eks.ClusterFacts] = Ageing(clock, FACTS)
         self._last_facts: eks.ClusterFacts | None = None
-        self._bought: dict[str, Instance] = {}
+        self._launched_by_claim: dict[str, Instance] = {}
         self._looked: float | None = None
         self._sure = False
         self._unnamed: tuple[Instance, ...] = ()
@@ -203,13 +203,13 @@ class Aws:
         if launch.token in known:
             return known[launch.token]
         try:
-            machine = await self._buying.buy(launch)
+            machine = await self._launcher.launch_fleet(launch)
         except CloudError as problem:
             if problem.remedy is Remedy.RETRY:  # it may have been sold all the same, and the answer lost
                 self._looked, self._sure = self._clock.monotonic(), False
             raise
         marks = drift.fingerprint(launch.node_class, await self._certificate())
-        self._bought[launch.token] = machine = msgspec.structs.replace(machine, annotations=marks)
+        self._launched_by_claim[launch.token] = machine = msgspec.structs.replace(machine, annotations=marks)
         return machine
 
     async def get(self, provider_id: str) -> Instance:
@@ -284,7 +284,7 @@ class Aws:
         return await asked(instance_status.unhealthy(self.calls, self._clock.now()))
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        """The first stands in for reasons that nobody knows; the others take any reason."""
+        """The first stands in for unknown reasons; the others take any reason."""
         return tuple(
             RepairPolicy(
                 condition_type=kind,
@@ -315,7 +315,7 @@ class Aws:
         return act
 
     async def name_instances(self) -> None:
-        """Machines that were bought together get the names of their claims, some at a time."""
+        """Instances that were launched together get the names of their claims, some at a time."""
         now, self._unnamed = self._unnamed[:MOST_NAMED], self._unnamed[MOST_NAMED:]
         for machine in now:
             await asked(self._machines.name(machine))
@@ -333,16 +333,16 @@ class Aws:
 
     async def _look(self) -> tuple[Instance, ...]:
         found = await self._machines.all()
-        self._bought = {machine.claim_uid: machine for machine in found if machine.claim_uid}
+        self._launched_by_claim = {machine.claim_uid: machine for machine in found if machine.claim_uid}
         self._unnamed = tuple(machine for machine in found if machine.claim_name and not instances.named(machine))
         if self._looked is None:
             self._looked = self._clock.monotonic()
         return found
 
     async def _known(self) -> dict[str, Instance]:
-        """Machines by the claim they were bought for.
+        """Instances by the claim they were launched for.
 
-        A new life looks twice before it buys, and finds the purchases of the one before even if EC2 did not show
+        A new life looks twice before it launches, and finds the purchases of the one before even if EC2 did not show
         them at first; after a purchase without an answer there is another look.
         """
         async with self._starting:
@@ -352,7 +352,7 @@ class Aws:
                 await asyncio.sleep(max(0.0, (self._looked or 0.0) + SHOWN - self._clock.monotonic()))
                 await self._look()
                 self._sure = True
-        return self._bought
+        return self._launched_by_claim
 
     async def _cluster(self) -> eks.ClusterFacts:
         async with self._starting:

@@ -1,4 +1,4 @@
-"""Answers kept for a while. A kept value is frozen: whoever reads it cannot change what the next one reads."""
+"""Answers kept for a while. A kept value is frozen: a reader cannot change what the next one reads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Ageing(Generic[V]):
 class Steady(Ageing[tuple[V, ...]]):
     """Lists of things with an id. A list that lost something is believed once the next look says the same.
 
-    A page that was left out, or a server that lags, must not make anybody replace machines.
+    A page that was left out, or a server that lags, must not make a controller replace nodes.
     """
 
     def __init__(self, clock: Clock, seconds: float) -> None:

@@ -1,1 +1,1 @@
-"""A cloud without machines: the same protocol, seeded, in real or virtual time, on any cluster."""
+"""A cloud without instances: the same protocol, seeded, in real or virtual time, on any cluster."""

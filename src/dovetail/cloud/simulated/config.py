@@ -1,7 +1,7 @@
 """The market a simulated cloud sells on: what can be had, how slowly, how surely, and at which price.
 
-Everything that can go wrong with a seller is a number here, so that a test or a scenario states its
-weather in one value. The defaults are a perfect seller.
+Everything that can go wrong with a cloud provider is a number here, so that a test or a scenario states its
+weather in one value. The defaults are a perfect provider.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from dovetail.chance import Chance
-from dovetail.model.formats import told
+from dovetail.model.formats import yaml_problem
 
 
 class Some(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -31,7 +31,7 @@ class Some(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
 
 
 class Stock(Some, frozen=True, kw_only=True):
-    """How many machines of some offerings exist."""
+    """How many instances of some offerings exist."""
 
     machines: int = 0
 
@@ -82,7 +82,7 @@ def read(text: bytes | str) -> Market:
     try:
         return msgspec.convert(yaml.safe_load(text) or {}, Market)
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise MarketError(f"not YAML: {told(problem)}") from problem
+        raise MarketError(f"not YAML: {yaml_problem(problem)}") from problem
     except RecursionError as problem:
         raise MarketError("nested too deeply to be a market") from problem
     except msgspec.ValidationError as problem:

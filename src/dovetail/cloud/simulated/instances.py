@@ -1,4 +1,4 @@
-"""What follows for a simulated machine from its launch (id, labels), and from the claim it was sold to (all of it)."""
+"""What follows for a simulated instance from its launch (id, labels), and from the claim it was sold to (all of it)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ IMAGE = "simulated-image"
 
 
 def provider_id(token: str, zone: str) -> str:
-    """The id of the machine that a launch token buys."""
+    """The id of the instance that a launch token launches."""
     return f"{SCHEME}:///{zone}/i-{hashlib.sha256(token.encode()).hexdigest()[:17]}"
 
 
 def machine_of(claim: Mapping[str, Any], created: datetime, types: Mapping[str, InstanceType]) -> Instance | None:
-    """The machine a launched claim stands for: how the books are found again after a restart.
+    """The instance a launched claim stands for: how the books are found again after a restart.
 
     It stands whether or not its type is still sold; then it has what its claim says.
     """
@@ -50,7 +50,7 @@ def machine_of(claim: Mapping[str, Any], created: datetime, types: Mapping[str, 
 
 
 def labels_of(launch: Launch, option: LaunchOption) -> dict[str, str]:
-    """What the node of a machine will be labelled with."""
+    """What the node of an instance will be labelled with."""
     t, offering = option.instance_type, option.offering
     labels = {key: launch.labels.get(key, values[0]) for key, values in t.labels.items() if values}
     return {

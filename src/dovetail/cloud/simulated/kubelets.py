@@ -1,4 +1,4 @@
-"""The machines of a simulated cloud, as a cluster sees them: nodes that join, beat, run pods and go.
+"""The instances of a simulated cloud, as a cluster sees them: nodes that join, beat, run pods and go.
 
 It speaks through the client alone, so it works around any API server. One object is the whole fleet: no task
 a node, no task a pod; pods are served by a few workers in the order they come.
@@ -38,7 +38,7 @@ WORKERS = 16
 
 
 class Fleet:
-    """Runs until cancelled. Pods and nodes are told to it by whoever watches them anyway."""
+    """Runs until cancelled. Its owner passes on the pods and nodes that it watches anyway."""
 
     def __init__(self, kube: Kube, cloud: SimulatedCloud, clock: Clock, chance: Chance) -> None:
         self._kube = kube
@@ -74,13 +74,13 @@ class Fleet:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow(group), name="fleet machines")
+            group.create_task(self._follow(group), name="fleet instances")
             group.create_task(self._beat(), name="fleet heartbeats")
             group.create_task(self._cloud.call_back_spot(), name="fleet interruptions")
             group.create_task(self._queue.work(self._serve, failed=self._failed, workers=WORKERS), name="fleet pods")
             group.create_task(self._given_up.work(self._come_back, failed=self._failed), name="fleet nodes")
 
-    # -- machines
+    # -- instances
 
     async def _follow(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -136,7 +136,7 @@ class Fleet:
         await self._insist(machine, lambda: self._come_back(name))
 
     async def _insist(self, machine: Instance, act: Callable[[], Awaitable[None]]) -> bool:
-        """Repeat until it works or the machine is gone: a kubelet does not give up either."""
+        """Repeat until it works or the instance is gone: a kubelet does not give up either."""
         while any(each.provider_id == machine.provider_id for each in self._cloud.standing()):
             try:
                 await act()
@@ -174,7 +174,7 @@ class Fleet:
             self._queue.add(key)
 
     async def _leave(self, provider: str) -> None:
-        """A machine is gone: its node goes, as a cloud's own controller would see to it, and its pods with it."""
+        """An instance is gone: its node goes, as a cloud's own controller would see to it, and its pods with it."""
         name = self._nodes.pop(provider)
         self._names.pop(name, None)
         self._restarted.pop(provider, None)
@@ -189,7 +189,7 @@ class Fleet:
                 log.warning("not deleted", kind=resource.kind, name=name, problem=str(problem))
 
     async def _beat(self) -> None:
-        """Renew leases in rounds, whoever comes or goes; a slow answer does not delay the next round."""
+        """Renew leases in rounds, whichever nodes join or leave; a slow answer does not delay the next round."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await asyncio.sleep(ROUND)

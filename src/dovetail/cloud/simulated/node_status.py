@@ -85,7 +85,7 @@ def unready(now: datetime) -> dict[str, Any]:
 
 
 def booted(now: datetime, operation: str) -> dict[str, Any]:
-    """A machine that is back: ready, and its boot is another one."""
+    """An instance that is back: ready, and its boot is another one."""
     return {"status": {"nodeInfo": {"bootID": f"simulated-{operation}"}, "conditions": conditions(now, True)[-1:]}}
 
 

@@ -1,4 +1,4 @@
-"""What a simulated cloud has on the shelf: its catalogue at today's prices, less what is taken or was refused."""
+"""What a simulated cloud offers: its catalogue at today's prices, less what is taken or was refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dovetail.cloud.unavailable_offerings import Unavailable
 from dovetail.model.instance_type import InstanceType, Offering
 
 
-class Shelf:
+class OfferingTable:
     """The market may change at any time, so it comes with every question. Prices age from when the shop opened."""
 
     def __init__(self, clock: Clock, catalogue: Iterable[InstanceType], unavailable: Unavailable) -> None:
@@ -30,7 +30,7 @@ class Shelf:
         return known.offerings if known is not None else ()
 
     def types(self, market: Market, used: Mapping[str, int]) -> tuple[InstanceType, ...]:
-        """All types as they are sold now; `used` counts the machines in each reservation.
+        """All types as they are sold now; `used` counts the instances in each reservation.
 
         The answer is the same object while nothing changed, so that others can cache what they make of it.
         """

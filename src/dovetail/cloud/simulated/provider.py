@@ -1,9 +1,9 @@
-"""A seller of machines that do not exist.
+"""A cloud provider whose instances do not exist.
 
 It keeps the books of a cloud (what was sold, to whom, at which state) and obeys its `Market`: stock runs
-out, calls take time, are throttled or fail, prices move, spot machines are called back. Joining the cluster
-is the fleet's business (`fleet.py`). A machine's id follows from the launch token alone, so a repeated
-launch is the same machine even after the books were lost.
+out, calls take time, are throttled or fail, prices move, spot instances are called back. Joining the cluster
+is the fleet's business (`fleet.py`). An instance's id follows from the launch token alone, so a repeated
+launch is the same instance even after the books were lost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dovetail.cloud.provider import (
 )
 from dovetail.cloud.simulated.config import Market
 from dovetail.cloud.simulated.instances import IMAGE, SCHEME, labels_of, provider_id
-from dovetail.cloud.simulated.offerings import Shelf
+from dovetail.cloud.simulated.offerings import OfferingTable
 from dovetail.cloud.unavailable_offerings import Unavailable
 from dovetail.model import labels as keys
 from dovetail.model.instance_type import InstanceType
@@ -87,43 +87,43 @@ class SimulatedCloud:
         self._clock = clock
         self._chance = chance
         self.unavailable = Unavailable(clock, self.market.unavailable_for)
-        self._shelf = Shelf(clock, catalogue, self.unavailable)
+        self._offerings = OfferingTable(clock, catalogue, self.unavailable)
         self._machines: dict[str, Instance] = {}
         self._by_token: dict[str, str] = {}
         self._taints: dict[str, tuple[Mapping[str, str], ...]] = {}
         self._ending: dict[str, float] = {}
         #: Instances that ended, with when: described as terminated for a while, as EC2 does.
         self._terminated: dict[str, float] = {}
-        #: The last restart that was asked of each machine, by its operation.
+        #: The last restart that was asked of each instance, by its operation.
         self.restarts: dict[str, str] = {}
         self._tokens = float(self.market.launch_burst)
         self._filled = clock.monotonic()
         self._inbox: asyncio.Queue[Interruption] = asyncio.Queue()
         self._unanswered: dict[str, Interruption] = {}
-        self._told = 0
+        self._messages_sent = 0
         self._changed = asyncio.Event()
 
-    # -- what can be bought
+    # -- what can be launched
 
     async def instance_types(
         self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
     ) -> tuple[InstanceType, ...]:
         """The catalogue with today's prices and memory of refusals; the same objects while nothing changed."""
-        return self._shelf.types(self.market, self._reserved_in_use())
+        return self._offerings.types(self.market, self._reserved_in_use())
 
     def price(self, instance_type: str, zone: str, capacity_type: str) -> float | None:
         """Today's price of an offering of the catalogue."""
-        for offering in self._shelf.declared(instance_type):
+        for offering in self._offerings.declared(instance_type):
             if (offering.zone, offering.capacity_type) == (zone, capacity_type):
-                return self._shelf.price(self.market, instance_type, offering)
+                return self._offerings.price(self.market, instance_type, offering)
         return None
 
     def _reserved_in_use(self) -> dict[str, int]:
-        """How many machines each reservation holds."""
-        held = self._machines.values() if self._shelf.reserves else ()
+        """How many instances each reservation holds."""
+        held = self._machines.values() if self._offerings.reserves else ()
         return dict(Counter(m.tags.get("reservation", "") for m in held if m.capacity_type == keys.RESERVED))
 
-    # -- buying and giving back
+    # -- launching and giving back
 
     async def launch(self, launch: Launch) -> Instance:
         await self._call("launch")
@@ -165,7 +165,7 @@ class SimulatedCloud:
         self._notice_change()
 
     def vanish(self, provider_id: str) -> None:
-        """A machine that ends by itself, without a word."""
+        """An instance that ends by itself, without a word."""
         gone = self._machines.pop(provider_id, None)
         if gone is not None:
             self._terminated[provider_id] = self._clock.monotonic()
@@ -175,7 +175,7 @@ class SimulatedCloud:
             self._notice_change()
 
     def adopt(self, machines: Iterable[Instance]) -> None:
-        """Machines known from elsewhere (the cluster's own objects), after the books were lost."""
+        """Instances known from elsewhere (the cluster's own objects), after the books were lost."""
         for machine in machines:
             self._machines.setdefault(machine.provider_id, machine)
             if machine.claim_uid:
@@ -183,21 +183,21 @@ class SimulatedCloud:
         self._notice_change()
 
     def standing(self) -> tuple[Instance, ...]:
-        """The machines that are up, without the manners of an API call: for the fleet and for tests."""
+        """The instances that are up, without the manners of an API call: for the fleet and for tests."""
         self._close_books()
         return tuple(self._machines.values())
 
     def taints_of(self, provider_id: str) -> tuple[Mapping[str, str], ...]:
-        """What a machine's node is born with; of a machine found again, the taint that no node may lack."""
+        """What an instance's node is born with; of an instance found again, the taint that no node may lack."""
         return self._taints.get(provider_id, (BORN_WITH,))
 
     def next_end(self) -> float | None:
-        """Seconds until a machine that is shutting down is gone; None if none is."""
+        """Seconds until an instance that is shutting down is gone; None if none is."""
         now = self._clock.monotonic()
         return max(0.01, min(self._ending.values()) - now) if self._ending else None
 
     async def changed(self) -> None:
-        """Returns when a machine was sold, ended or adopted since the last call."""
+        """Returns when an instance was sold, ended or adopted since the last call."""
         await self._changed.wait()
         self._changed.clear()
 
@@ -214,7 +214,7 @@ class SimulatedCloud:
 
     def _in_stock(self, option: LaunchOption) -> bool:
         name, offering = option.instance_type.name, option.offering
-        declared = self._shelf.declared(name)
+        declared = self._offerings.declared(name)
         place = (offering.zone, offering.capacity_type)
         if not any(o.available and (o.zone, o.capacity_type) == place for o in declared):
             return False
@@ -288,9 +288,9 @@ class SimulatedCloud:
         return ()
 
     def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:
-        """Call machines back; with the market's notice they are gone whoever was listening."""
-        self._told += 1
-        receipt = f"r-{self._told}"
+        """Call instances back; with the market's notice they are gone whether or not the message was read."""
+        self._messages_sent += 1
+        receipt = f"r-{self._messages_sent}"
         self._inbox.put_nowait(
             Interruption(kind=kind, provider_ids=tuple(ids), received=self._clock.now(), receipt=receipt)
         )

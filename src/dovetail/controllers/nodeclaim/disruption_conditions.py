@@ -218,18 +218,18 @@ class DisruptionConditions:
 
     def _report_stop(self, pool: NodePool, stop: Stop) -> None:
         context, code = self._context, REASONS["DRIFT_REPEATS"]
-        why = f"{code.told(claim=stop.claim, reason=stop.reason)} (DRIFT_REPEATS)"
+        why = f"{code.message(claim=stop.claim, reason=stop.reason)} (DRIFT_REPEATS)"
         context.metrics.drift_stopped.labels(pool.name).set(1)
-        context.event_publisher.publish(pool, "Warning", "DriftStopped", f"Drift has stopped: {why}; {code.cure}")
+        context.event_publisher.publish(pool, "Warning", "DriftStopped", f"Drift has stopped: {why}; {code.remedy}")
         context.log.error(
             "drift stopped for nodepool",
             controller="nodeclaim.disruption",
             NodePool=logs.ref(pool.name),
             code="DRIFT_REPEATS",
             error=why,
-            remedy=code.cure,
+            remedy=code.remedy,
         )
-        self._record(pool, f"drift has stopped: {why}; {code.cure}", "DRIFT_REPEATS")
+        self._record(pool, f"drift has stopped: {why}; {code.remedy}", "DRIFT_REPEATS")
 
     def _record(self, pool: NodePool, summary: str, reason: str = "") -> None:
         decision_history = self._context.decision_history

@@ -162,8 +162,8 @@ class GarbageCollection:
         self._context.log.error(
             "keeping instances without a NodeClaim",
             controller="instance.garbagecollection",
-            error=REASONS["MANY_ORPHANS"].told(orphans=len(orphans), fleet=fleet),
-            remedy=REASONS["MANY_ORPHANS"].cure,
+            error=REASONS["MANY_ORPHANS"].message(orphans=len(orphans), fleet=fleet),
+            remedy=REASONS["MANY_ORPHANS"].remedy,
             code="MANY_ORPHANS",
         )
         since = self._context.clock.monotonic() - MANY_ORPHANS_AGE_S
@@ -172,4 +172,4 @@ class GarbageCollection:
 
 def _cloud_empty(unlisted: int, claims: int) -> str:
     reason = REASONS["CLOUD_EMPTY"]
-    return f"{reason.told(unlisted=unlisted, claims=claims)}: {reason.cure} (CLOUD_EMPTY)"
+    return f"{reason.message(unlisted=unlisted, claims=claims)}: {reason.remedy} (CLOUD_EMPTY)"

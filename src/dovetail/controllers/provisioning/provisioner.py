@@ -162,7 +162,7 @@ class Provisioner:
         if await self._round(pods):
             return
         if len(pods) == 1:
-            message = REASONS["PLAN_REFUSED"].told(violation=self._planning.refusal)
+            message = REASONS["PLAN_REFUSED"].message(violation=self._planning.refusal)
             self._report_unplanned([(pods[0], Unschedulable(code="PLAN_REFUSED", message=message))])
             return
         middle = len(pods) // 2
@@ -223,7 +223,7 @@ class Provisioner:
         """Why no more nodes are launched for this pod, if too many were already."""
         now = self._context.clock.monotonic()
         count = self._runaway.exhausted(pod, now, self._pods_of)
-        return Unschedulable(code="RUNAWAY", message=REASONS["RUNAWAY"].told(count=count)) if count else None
+        return Unschedulable(code="RUNAWAY", message=REASONS["RUNAWAY"].message(count=count)) if count else None
 
     def _pods_of(self, uid: str) -> int:
         return sum(owner(pod) == uid for pod in self._context.cluster_state.pods.store.all())
@@ -257,7 +257,7 @@ class Provisioner:
 
     def _report_not_created(self, refused: Sequence[tuple[Machine, KubeError]], pods: Mapping[str, Pod]) -> None:
         """Report the pods of NodeClaims that the server refused."""
-        message = REASONS["NOT_WRITTEN"].told
+        message = REASONS["NOT_WRITTEN"].message
         found = [
             (pods[key], Unschedulable(code="NOT_WRITTEN", message=message(problem=why)))
             for planned, why in refused
@@ -427,7 +427,7 @@ class Provisioner:
 
 def _reported(why: Unschedulable, unusable: Mapping[str, str]) -> str:
     """The reason, its remedy and its code, as `kubectl describe pod` shows them, and which NodePools were left out."""
-    remedy = why.cure or (REASONS[why.code].cure if why.code in REASONS else "")
+    remedy = why.remedy or (REASONS[why.code].remedy if why.code in REASONS else "")
     text = (
         f"{why.message}; {remedy} ({why.code})"
         if remedy and remedy not in why.message

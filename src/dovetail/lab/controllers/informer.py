@@ -19,7 +19,7 @@ import msgspec
 
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, BadRequest, Disconnected, Gone
-from dovetail.kube.feed import Keep, News, Stop, Told, feed_of
+from dovetail.kube.feed import Keep, News, OnNews, Stop, feed_of
 from dovetail.kube.resources import Resource
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ class Informer(Generic[T]):
         self._advance(int(listing.resource_version))
         self.synced.set()
 
-    async def _fed(self, feed: Callable[[str, str, Told], Stop]) -> None:
+    async def _fed(self, feed: Callable[[str, str, OnNews], Stop]) -> None:
         """In the process of the server, changes are delivered at once instead of watched."""
         await self._list()
         stop = feed(self.resource.group, self.resource.plural, self._deliver)

@@ -12,7 +12,7 @@ import yaml
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import Resource
 from dovetail.lab.scenario.schema import ScenarioError
-from dovetail.model.formats import told
+from dovetail.model.formats import yaml_problem
 
 Json = dict[str, Any]
 
@@ -26,7 +26,7 @@ def load(source: str | Json | tuple[Json, ...], folder: Path) -> list[Json]:
         except OSError as error:
             raise ScenarioError(f"{path}: {error.strerror}") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ScenarioError(f"{path}: not YAML: {told(error)}") from error
+            raise ScenarioError(f"{path}: not YAML: {yaml_problem(error)}") from error
         except RecursionError as error:
             raise ScenarioError(f"{path}: nested too deeply to be a manifest") from error
         return [item for document in documents if document for item in _flat(document)]

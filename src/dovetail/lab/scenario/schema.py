@@ -19,7 +19,7 @@ import yaml
 from dovetail.clock import EPOCH
 from dovetail.lab.durations import Seconds, decode
 from dovetail.lab.faults.kinds import KINDS, Fault, unknown
-from dovetail.model.formats import told
+from dovetail.model.formats import yaml_problem
 
 Json = dict[str, Any]
 
@@ -261,7 +261,7 @@ def read(path: Path) -> Scenario:
     except OSError as error:
         raise ScenarioError(f"{path}: {error.strerror}; name the file of a scenario") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: not YAML: {told(error)}") from error
+        raise ScenarioError(f"{path}: not YAML: {yaml_problem(error)}") from error
     except RecursionError as error:
         raise ScenarioError(f"{path}: nested too deeply to be a scenario") from error
     return convert(document, str(path))

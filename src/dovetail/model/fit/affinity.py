@@ -76,7 +76,7 @@ class AffinityState:
         return None
 
     def _near(self, labels: Mapping[str, str]) -> bool:
-        """Beside a pod it wants, or the first of its kind where nobody can be wanted yet."""
+        """Beside a pod it wants, or the first of its kind where no such pod exists yet."""
         terms = self.pod.shape.affinity
         found = True
         for term in terms:

@@ -1,7 +1,7 @@
 """The cluster as fitting sees it: nodes with their pods, and what pods refer to.
 
 It can be cut whole from lists (`Cluster.of`) or kept up to date object by object. A pod that names a node
-nobody knows waits until the node appears.
+is unknown waits until the node appears.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dovetail.model.pods import Pod
 class Cluster:
     """Nodes in the order they came; namespaces by name with their labels.
 
-    `generation` grows with every change; `touched` are the nodes changed since somebody last emptied it.
+    `generation` grows with every change; `touched` are the nodes changed since it was last emptied.
     """
 
     def __init__(self, storage: Storage | None = None, owners: Owners | None = None) -> None:
@@ -100,7 +100,7 @@ class Cluster:
         self._touch(name)
 
     def refresh(self, key: str, pod: Pod) -> None:
-        """A placed pod changed in nothing that counts: keep its newest state for whoever asks."""
+        """A placed pod changed in nothing that counts: keep its newest state."""
         node = self.nodes.get(self._placed.get(key, ""))
         known = node.pods.get(key) if node is not None else None
         if node is None or known is None:

@@ -16,7 +16,7 @@ from dovetail.model.pods import NodeSelectorTerm
 class Fit:
     """What one pod asks of every node. `rejection` is set when no node could do, whatever it is.
 
-    What it asks about other pods is counted, unless somebody who has kept count says.
+    What it asks about other pods is counted, unless the caller passes the counts.
     """
 
     def __init__(

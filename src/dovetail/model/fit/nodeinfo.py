@@ -48,7 +48,7 @@ class NodeInfo:
         self.allocatable: Mapping[str, int] = resources(node.status.allocatable)
         self.images: dict[str, int] = {
             name: each.size_bytes for each in reversed(node.status.images) for name in each.names
-        }  # of an image told twice, what is told first
+        }  # of an image listed twice, the first
         self.generation += 1
         self.static_generation += 1
 

@@ -103,7 +103,7 @@ class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 _SHAPES: dict[bytes, Shape] = {}
 _LARGEST_CACHE = 100_000
-#: Shapes by the very parts they were made of: whoever keeps equal parts once finds them without comparing.
+#: Shapes by the very parts they were made of: callers that intern equal parts find them without comparing.
 _PARTS: dict[tuple[int, ...], tuple[tuple[object, ...], Shape]] = {}
 _MOST_PARTS = 512
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -190,15 +190,15 @@ def _shape(pod: Pod) -> Shape:
 def _as_asked(pod: Pod) -> bool:
     """Whether every container runs with what its spec asks for: then no resize is in flight."""
     status, spec = pod.status, pod.spec
-    told = [
+    reported = [
         (each.name, each.resources.requests, each.allocated_resources)
         for each in (*status.container_statuses, *status.init_container_statuses)
         if each.resources is not None
     ]
-    if not told:
+    if not reported:
         return True
     asked = {each.name: each.resources.requests for each in (*spec.containers, *spec.init_containers)}
-    return not [name for name, given, allocated in told if not asked.get(name) == given == allocated]
+    return not [name for name, given, allocated in reported if not asked.get(name) == given == allocated]
 
 
 def pod_info(pod: Pod) -> PodInfo:

@@ -69,7 +69,7 @@ def claim_volumes(pod: Pod) -> Iterator[tuple[Volume, str]]:
 def disk_name(volume: Volume) -> str:
     """What tells the disk of a pod's own volume from any other, the kind first; empty where there is none.
 
-    A node takes such a disk once. (Of some kinds several may read the same together; that is not told here.)
+    A node takes such a disk once. (Of some kinds several may read the same together; that is not modelled here.)
     """
     if volume.aws_elastic_block_store is not None:
         return f"ebs/{volume.aws_elastic_block_store.volume_id.rpartition('/')[2]}"

@@ -36,7 +36,7 @@ def adopted(obj: Mapping[str, Any], default_profile: str = "") -> list[Json]:
 
 
 def _labels(pool: Json, spec: Json) -> None:
-    """v1 lets nobody label nodes in Karpenter's domain; an annotation says that these are a Provisioner's."""
+    """v1 does not allow labels of nodes in Karpenter's domain; an annotation says that these are a Provisioner's."""
     metadata = member(spec, "template", "metadata")
     name = member(metadata, "labels").pop(PROVISIONER_NAME, None)
     if isinstance(name, str):

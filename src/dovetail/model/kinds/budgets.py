@@ -1,4 +1,4 @@
-"""Budgets: how many machines of a pool may be disrupted now, and for which reason.
+"""Budgets: how many nodes of a pool may be disrupted now, and for which reason.
 
 A budget limits voluntary disruption only. Several budgets combine by the smallest allowance, so adding one
 can never allow more. A budget that cannot be read stops disruption: fail closed.
@@ -24,7 +24,7 @@ class BudgetError(ValueError):
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """How many machines may go at once, and the budget that says so; `problem` where one could not be read."""
+    """How many nodes may go at once, and the budget that says so; `problem` where one could not be read."""
 
     nodes: int
     decided_by: Budget | None = None
@@ -36,7 +36,7 @@ class Allowance(msgspec.Struct, frozen=True):
 
 
 def allowance(budgets: Sequence[Budget], reason: str, total: int, now: datetime) -> Allowance:
-    """The machines that may go at once for a reason, and the budget that says so."""
+    """The nodes that may go at once for a reason, and the budget that says so."""
     tightest = Allowance(UNLIMITED)
     for budget in budgets:
         try:

@@ -59,7 +59,7 @@ SPEC_RULES = (
 
 
 class CapacityBuffer(View, frozen=True, kw_only=True):
-    """Room kept free, so that pods need not wait for a machine."""
+    """Room kept free, so that pods need not wait for a node."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[CapacityBufferSpec, Field("Room to keep.", required=True, rules=SPEC_RULES)] = CapacityBufferSpec()

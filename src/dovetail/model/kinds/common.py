@@ -17,7 +17,7 @@ LABEL_VALUE = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
 DURATION = r"^([0-9]+(s|m|h))+$"
 DURATION_OR_NEVER = r"^(([0-9]+(s|m|h))+|Never)$"
 
-#: Labels of the AWS domain that a machine's type decides, so that a requirement may name them.
+#: Labels of the AWS domain that a node's type decides, so that a requirement may name them.
 INSTANCE_LABELS = tuple(
     f"{AWS_GROUP}/{name}"
     for name in (
@@ -123,8 +123,7 @@ OPERATOR_TEXT = (
 )
 VALUES_TEXT = "Values to compare with. In needs at least one; Gt, Lt, Gte and Lte need exactly one whole number."
 MIN_VALUES_TEXT = (
-    "Flexibility to keep: the instance types left for a machine must offer at least this many "
-    "different values of the key."
+    "Flexibility to keep: the instance types left for a node must offer at least this many different values of the key."
 )
 
 
@@ -206,7 +205,7 @@ def _all(items: Any, holds: Any) -> bool:
     return True
 
 
-REQUIREMENTS_TEXT = "Which machines will do. A machine must meet every one; pods narrow them further."
+REQUIREMENTS_TEXT = "Which nodes will do. A node must meet every one; pods narrow them further."
 NUMBER_RULE = number_rule(("Gt", "Lt", "Gte", "Lte"), "'Gt', 'Lt', 'Gte', or 'Lte'")
 REQUIREMENT_RULES = (values_rule("In"), NUMBER_RULE, MIN_VALUES_RULE)
 REQUIREMENTS = Field(REQUIREMENTS_TEXT, required=True, max_items=100, list_type="atomic", rules=REQUIREMENT_RULES)
@@ -241,7 +240,7 @@ def _said(field: str) -> Rule:
 
 
 class NodeClassRef(View, frozen=True, kw_only=True):
-    """Where a machine's cloud settings stand."""
+    """Where a node's cloud settings stand."""
 
     group: Annotated[
         str,
@@ -258,7 +257,7 @@ class NodeClassRef(View, frozen=True, kw_only=True):
     name: Annotated[
         str,
         Field(
-            "Name of the node class. Naming another one makes the machines drift.",
+            "Name of the node class. Naming another one makes the nodes drift.",
             required=True,
             rules=(_said("name"),),
         ),
@@ -267,7 +266,7 @@ class NodeClassRef(View, frozen=True, kw_only=True):
 
 AMOUNT = Field(quantity=True)
 EXPIRE_AFTER = Field(
-    "Life of a machine; after it the machine is drained and replaced. Never turns expiry off.",
+    "Life of a node; after it the node is drained and replaced. Never turns expiry off.",
     pattern=DURATION_OR_NEVER,
     default="720h",
 )

@@ -120,7 +120,7 @@ def put(obj: Json, key: str, value: str) -> None:
 
 
 def read(text: str | None) -> Sequence[Any]:
-    """What an annotation remembers; one that somebody has spoilt remembers nothing."""
+    """What an annotation remembers; a damaged one remembers nothing."""
     if text is None:
         return ()
     try:

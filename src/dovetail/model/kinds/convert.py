@@ -272,7 +272,7 @@ class Collision(msgspec.Struct, frozen=True):
         first, second = self.sources
         return (
             f'{first} "{self.name}" and {second} "{self.name}" are both {self.kind} "{self.name}" in v1: '
-            f"rename one of them, or delete the {second} once its machines belong to the {first}"
+            f"rename one of them, or delete the {second} once its nodes belong to the {first}"
         )
 
 

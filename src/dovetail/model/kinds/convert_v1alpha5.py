@@ -107,7 +107,7 @@ def _disruption(spec: Json, notes: Notes) -> Json:
         notes.moved("spec.ttlSecondsAfterEmpty", "spec.disruption.consolidateAfter")
     else:
         disruption.update(consolidationPolicy="WhenEmpty", consolidateAfter="Never")
-        notes.added("spec.disruption.consolidateAfter", "Never: nothing said that machines may be given back")
+        notes.added("spec.disruption.consolidateAfter", "Never: nothing said that nodes may be terminated")
     notes.meaning("spec.disruption.budgets", "v1 disrupts at most 10% of a pool at once where budgets say nothing else")
     return disruption
 

@@ -1,4 +1,4 @@
-"""A machine's disks, metadata service and network, as a node class sets them."""
+"""A node's disks, metadata service and network, as a node class sets them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VOLUME_SIZE = (
     r"(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|[6][0-3][0-9]{3}|64000)G|"
     r"([1-9]||[1-5][0-7]|58)Ti|([1-9]||[1-5][0-9]|6[0-3]|64)T)$"
 )
-#: The device that pods' files live on, by AMI family; of an image of one's own nobody knows.
+#: The device that pods' files live on, by AMI family; of a custom image it is unknown.
 POD_DEVICES = {
     "AL2": "/dev/xvda",
     "AL2023": "/dev/xvda",
@@ -44,16 +44,16 @@ ROOT_RULE = Rule(
 class BetaVolume(View, frozen=True, kw_only=True):
     """An EBS volume."""
 
-    delete_on_termination: Annotated[bool | None, Field("Whether the volume goes with the machine.")] = None
+    delete_on_termination: Annotated[bool | None, Field("Whether the volume goes with the node.")] = None
     encrypted: Annotated[bool | None, Field("Whether the volume is encrypted.")] = None
-    iops: Annotated[int | None, Field("Operations per second to buy, for io1, io2 and gp3.", format="int64")] = None
+    iops: Annotated[int | None, Field("Operations per second to launch, for io1, io2 and gp3.", format="int64")] = None
     kms_key_id: Annotated[str | None, Field("Key to encrypt with; the account's default key if left out.")] = (
         msgspec.field(default=None, name="kmsKeyID")
     )
     snapshot_id: Annotated[str | None, Field("Snapshot to start from.")] = msgspec.field(
         default=None, name="snapshotID"
     )
-    throughput: Annotated[int | None, Field("MiB per second to buy, for gp3.", format="int64")] = None
+    throughput: Annotated[int | None, Field("MiB per second to launch, for gp3.", format="int64")] = None
     volume_size: Annotated[str | None, Field("Size of the volume, such as 50Gi.", pattern=VOLUME_SIZE)] = None
     volume_type: Annotated[str | None, Field("Type of the volume.", enum=VOLUME_TYPES)] = None
 
@@ -66,7 +66,7 @@ class Volume(BetaVolume, frozen=True, kw_only=True):
 
 
 class BetaDevice(View, frozen=True, kw_only=True):
-    """A disk of the machine."""
+    """A disk of the node."""
 
     device_name: Annotated[str | None, Field("Device name, such as /dev/xvda.")] = None
     ebs: Annotated[BetaVolume | None, Field("The volume behind it.", rules=(SIZE_RULE,))] = None
@@ -79,7 +79,7 @@ class Device(BetaDevice, frozen=True, kw_only=True):
     ebs: Annotated[Volume | None, Field("The volume behind it.", rules=(SIZE_RULE, RATE_RULE))] = None
 
 
-DEVICES = Field("Disks of the machines; the image's own if left out.", max_items=50, rules=(ROOT_RULE,))
+DEVICES = Field("Disks of the nodes; the image's own if left out.", max_items=50, rules=(ROOT_RULE,))
 
 
 def _hop_limit(default: int) -> Field:
@@ -142,7 +142,7 @@ def _distinct(interfaces: list[dict[str, Any]]) -> bool:
 
 
 NETWORK_INTERFACES = Field(
-    "Network interfaces of the machines, where the plain single one will not do.",
+    "Network interfaces of the nodes, where the plain single one will not do.",
     max_items=150,
     rules=(
         Rule(

@@ -1,4 +1,4 @@
-"""NodeClaim v1: one machine, from the wish to its end."""
+"""NodeClaim v1: one requested node, from the request to its end."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ IMMUTABLE = Rule("self == oldSelf", "spec is immutable", moves=lambda new, old: 
 
 class Requests(View, frozen=True, kw_only=True):
     requests: Annotated[
-        Mapping[str, Amount], Field("The least the machine must have for the pods it is bought for.", each=AMOUNT)
+        Mapping[str, Amount], Field("The least the node must have for the pods it is launched for.", each=AMOUNT)
     ] = {}
 
 
-#: How long a machine lives where nothing is said.
+#: How long a node lives where nothing is said.
 LIFE = "720h"
 
 
 class NodeClaimSpec(View, frozen=True, kw_only=True):
-    """What is asked for. It never changes: another wish is another claim."""
+    """What is asked for. It never changes: another request is another claim."""
 
     requirements: Annotated[tuple[ClaimTerm, ...], REQUIREMENTS] = ()
-    resources: Annotated[Requests, Field("Resources the machine must have.")] = Requests()
+    resources: Annotated[Requests, Field("Resources the node must have.")] = Requests()
     taints: Annotated[tuple[Taint, ...], TAINTS] = ()
     startup_taints: Annotated[tuple[Taint, ...], STARTUP_TAINTS] = ()
     node_class_ref: Annotated[NodeClassRef, Field("The node class with the cloud's settings.", required=True)] = (
@@ -58,33 +58,33 @@ class NodeClaimSpec(View, frozen=True, kw_only=True):
 
     @property
     def life(self) -> timedelta | None:
-        """How long the machine is to live; None is for ever, and so is a time that nobody can count."""
+        """How long the node is to live; None is for ever, and so is a time too long to count."""
         return duration.countable(self.expire_after)
 
     @property
     def grace(self) -> timedelta | None:
-        """How long its drain may take; None is as long as it takes, and so is a time that nobody can count."""
+        """How long its drain may take; None is as long as it takes, and so is a time too long to count."""
         return duration.countable(self.termination_grace_period)
 
 
 class NodeClaimStatus(View, frozen=True, kw_only=True):
-    node_name: Annotated[str, Field("Name of the node that the machine became.")] = ""
-    provider_id: Annotated[str, Field("The cloud's name for the machine: its identity.")] = msgspec.field(
+    node_name: Annotated[str, Field("Name of the node that the node became.")] = ""
+    provider_id: Annotated[str, Field("The cloud's name for the node: its identity.")] = msgspec.field(
         default="", name="providerID"
     )
-    image_id: Annotated[str, Field("Machine image the machine runs.")] = msgspec.field(default="", name="imageID")
-    capacity: Annotated[Mapping[str, Amount], Field("What the machine has.", each=AMOUNT)] = {}
+    image_id: Annotated[str, Field("Machine image the node runs.")] = msgspec.field(default="", name="imageID")
+    capacity: Annotated[Mapping[str, Amount], Field("What the node has.", each=AMOUNT)] = {}
     allocatable: Annotated[Mapping[str, Amount], Field("What pods may have of it.", each=AMOUNT)] = {}
     conditions: Annotated[tuple[ClaimCondition, ...], CONDITIONS] = ()
     last_pod_event_time: Annotated[datetime | None, Field("When a pod last came to the node or left it.")] = None
 
 
 class NodeClaim(View, frozen=True, kw_only=True):
-    """One machine: what was asked for, what was bought, and how far it has come."""
+    """One node: what was requested, what was launched, and how far it has come."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[NodeClaimSpec, Field("What is asked for.", required=True, rules=(IMMUTABLE,))] = NodeClaimSpec()
-    status: Annotated[NodeClaimStatus, Field("What was bought.")] = NodeClaimStatus()
+    status: Annotated[NodeClaimStatus, Field("What was launched.")] = NodeClaimStatus()
 
     @property
     def name(self) -> str:
@@ -92,7 +92,7 @@ class NodeClaim(View, frozen=True, kw_only=True):
 
     @property
     def node_pool(self) -> str | None:
-        """The pool the machine belongs to; a claim made by hand has none."""
+        """The pool the node belongs to; a claim made by hand has none."""
         return self.metadata.labels.get(NODEPOOL)
 
     def condition(self, kind: str) -> ClaimCondition | None:

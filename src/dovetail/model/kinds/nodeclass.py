@@ -1,4 +1,4 @@
-"""EC2NodeClass v1: what AWS must be told to make a machine."""
+"""EC2NodeClass v1: what AWS needs to launch an instance."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def filled(field: str) -> Rule:
     return Rule("self != ''", f"{field} cannot be empty", lambda value: value != "")
 
 
-ROLE_TEXT = "IAM role of the machines; an instance profile is made for it. Either this or instanceProfile."
-PROFILE_TEXT = "Instance profile of the machines. Either this or role."
+ROLE_TEXT = "IAM role of the nodes; an instance profile is made for it. Either this or instanceProfile."
+PROFILE_TEXT = "Instance profile of the nodes. Either this or role."
 
 
 def tag_rules(*forbidden: str) -> tuple[Rule, ...]:
@@ -65,7 +65,7 @@ def tag_rules(*forbidden: str) -> tuple[Rule, ...]:
 
 
 TAGS = Field(
-    "Tags for everything that is bought.",
+    "Tags for everything that is launched.",
     rules=tag_rules(
         "eks:eks-cluster-name",
         "kubernetes.io/cluster/",
@@ -104,7 +104,7 @@ class EC2NodeClassSpec(View, frozen=True, kw_only=True):
     placement_group_selector: Annotated[
         PlacementGroup | None,
         Field(
-            "Placement group of the machines.",
+            "Placement group of the nodes.",
             rules=(
                 Rule(
                     "has(self.name) || has(self.id)",
@@ -120,7 +120,7 @@ class EC2NodeClassSpec(View, frozen=True, kw_only=True):
         ),
     ] = None
     associate_public_ip_address: Annotated[
-        bool | None, Field("Whether machines get a public address; the subnet decides if left out.")
+        bool | None, Field("Whether nodes get a public address; the subnet decides if left out.")
     ] = msgspec.field(default=None, name="associatePublicIPAddress")
     ip_prefix_count: Annotated[
         int | None, Field("Address prefixes for the first network interface.", format="int32", minimum=0)
@@ -132,7 +132,7 @@ class EC2NodeClassSpec(View, frozen=True, kw_only=True):
     kubelet: Annotated[Kubelet | None, KUBELET] = None
     block_device_mappings: Annotated[tuple[Device, ...], DEVICES] = ()
     instance_store_policy: Annotated[
-        str | None, Field("What to do with disks that come with the machine: RAID0 joins them.", enum=("RAID0",))
+        str | None, Field("What to do with disks that come with the node: RAID0 joins them.", enum=("RAID0",))
     ] = None
     network_interfaces: Annotated[tuple[NetworkInterface, ...], NETWORK_INTERFACES] = ()
     detailed_monitoring: Annotated[bool | None, Field("Whether CloudWatch measures every minute.")] = None
@@ -201,7 +201,7 @@ class ImageStatus(View, frozen=True, kw_only=True):
     id: Annotated[str, Field("Id of the image.", required=True)] = ""
     name: Annotated[str, Field("Name of the image.")] = ""
     deprecated: Annotated[bool, Field("Whether its owner has deprecated it.")] = False
-    requirements: Annotated[tuple[ImageRequirement, ...], Field("Machines the image is for.", required=True)] = ()
+    requirements: Annotated[tuple[ImageRequirement, ...], Field("Nodes the image is for.", required=True)] = ()
 
 
 class ReservationStatus(View, frozen=True, kw_only=True):
@@ -234,7 +234,7 @@ class EC2NodeClassStatus(View, frozen=True, kw_only=True):
 
 
 class EC2NodeClass(View, frozen=True, kw_only=True):
-    """What AWS must be told to make a machine: network, image, identity, disks."""
+    """What AWS needs to launch an instance: network, image, identity, disks."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[EC2NodeClassSpec, Field("What you ask for.", rules=SPEC_RULES)] = EC2NodeClassSpec()
@@ -246,7 +246,7 @@ class EC2NodeClass(View, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str:
-        """The family the machines boot as: said outright, or by the alias."""
+        """The family the nodes boot as: said outright, or by the alias."""
         return self.spec.ami_family or next(
             (_NAMED.get(_family(term.alias), "Custom") for term in self.spec.ami_selector_terms if term.alias), "Custom"
         )

@@ -1,6 +1,6 @@
-"""The hash of an EC2NodeClass, by which a machine is known to be of an old one: Karpenter's own, to the bit.
+"""The hash of an EC2NodeClass, by which a node is known to be of an old one: Karpenter's own, to the bit.
 
-What selects (subnets, security groups, images, reservations) is left out: machines are compared with what it
+What selects (subnets, security groups, images, reservations) is left out: nodes are compared with what it
 selects. The family that the images resolve to counts, and so does the cluster's certificate.
 """
 

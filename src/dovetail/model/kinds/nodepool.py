@@ -1,4 +1,4 @@
-"""NodePool v1: which machines may be bought for pods, and how readily they are given back."""
+"""NodePool v1: which nodes may be launched for pods, and when they are disrupted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Budget(View, frozen=True, kw_only=True):
     nodes: Annotated[
         str,
         Field(
-            "How many machines of the pool may be on their way out at once: a number, or a percentage that is "
+            "How many nodes of the pool may be on their way out at once: a number, or a percentage that is "
             "rounded up. 0 stops disruption.",
             required=True,
             pattern=BUDGET_NODES,
@@ -75,7 +75,7 @@ class Budget(View, frozen=True, kw_only=True):
 
 
 BUDGETS = Field(
-    "Caps on how many machines may be disrupted at once. Of those that apply, the smallest counts.",
+    "Caps on how many nodes may be disrupted at once. Of those that apply, the smallest counts.",
     max_items=50,
     list_type="atomic",
     default=[{"nodes": "10%"}],
@@ -84,12 +84,12 @@ BUDGETS = Field(
 
 
 class Disruption(View, frozen=True, kw_only=True):
-    """How readily machines are given back."""
+    """When nodes are disrupted."""
 
     consolidate_after: Annotated[
         str,
         Field(
-            "How long a machine must be quiet (no pod coming or going) before it may be consolidated. Never turns "
+            "How long a node must be quiet (no pod coming or going) before it may be consolidated. Never turns "
             "consolidation off.",
             pattern=DURATION_OR_NEVER,
             default="0s",
@@ -98,7 +98,7 @@ class Disruption(View, frozen=True, kw_only=True):
     consolidation_policy: Annotated[
         str,
         Field(
-            "Which machines may be consolidated: empty ones, empty or badly used ones, or those whose saving is "
+            "Which nodes may be consolidated: empty ones, empty or badly used ones, or those whose saving is "
             "worth the disruption.",
             enum=POLICIES,
             default="WhenEmptyOrUnderutilized",
@@ -108,16 +108,16 @@ class Disruption(View, frozen=True, kw_only=True):
 
     @property
     def quiet_time(self) -> timedelta | None:
-        """How long a machine must be quiet; None is never, and so is a time that nobody can count."""
+        """How long a node must be quiet; None is never, and so is a time too long to count."""
         return duration.countable(self.consolidate_after)
 
 
 class UnsaidMap(dict[str, str]):
-    """A map that nobody wrote: as empty as `{}`, but Karpenter's hash of a template tells them apart."""
+    """A map that was not written: as empty as `{}`, but Karpenter's hash of a template tells them apart."""
 
 
 class UnsaidList(tuple[Any, ...]):
-    """A list that nobody wrote."""
+    """A list that was not written."""
 
     __slots__ = ()
 
@@ -127,7 +127,7 @@ UNSAID_LIST: tuple[Any, ...] = UnsaidList()
 
 
 class TemplateMeta(View, frozen=True, kw_only=True):
-    """What every machine of the pool is labelled and annotated with."""
+    """What every node of the pool is labelled and annotated with."""
 
     labels: Annotated[
         Mapping[str, str],
@@ -145,7 +145,7 @@ class TemplateMeta(View, frozen=True, kw_only=True):
 
 
 class TemplateSpec(View, frozen=True, kw_only=True):
-    """What a machine of the pool is asked to be."""
+    """What a node of the pool is asked to be."""
 
     requirements: Annotated[tuple[PoolTerm, ...], REQUIREMENTS] = ()
     taints: Annotated[tuple[Taint, ...], TAINTS] = UNSAID_LIST
@@ -175,26 +175,26 @@ class TemplateSpec(View, frozen=True, kw_only=True):
 
 class Template(View, frozen=True, kw_only=True):
     metadata: Annotated[TemplateMeta, Field("Labels and annotations of the nodes.")] = TemplateMeta()
-    spec: Annotated[TemplateSpec, Field("What the machines are asked to be.", required=True)] = TemplateSpec()
+    spec: Annotated[TemplateSpec, Field("What the nodes are asked to be.", required=True)] = TemplateSpec()
 
 
 class NodePoolSpec(View, frozen=True, kw_only=True):
     template: Annotated[
         Template,
         Field(
-            "The machine that is bought, as far as it is fixed. Changing it makes existing machines drift, but for "
+            "The node that is launched, as far as it is fixed. Changing it makes existing nodes drift, but for "
             "requirements they still meet.",
             required=True,
         ),
     ] = Template()
     disruption: Annotated[
         Disruption,
-        Field("How readily machines are given back.", default={"consolidateAfter": "0s"}),
+        Field("When nodes are disrupted.", default={"consolidateAfter": "0s"}),
     ] = Disruption()
     limits: Annotated[
         Mapping[str, Amount],
         Field(
-            "The most the pool may hold in all, per resource; `nodes` counts machines. A purchase that would go over "
+            "The most the pool may hold in all, per resource; `nodes` counts nodes. A purchase that would go over "
             "is not made.",
             each=AMOUNT,
         ),
@@ -206,7 +206,7 @@ class NodePoolSpec(View, frozen=True, kw_only=True):
     replicas: Annotated[
         int | None,
         Field(
-            "Number of machines to keep whatever the pods ask: a static pool. Such a pool has no weight and may limit "
+            "Number of nodes to keep whatever the pods ask: a static pool. Such a pool has no weight and may limit "
             "`nodes` alone.",
             format="int64",
             minimum=0,
@@ -240,8 +240,8 @@ SPEC_RULES = (
 
 
 class NodePoolStatus(View, frozen=True, kw_only=True):
-    resources: Annotated[Mapping[str, Amount], Field("What the pool's machines hold in all.", each=AMOUNT)] = {}
-    nodes: Annotated[int, Field("Number of the pool's machines.", format="int64", default=0)] = 0
+    resources: Annotated[Mapping[str, Amount], Field("What the pool's nodes hold in all.", each=AMOUNT)] = {}
+    nodes: Annotated[int, Field("Number of the pool's nodes.", format="int64", default=0)] = 0
     node_class_observed_generation: Annotated[
         int, Field("Generation of the node class that the health of registrations was measured on.", format="int64")
     ] = 0
@@ -249,7 +249,7 @@ class NodePoolStatus(View, frozen=True, kw_only=True):
 
 
 class NodePool(View, frozen=True, kw_only=True):
-    """A pool of machines. Which machines may be bought for pods, and how readily they are given back."""
+    """A pool of nodes. Which nodes may be launched for pods, and when they are disrupted."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[NodePoolSpec, Field("What you ask for.", required=True, rules=SPEC_RULES)] = NodePoolSpec()
@@ -261,5 +261,5 @@ class NodePool(View, frozen=True, kw_only=True):
 
     @property
     def static(self) -> bool:
-        """A static pool keeps a number of machines; pods do not make it grow."""
+        """A static pool keeps a number of nodes; pods do not make it grow."""
         return self.spec.replicas is not None

@@ -1,7 +1,7 @@
-"""The hash of a pool's template, by which a machine is known to be of an old one.
+"""The hash of a pool's template, by which a node is known to be of an old one.
 
-It is the hash that Karpenter writes, to the bit, so that a cluster may change hands without its machines
-drifting. Requirements are left out: a machine that still meets them has not drifted.
+It is the hash that Karpenter writes, to the bit, so that a cluster may change hands without its nodes
+drifting. Requirements are left out: a node that still meets them has not drifted.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class NodeOverlaySpec(View, frozen=True, kw_only=True):
     capacity: Annotated[
         Mapping[str, Amount],
         Field(
-            "Extended resources that these machines also have, once something on the node announces them.",
+            "Extended resources that these nodes also have, once something on the node announces them.",
             each=AMOUNT,
             rules=(EXTENDED_ONLY,),
         ),

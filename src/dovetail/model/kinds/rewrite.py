@@ -1,6 +1,6 @@
 """Manifests rewritten in another generation, as a person would: comments kept, a note for each change of meaning.
 
-The annotations that make a conversion reversible are for machines; a rewritten file does not carry them.
+The annotations that make a conversion reversible are for nodes; a rewritten file does not carry them.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class ReservationTerm(View, frozen=True, kw_only=True):
     )
     instance_match_criteria: Annotated[
         str | None,
-        Field("Whether any machine may use the reservation or only those that name it.", enum=("open", "targeted")),
+        Field("Whether any node may use the reservation or only those that name it.", enum=("open", "targeted")),
     ] = None
 
 
@@ -138,7 +138,7 @@ class ImageTerm(BetaImageTerm, frozen=True, kw_only=True):
 
 
 IMAGE_TERMS = Field(
-    "Images the machines may boot.",
+    "Images the nodes may boot.",
     required=True,
     min_items=1,
     max_items=30,
@@ -157,7 +157,7 @@ IMAGE_TERMS = Field(
 
 def subnet_terms(where: str) -> Field:
     return Field(
-        "Subnets the machines may stand in.",
+        "Subnets the nodes may stand in.",
         required=True,
         max_items=30,
         rules=(not_empty("subnetSelectorTerms"), some_of("tags", "id"), alone("id", ("tags",), where)),
@@ -166,7 +166,7 @@ def subnet_terms(where: str) -> Field:
 
 def security_group_terms(where: str) -> Field:
     return Field(
-        "Security groups the machines get: all that any term matches.",
+        "Security groups the nodes get: all that any term matches.",
         required=True,
         max_items=30,
         rules=(
@@ -179,7 +179,7 @@ def security_group_terms(where: str) -> Field:
 
 
 RESERVATION_TERMS = Field(
-    "Capacity reservations the machines may use.",
+    "Capacity reservations the nodes may use.",
     max_items=30,
     rules=(
         some_of("tags", "id", "instanceMatchCriteria"),

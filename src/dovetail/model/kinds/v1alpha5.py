@@ -66,7 +66,7 @@ class AlphaLimits(View, frozen=True, kw_only=True):
 
 
 class Consolidation(View, frozen=True, kw_only=True):
-    enabled: Annotated[bool | None, Field("Whether badly used machines are replaced or removed.")] = None
+    enabled: Annotated[bool | None, Field("Whether badly used nodes are replaced or removed.")] = None
 
 
 class ProvisionerSpec(View, frozen=True, kw_only=True):
@@ -92,16 +92,16 @@ class ProvisionerSpec(View, frozen=True, kw_only=True):
     provider_ref: Annotated[ObjectRef | None, Field("The AWSNodeTemplate with the cloud's settings.")] = None
     ttl_seconds_after_empty: Annotated[
         int | None,
-        Field("Seconds after which an empty machine goes. Not together with consolidation.", format="int64", minimum=0),
+        Field("Seconds after which an empty node goes. Not together with consolidation.", format="int64", minimum=0),
     ] = None
     ttl_seconds_until_expired: Annotated[
-        int | None, Field("Life of a machine in seconds; for ever if left out.", format="int64", minimum=0)
+        int | None, Field("Life of a node in seconds; for ever if left out.", format="int64", minimum=0)
     ] = None
-    limits: Annotated[AlphaLimits | None, Field("The most the machines may hold in all.")] = None
+    limits: Annotated[AlphaLimits | None, Field("The most the nodes may hold in all.")] = None
     weight: Annotated[
         int | None, Field("Preference: the heavier is tried first.", format="int32", minimum=1, maximum=100)
     ] = None
-    consolidation: Annotated[Consolidation | None, Field("Whether machines are consolidated.")] = None
+    consolidation: Annotated[Consolidation | None, Field("Whether nodes are consolidated.")] = None
 
 
 def _one_way_out(spec: Mapping[str, Any]) -> bool:
@@ -136,12 +136,12 @@ class AlphaCondition(View, frozen=True, kw_only=True):
 
 class ProvisionerStatus(View, frozen=True, kw_only=True):
     conditions: Annotated[tuple[AlphaCondition, ...], Field("What is known of the provisioner.")] = ()
-    last_scale_time: Annotated[datetime | None, Field("When the number of machines last changed.")] = None
-    resources: Annotated[Mapping[str, Amount], Field("What the machines hold in all.", each=AMOUNT)] = {}
+    last_scale_time: Annotated[datetime | None, Field("When the number of nodes last changed.")] = None
+    resources: Annotated[Mapping[str, Amount], Field("What the nodes hold in all.", each=AMOUNT)] = {}
 
 
 class Provisioner(View, frozen=True, kw_only=True):
-    """A pool of machines, in the first generation. `dovetail convert` writes it as a NodePool."""
+    """A pool of nodes, in the first generation. `dovetail convert` writes it as a NodePool."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[ProvisionerSpec, Field("What you ask for.", rules=PROVISIONER_RULES)] = ProvisionerSpec()
@@ -150,7 +150,7 @@ class Provisioner(View, frozen=True, kw_only=True):
 
 class MachineSpec(View, frozen=True, kw_only=True):
     requirements: Annotated[tuple[AlphaTerm, ...], REQUIREMENTS] = ()
-    resources: Annotated[Requests, Field("Resources the machine must have.")] = Requests()
+    resources: Annotated[Requests, Field("Resources the node must have.")] = Requests()
     taints: Annotated[tuple[Taint, ...], Field("Taints of the node for its whole life.")] = ()
     startup_taints: Annotated[
         tuple[Taint, ...], Field("Taints the node is born with and that something else takes away.")
@@ -160,32 +160,30 @@ class MachineSpec(View, frozen=True, kw_only=True):
 
 
 class MachineStatus(View, frozen=True, kw_only=True):
-    node_name: Annotated[str, Field("Name of the node that the machine became.")] = ""
-    provider_id: Annotated[str, Field("The cloud's name for the machine.")] = msgspec.field(
-        default="", name="providerID"
-    )
-    capacity: Annotated[Mapping[str, Amount], Field("What the machine has.", each=AMOUNT)] = {}
+    node_name: Annotated[str, Field("Name of the node that the node became.")] = ""
+    provider_id: Annotated[str, Field("The cloud's name for the node.")] = msgspec.field(default="", name="providerID")
+    capacity: Annotated[Mapping[str, Amount], Field("What the node has.", each=AMOUNT)] = {}
     allocatable: Annotated[Mapping[str, Amount], Field("What pods may have of it.", each=AMOUNT)] = {}
-    conditions: Annotated[tuple[AlphaCondition, ...], Field("How far the machine has come.")] = ()
+    conditions: Annotated[tuple[AlphaCondition, ...], Field("How far the node has come.")] = ()
 
 
 class Machine(View, frozen=True, kw_only=True):
-    """One machine, in the first generation; a NodeClaim later."""
+    """One node, in the first generation; a NodeClaim later."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[MachineSpec, Field("What is asked for.")] = MachineSpec()
-    status: Annotated[MachineStatus, Field("What was bought.")] = MachineStatus()
+    status: Annotated[MachineStatus, Field("What was launched.")] = MachineStatus()
 
 
 class AlphaVolume(View, frozen=True, kw_only=True):
-    delete_on_termination: Annotated[bool | None, Field("Whether the volume goes with the machine.")] = None
+    delete_on_termination: Annotated[bool | None, Field("Whether the volume goes with the node.")] = None
     encrypted: Annotated[bool | None, Field("Whether the volume is encrypted.")] = None
-    iops: Annotated[int | None, Field("Operations per second to buy.", format="int64")] = None
+    iops: Annotated[int | None, Field("Operations per second to launch.", format="int64")] = None
     kms_key_id: Annotated[str | None, Field("Key to encrypt with.")] = msgspec.field(default=None, name="kmsKeyID")
     snapshot_id: Annotated[str | None, Field("Snapshot to start from.")] = msgspec.field(
         default=None, name="snapshotID"
     )
-    throughput: Annotated[int | None, Field("MiB per second to buy, for gp3.", format="int64")] = None
+    throughput: Annotated[int | None, Field("MiB per second to launch, for gp3.", format="int64")] = None
     volume_size: Annotated[Amount | None, Field("Size of the volume, such as 50Gi.", quantity=True)] = None
     volume_type: Annotated[str | None, Field("Type of the volume.", enum=VOLUME_TYPES)] = None
 
@@ -218,14 +216,14 @@ class AWSNodeTemplateSpec(View, frozen=True, kw_only=True):
     ] = None
     ami_family: Annotated[str | None, Field("Family of the image, AL2 if left out.", enum=ALPHA_FAMILIES)] = None
     instance_profile: Annotated[
-        str | None, Field("Instance profile of the machines; the controller's default if left out.")
+        str | None, Field("Instance profile of the nodes; the controller's default if left out.")
     ] = None
     launch_template: Annotated[str | None, Field("A launch template of your own, instead of most of the rest.")] = None
-    block_device_mappings: Annotated[tuple[AlphaDevice, ...], Field("Disks of the machines.")] = ()
+    block_device_mappings: Annotated[tuple[AlphaDevice, ...], Field("Disks of the nodes.")] = ()
     metadata_options: Annotated[AlphaMetadataOptions | None, Field("The instance metadata service.")] = None
     detailed_monitoring: Annotated[bool | None, Field("Whether CloudWatch measures every minute.")] = None
     user_data: Annotated[str | None, Field("Script or configuration that the image's own is merged with.")] = None
-    tags: Annotated[Mapping[str, str], Field("Tags for everything that is bought.")] = {}
+    tags: Annotated[Mapping[str, str], Field("Tags for everything that is launched.")] = {}
     context: Annotated[str | None, Field("Opaque word handed to EC2 with the purchase.")] = None
     api_version: Annotated[str | None, Field("Left over from the inline form; not used.")] = None
     kind: Annotated[str | None, Field("Left over from the inline form; not used.")] = None
@@ -267,7 +265,7 @@ TEMPLATE_RULES = (
 class AlphaImage(View, frozen=True, kw_only=True):
     id: Annotated[str, Field("Id of the image.", required=True)] = ""
     name: Annotated[str, Field("Name of the image.")] = ""
-    requirements: Annotated[tuple[ImageRequirement, ...], Field("Machines the image is for.", required=True)] = ()
+    requirements: Annotated[tuple[ImageRequirement, ...], Field("Nodes the image is for.", required=True)] = ()
 
 
 class AWSNodeTemplateStatus(View, frozen=True, kw_only=True):
@@ -277,7 +275,7 @@ class AWSNodeTemplateStatus(View, frozen=True, kw_only=True):
 
 
 class AWSNodeTemplate(View, frozen=True, kw_only=True):
-    """What AWS must be told to make a machine, in the first generation; an EC2NodeClass later."""
+    """What AWS needs to launch an instance, in v1alpha1; an EC2NodeClass later."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[AWSNodeTemplateSpec, Field("What you ask for.", rules=TEMPLATE_RULES)] = AWSNodeTemplateSpec()

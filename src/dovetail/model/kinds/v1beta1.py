@@ -118,7 +118,7 @@ class BetaClassRef(View, frozen=True, kw_only=True):
 class BetaBudget(View, frozen=True, kw_only=True):
     nodes: Annotated[
         str,
-        Field("How many machines may be disrupted at once.", required=True, pattern=BUDGET_NODES, default="10%"),
+        Field("How many nodes may be disrupted at once.", required=True, pattern=BUDGET_NODES, default="10%"),
     ] = "10%"
     schedule: Annotated[
         str | None, Field("Cron line, in UTC, that says when the budget begins to apply.", pattern=BUDGET_SCHEDULE)
@@ -132,16 +132,14 @@ class BetaDisruption(View, frozen=True, kw_only=True):
         Field("Caps on disruption.", max_items=50, default=[{"nodes": "10%"}], rules=(SCHEDULE_RULE,)),
     ] = ()
     consolidate_after: Annotated[
-        str | None, Field("How long a machine must be empty; only with WhenEmpty.", pattern=LOOSE_DURATION)
+        str | None, Field("How long a node must be empty; only with WhenEmpty.", pattern=LOOSE_DURATION)
     ] = None
     consolidation_policy: Annotated[
         str,
-        Field(
-            "Which machines may be consolidated.", enum=("WhenEmpty", "WhenUnderutilized"), default="WhenUnderutilized"
-        ),
+        Field("Which nodes may be consolidated.", enum=("WhenEmpty", "WhenUnderutilized"), default="WhenUnderutilized"),
     ] = "WhenUnderutilized"
     expire_after: Annotated[
-        str, Field("Life of a machine; v1 has it in the template.", pattern=LOOSE_DURATION, default="720h")
+        str, Field("Life of a node; v1 has it in the template.", pattern=LOOSE_DURATION, default="720h")
     ] = "720h"
 
 
@@ -151,7 +149,7 @@ def _after_fits(value: Mapping[str, Any]) -> bool:
 
 
 DISRUPTION = Field(
-    "How readily machines are given back.",
+    "When nodes are disrupted.",
     default={"consolidationPolicy": "WhenUnderutilized", "expireAfter": "720h"},
     rules=(
         Rule(
@@ -193,11 +191,11 @@ class BetaTemplateSpec(View, frozen=True, kw_only=True):
 
 class BetaTemplate(View, frozen=True, kw_only=True):
     metadata: Annotated[BetaTemplateMeta, Field("Labels and annotations of the nodes.")] = BetaTemplateMeta()
-    spec: Annotated[BetaTemplateSpec, Field("What the machines are asked to be.", required=True)] = BetaTemplateSpec()
+    spec: Annotated[BetaTemplateSpec, Field("What the nodes are asked to be.", required=True)] = BetaTemplateSpec()
 
 
 class BetaNodePoolSpec(View, frozen=True, kw_only=True):
-    template: Annotated[BetaTemplate, Field("The machine that is bought.", required=True)] = BetaTemplate()
+    template: Annotated[BetaTemplate, Field("The node that is launched.", required=True)] = BetaTemplate()
     disruption: Annotated[BetaDisruption, DISRUPTION] = BetaDisruption()
     limits: Annotated[Mapping[str, Amount], Field("The most the pool may hold in all.", each=AMOUNT)] = {}
     weight: Annotated[
@@ -206,12 +204,12 @@ class BetaNodePoolSpec(View, frozen=True, kw_only=True):
 
 
 class BetaNodePoolStatus(View, frozen=True, kw_only=True):
-    resources: Annotated[Mapping[str, Amount], Field("What the pool's machines hold in all.", each=AMOUNT)] = {}
+    resources: Annotated[Mapping[str, Amount], Field("What the pool's nodes hold in all.", each=AMOUNT)] = {}
     conditions: Annotated[tuple[StatusCondition, ...], PLAIN_CONDITIONS] = ()
 
 
 class BetaNodePool(View, frozen=True, kw_only=True):
-    """A pool of machines, in the second generation. `dovetail convert` writes it as v1."""
+    """A pool of nodes, in the second generation. `dovetail convert` writes it as v1."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[BetaNodePoolSpec, Field("What you ask for.", required=True)] = BetaNodePoolSpec()
@@ -220,7 +218,7 @@ class BetaNodePool(View, frozen=True, kw_only=True):
 
 class BetaNodeClaimSpec(View, frozen=True, kw_only=True):
     requirements: Annotated[tuple[BetaTerm, ...], REQUIREMENTS] = ()
-    resources: Annotated[Requests, Field("Resources the machine must have.")] = Requests()
+    resources: Annotated[Requests, Field("Resources the node must have.")] = Requests()
     taints: Annotated[tuple[Taint, ...], TAINTS] = ()
     startup_taints: Annotated[tuple[Taint, ...], STARTUP_TAINTS] = ()
     kubelet: Annotated[Kubelet | None, KUBELET] = None
@@ -228,28 +226,26 @@ class BetaNodeClaimSpec(View, frozen=True, kw_only=True):
 
 
 class BetaNodeClaimStatus(View, frozen=True, kw_only=True):
-    node_name: Annotated[str, Field("Name of the node that the machine became.")] = ""
-    provider_id: Annotated[str, Field("The cloud's name for the machine.")] = msgspec.field(
-        default="", name="providerID"
-    )
-    image_id: Annotated[str, Field("Machine image the machine runs.")] = msgspec.field(default="", name="imageID")
-    capacity: Annotated[Mapping[str, Amount], Field("What the machine has.", each=AMOUNT)] = {}
+    node_name: Annotated[str, Field("Name of the node that the node became.")] = ""
+    provider_id: Annotated[str, Field("The cloud's name for the node.")] = msgspec.field(default="", name="providerID")
+    image_id: Annotated[str, Field("Machine image the node runs.")] = msgspec.field(default="", name="imageID")
+    capacity: Annotated[Mapping[str, Amount], Field("What the node has.", each=AMOUNT)] = {}
     allocatable: Annotated[Mapping[str, Amount], Field("What pods may have of it.", each=AMOUNT)] = {}
     conditions: Annotated[tuple[ClaimCondition, ...], PLAIN_CONDITIONS] = ()
 
 
 class BetaNodeClaim(View, frozen=True, kw_only=True):
-    """One machine, in the second generation."""
+    """One node, in the second generation."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[BetaNodeClaimSpec, Field("What is asked for.", required=True)] = BetaNodeClaimSpec()
-    status: Annotated[BetaNodeClaimStatus, Field("What was bought.")] = BetaNodeClaimStatus()
+    status: Annotated[BetaNodeClaimStatus, Field("What was launched.")] = BetaNodeClaimStatus()
 
 
 class BetaImage(View, frozen=True, kw_only=True):
     id: Annotated[str, Field("Id of the image.", required=True)] = ""
     name: Annotated[str, Field("Name of the image.")] = ""
-    requirements: Annotated[tuple[ImageRequirement, ...], Field("Machines the image is for.", required=True)] = ()
+    requirements: Annotated[tuple[ImageRequirement, ...], Field("Nodes the image is for.", required=True)] = ()
 
 
 class BetaNodeClassSpec(View, frozen=True, kw_only=True):
@@ -260,7 +256,7 @@ class BetaNodeClassSpec(View, frozen=True, kw_only=True):
     ami_selector_terms: Annotated[
         tuple[BetaImageTerm, ...],
         Field(
-            "Images the machines may boot; the family's newest if left out.",
+            "Images the nodes may boot; the family's newest if left out.",
             max_items=30,
             rules=(some_of("tags", "id", "name"), alone("id", ("tags", "name", "owner"), "amiSelectorTerms")),
         ),
@@ -273,8 +269,8 @@ class BetaNodeClassSpec(View, frozen=True, kw_only=True):
             enum=("AL2", "AL2023", "Bottlerocket", "Ubuntu", "Custom", "Windows2019", "Windows2022"),
         ),
     ] = None
-    associate_public_ip_address: Annotated[bool | None, Field("Whether machines get a public address.")] = (
-        msgspec.field(default=None, name="associatePublicIPAddress")
+    associate_public_ip_address: Annotated[bool | None, Field("Whether nodes get a public address.")] = msgspec.field(
+        default=None, name="associatePublicIPAddress"
     )
     user_data: Annotated[str | None, Field("Script or configuration that the image's own is merged with.")] = None
     role: Annotated[
@@ -291,7 +287,7 @@ class BetaNodeClassSpec(View, frozen=True, kw_only=True):
     tags: Annotated[
         Mapping[str, str],
         Field(
-            "Tags for everything that is bought.",
+            "Tags for everything that is launched.",
             rules=tag_rules(
                 "kubernetes.io/cluster/",
                 "karpenter.sh/nodepool",
@@ -303,7 +299,7 @@ class BetaNodeClassSpec(View, frozen=True, kw_only=True):
     ] = {}
     block_device_mappings: Annotated[tuple[BetaDevice, ...], DEVICES] = ()
     instance_store_policy: Annotated[
-        str | None, Field("What to do with disks that come with the machine.", enum=("RAID0",))
+        str | None, Field("What to do with disks that come with the node.", enum=("RAID0",))
     ] = None
     detailed_monitoring: Annotated[bool | None, Field("Whether CloudWatch measures every minute.")] = None
     metadata_options: Annotated[BetaMetadataOptions, METADATA] = BetaMetadataOptions()
@@ -337,7 +333,7 @@ class BetaNodeClassStatus(View, frozen=True, kw_only=True):
 
 
 class BetaNodeClass(View, frozen=True, kw_only=True):
-    """What AWS must be told to make a machine, in the second generation."""
+    """What AWS needs to launch an instance, in v1beta1."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[BetaNodeClassSpec, Field("What you ask for.", rules=SPEC_RULES)] = BetaNodeClassSpec()

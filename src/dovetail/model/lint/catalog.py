@@ -1,4 +1,4 @@
-"""What can be bought in a region, as lint asks it: which values a label takes, which types meet requirements."""
+"""What is offered in a region, as lint asks it: which values a label takes, which types meet requirements."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def _meets(kind: InstanceType, asked: Sequence[Requirement]) -> bool:
             return False
         if not values and not each.negative:
             return False
-    bought = [each for each in asked if each.key in of_offering]
-    if not bought or any(
+    of_offerings = [each for each in asked if each.key in of_offering]
+    if not of_offerings or any(
         each.key == labels.CAPACITY_TYPE and each.operator == "In" and each.values == {labels.RESERVED}
-        for each in bought
+        for each in of_offerings
     ):
         return True
     return any(
-        all(_offers(each, offering.zone, offering.capacity_type, offering.labels) for each in bought)
+        all(_offers(each, offering.zone, offering.capacity_type, offering.labels) for each in of_offerings)
         for offering in kind.offerings
     )
 

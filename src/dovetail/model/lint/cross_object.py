@@ -73,14 +73,14 @@ def _overlaps(subjects: Sequence[Subject], shop: InstanceCatalog | None) -> Iter
     for (_, first), (subject, second) in combinations(pools, 2):
         if first.name == second.name or (first.spec.weight or 0) != (second.spec.weight or 0):
             continue
-        if _told_apart(first, second) or not _share_types(first, second, shop):
+        if _distinguishable(first, second) or not _share_types(first, second, shop):
             continue
-        text = f'takes the same pods as NodePool "{first.name}": same taints, same weight, machines in common'
+        text = f'takes the same pods as NodePool "{first.name}": same taints, same weight, nodes in common'
         yield subject.finding("DV303", ("metadata", "name"), text, hint="give one of them a weight, or a taint")
 
 
-def _told_apart(first: NodePool, second: NodePool) -> bool:
-    """Pools are told apart by taints, or by labels and requirements that exclude one another."""
+def _distinguishable(first: NodePool, second: NodePool) -> bool:
+    """NodePools are distinguished by taints, or by labels and requirements that exclude one another."""
     taints = [
         {(each.key, each.value, each.effect) for each in pool.spec.template.spec.taints} for pool in (first, second)
     ]

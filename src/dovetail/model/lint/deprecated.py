@@ -30,7 +30,7 @@ _FIELDS: dict[str, tuple[tuple[Path, str, str], ...]] = {
 
 
 def deprecated(subject: Subject) -> Iterator[Finding]:
-    """Old generations, old fields, old images; and variables nobody has filled in."""
+    """Old generations, old fields, old images; and variables that were not filled in."""
     step = generation(subject.obj)
     if step is not None:
         hint = f"dovetail convert --to v1 writes it as {step.v1_kind} {step.group}/v1"
@@ -62,7 +62,7 @@ def _variables(subject: Subject) -> Iterator[Finding]:
         found = _VARIABLE.search(value)
         if found is not None:
             hint = "envsubst fills it in: envsubst < FILE | kubectl apply -f -"
-            yield subject.finding("DV206", path, f"{found[0]} is a variable that nobody has filled in", hint=hint)
+            yield subject.finding("DV206", path, f"{found[0]} is a variable that was not filled in", hint=hint)
 
 
 def _words(value: object, path: Path) -> Iterator[tuple[Path, str]]:

@@ -12,7 +12,7 @@ from dovetail.model.lint.envelope import is_known, metadata, stranger, subjects
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.nodeclasses import classes
 from dovetail.model.lint.nodepools import pools, refusals
-from dovetail.model.lint.requirements import wishes
+from dovetail.model.lint.requirements import requirement_findings
 from dovetail.model.lint.schema import shape
 from dovetail.model.lint.source import Source, read
 from dovetail.model.lint.subject import Subject
@@ -40,7 +40,7 @@ def lint(sources: Iterable[Source], now: datetime, shop: InstanceCatalog | None 
 
 def _one(subject: Subject, shop: InstanceCatalog | None, now: datetime) -> Iterator[Finding]:
     found = [*metadata(subject), *shape(subject)]
-    found.extend(wishes(subject, shop))
+    found.extend(requirement_findings(subject, shop))
     said = {each.path for each in found if each.severity == "error"}
     found.extend(each for each in pools(subject, shop, now) if each.code != "DV107" or each.path not in said)
     found.extend(refusals(subject, {each.path for each in found if each.severity == "error"}))

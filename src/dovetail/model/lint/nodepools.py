@@ -13,7 +13,7 @@ from dovetail.model.kinds.validation import overlay_problems, pool_problems
 from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.subject import Subject
-from dovetail.model.lint.suggestions import cure
+from dovetail.model.lint.suggestions import suggestion
 from dovetail.model.requirements import Requirements
 
 VOLUNTARY = ("Underutilized", "Empty", "Drifted")
@@ -37,7 +37,7 @@ def refusals(subject: Subject, said: set[str]) -> Iterator[Finding]:
     for text in problems:
         if said:
             return  # the shape is wrong already; these would be echoes
-        yield subject.finding("DV107", where, text, hint=cure(text), key=True)
+        yield subject.finding("DV107", where, text, hint=suggestion(text), key=True)
 
 
 def _limits(subject: Subject, pool: NodePool, shop: InstanceCatalog | None) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def _limits(subject: Subject, pool: NodePool, shop: InstanceCatalog | None) -> I
         return
     for name in ("cpu", "memory", "nodes"):
         if limits.get(name) == 0:
-            text, hint = f"{name} 0: the pool may buy nothing", "delete the line where there is no limit"
+            text, hint = f"{name} 0: the pool may launch nothing", "delete the line where there is no limit"
             yield subject.finding("DV202", (*path, name), text, hint=hint, key=True)
             return
     if shop is None:
@@ -61,9 +61,7 @@ def _limits(subject: Subject, pool: NodePool, shop: InstanceCatalog | None) -> I
         needs = smallest.capacity.get(name, 0)
         if limits[name] < needs:
             shown = quantity.format_resources({name: needs})[name]
-            text = (
-                f"{name} {pool.spec.limits[name]} is less than one machine: the smallest, {smallest.name}, has {shown}"
-            )
+            text = f"{name} {pool.spec.limits[name]} is less than one node: the smallest, {smallest.name}, has {shown}"
             yield subject.finding("DV202", (*path, name), text, hint=f"allow at least {shown}", key=True)
 
 
@@ -115,7 +113,7 @@ def _expiry(subject: Subject, pool: NodePool) -> Iterator[Finding]:
         and pool.spec.template.spec.termination_grace_period is None
     ):
         after = duration.format_duration(duration.parse(expiry)).removesuffix("0m0s")
-        text = f"machines expire after {after} and nothing paces it: those bought together go together"
+        text = f"nodes expire after {after} and nothing paces it: those launched together go together"
         hint = "add spec.disruption.budgets for the other reasons, and terminationGracePeriod to bound the drain"
         if subject.kind == "Provisioner":
             hint = "a NodePool can pace it: dovetail convert --to v1, then add spec.disruption.budgets"

@@ -1,4 +1,4 @@
-"""Requirements that cannot mean what they say: values no machine has, keys misspelt, contradictions."""
+"""Requirements that cannot mean what they say: values no node has, keys misspelt, contradictions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAMILY_KEY = f"{labels.AWS_GROUP}/instance-family"
 _SIZE_KEY = f"{labels.AWS_GROUP}/instance-size"
 
 
-def wishes(subject: Subject, shop: InstanceCatalog | None) -> Iterator[Finding]:
+def requirement_findings(subject: Subject, shop: InstanceCatalog | None) -> Iterator[Finding]:
     """What is wrong with the requirements, one by one and together."""
     terms = subject.terms
     own = set(_labels(subject))
@@ -65,7 +65,7 @@ def _key(subject: Subject, index: int, term: Term, own: set[str]) -> Iterator[Fi
             yield subject.finding(
                 "DV109",
                 path,
-                f"{key} is no label that machines have",
+                f"{key} is no label that nodes have",
                 hint=f"did you mean  {meant} ?",
                 edit=subject.rewrite(path, meant),
             )
@@ -87,7 +87,7 @@ def _values(subject: Subject, index: int, term: Term, shop: InstanceCatalog | No
     if term.operator not in ("In", "NotIn"):
         asked = requirement(key, term.operator, term.values)
         if not any(asked.has(value) for value in known):
-            text = f"{key} {term.operator} {' '.join(term.values)}: no machine{where} has such a value"
+            text = f"{key} {term.operator} {' '.join(term.values)}: no node{where} has such a value"
             yield subject.finding("DV105", (*path, "values"), text, hint=f"values are {_span(known)}")
         return
     for at, value in enumerate(term.values):
@@ -166,7 +166,7 @@ def _contradictions(subject: Subject, terms: Sequence[tuple[int, Term]]) -> Iter
             continue
         both = new.intersection(known[0])
         if both.operator == "DoesNotExist" and (new.operator, known[0].operator) != ("DoesNotExist",) * 2:
-            text = f"{new} contradicts {known[1]}, {known[0]}: no machine meets both"
+            text = f"{new} contradicts {known[1]}, {known[0]}: no node meets both"
             yield subject.finding("DV108", (*subject.terms_at, index), text, hint="keep one of them")
             return
         left[new.key] = (both, known[1])
@@ -189,5 +189,5 @@ def _together(subject: Subject, terms: Sequence[tuple[int, Term]], shop: Instanc
     capacity = asked.of(labels.CAPACITY_TYPE)
     spot = capacity.operator == "In" and capacity.values == {labels.SPOT}
     if spot and len(types) < 5 and subject.kind != "NodeClaim":
-        text = f"spot machines of {listed([each.name for each in types])} only"
+        text = f"spot nodes of {listed([each.name for each in types])} only"
         yield subject.finding("DV207", subject.terms_at, text, hint="allow more instance types or on-demand", key=True)

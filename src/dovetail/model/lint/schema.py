@@ -12,7 +12,7 @@ from dovetail.model.labels import WELL_KNOWN
 from dovetail.model.lint.findings import Edit, Finding
 from dovetail.model.lint.renamed_labels import MOVED
 from dovetail.model.lint.subject import Subject
-from dovetail.model.lint.suggestions import cure, form
+from dovetail.model.lint.suggestions import form, suggestion
 from dovetail.model.spelling import listed, nearest
 
 _DAYS = re.compile(r"([0-9]+)d")
@@ -231,4 +231,4 @@ def _rule(subject: Subject, problem: Problem) -> Finding:
         text = "requirements with operator 'In', 'Gt', 'Lt', 'Gte' or 'Lte' must have values"
     elif " evaluating rule: " in text:
         text = text.partition(" evaluating rule: ")[2]
-    return subject.finding("DV106", path, text, hint=cure(text), key=True)
+    return subject.finding("DV106", path, text, hint=suggestion(text), key=True)

@@ -79,7 +79,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("must have a value defined", "add values, or write  operator: Exists"),
     ("requirements with 'minValues'", "list more values, or lower minValues"),
     ("must have values", "add values"),
-    ("only 'limits.nodes'", "delete the other limits: replicas says how many machines there are"),
+    ("only 'limits.nodes'", "delete the other limits: replicas says how many nodes there are"),
     ("'weight' is not supported", "delete weight: pods do not choose a static pool"),
     ("between static", "make a pool of another name"),
     ("group may not be empty", "write karpenter.k8s.aws"),
@@ -90,7 +90,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("podTemplateRef is set", "add replicas, or limits"),
     ("either PodTemplateRef or ScalableRef", "keep one of them"),
     ("provider, providerRef", "keep providerRef"),
-    ("ttlSecondsAfterEmpty, consolidation.enabled", "keep consolidation: it gives empty machines back too"),
+    ("ttlSecondsAfterEmpty, consolidation.enabled", "keep consolidation: it gives empty nodes back too"),
     ("missing field(s): subnetSelector", "add it, such as  subnetSelector: {karpenter.sh/discovery: CLUSTER}"),
     ("missing field(s): securityGroupSelector", "add it, such as  securityGroupSelector: {aws-ids: sg-01234567}"),
     ("missing field(s): amiSelector", "add it, such as  amiSelector: {aws::ids: ami-0abcdef1234567890}"),
@@ -114,8 +114,8 @@ def form(pattern: str) -> tuple[str, str]:
     return FORMS.get(pattern, ("value for this field", f"it must match {pattern}"))
 
 
-def cure(message: str) -> str:
-    """What to write where a rule is broken, or nothing if nobody knows."""
+def suggestion(message: str) -> str:
+    """What to write where a rule is broken, or nothing if it is unknown."""
     return next((hint for words, hint in RULES if words in message), "")
 
 

@@ -44,7 +44,7 @@ _INSTEAD = {
 _DISK = "ephemeral-storage"
 
 
-def cure(catalog: OfferingCatalog, pool: Pool, question: Question) -> str:
+def remedy(catalog: OfferingCatalog, pool: Pool, question: Question) -> str:
     """What helps where a question turned away the last offering of a pool."""
     if question.clauses and question.clauses[0][0] in (HOSTNAME, NODE_NAME):
         return "name an existing node, or none"
@@ -57,7 +57,7 @@ def cure(catalog: OfferingCatalog, pool: Pool, question: Question) -> str:
         return (
             "allow instance types that have some" if there else "correct its name, or add it to types by a NodeOverlay"
         )
-    return reason(question.code).cure
+    return reason(question.code).remedy
 
 
 def widened(problem: Problem, state: PackingState, request: PlacementRequest, pool: int, funnel: Funnel) -> Funnel:
@@ -74,9 +74,9 @@ def widened(problem: Problem, state: PackingState, request: PlacementRequest, po
     if found is not None and left.get("nodes", 1) > 0:
         rules = " and ".join(map(text, found.clauses))
         instead = f"{_INSTEAD[funnel.code]}, or widen its {rules}"
-        return replace(funnel, nearest=found.choice, nearest_lacks="", misses=1, cure=instead)
-    if funnel.cure == reason("NO_TYPE_MATCHES").cure and not provider.sells(terms):
-        return replace(funnel, cure="ask for something that it offers, or use another NodePool")
+        return replace(funnel, nearest=found.choice, nearest_lacks="", misses=1, remedy=instead)
+    if funnel.remedy == reason("NO_TYPE_MATCHES").remedy and not provider.sells(terms):
+        return replace(funnel, remedy="ask for something that it offers, or use another NodePool")
     return funnel
 
 
@@ -88,7 +88,7 @@ def barren(pool: Pool) -> Funnel:
         steps=(Step(clause=words, left=0),),
         code="NO_TYPE_MATCHES",
         emptied_by=words,
-        cure="widen what the NodePool requires" if start else "see why its NodeClass offers none",
+        remedy="widen what the NodePool requires" if start else "see why its NodeClass offers none",
         misses=2,
     )
 

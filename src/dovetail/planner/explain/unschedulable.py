@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dovetail.model.reasons import reason
 from dovetail.planner.explain import suggestions as hints
 from dovetail.planner.explain.filters import Question, at_last, in_the_way, of_offerings, size_words, too_few
-from dovetail.planner.explain.remedies import barren, cure, widened
+from dovetail.planner.explain.remedies import barren, remedy, widened
 from dovetail.planner.offerings.catalog import OfferingCatalog, lowest
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.plan import Funnel, Step, Unschedulable
@@ -56,11 +56,11 @@ def unschedulable(problem: Problem, state: PackingState, one: PodClass) -> Unsch
     blamed = order[0]
     best = funnels[blamed] = widened(problem, state, request, blamed, funnels[blamed])
     name = problem.pools[blamed].name
-    message = f"NodePool {name}: {best.emptied_by} left none of {best.start} offerings; {best.cure}"
+    message = f"NodePool {name}: {best.emptied_by} left none of {best.start} offerings; {best.remedy}"
     if best.nearest is not None:
         message += f" (nearest: {best.miss})"
     pools = {name: funnels[at] for at in order for name in _alike(problem, at)}
-    return Unschedulable(code=best.code, message=message, cure=best.cure, pools=pools)
+    return Unschedulable(code=best.code, message=message, remedy=best.remedy, pools=pools)
 
 
 def _alike(problem: Problem, pool: int) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def _alike(problem: Problem, pool: int) -> tuple[str, ...]:
 
 def _plainly(code: str, text: str) -> Unschedulable:
     known = reason(code)
-    return Unschedulable(code=code, message=f"{text}; {known.cure}", cure=known.cure)
+    return Unschedulable(code=code, message=f"{text}; {known.remedy}", remedy=known.remedy)
 
 
 def _funnel(problem: Problem, state: PackingState, request: PlacementRequest, pool: int) -> Funnel:
@@ -106,7 +106,7 @@ def _funnel(problem: Problem, state: PackingState, request: PlacementRequest, po
         steps=tuple(steps),
         code=question.code,
         emptied_by=words,
-        cure=cure(catalog, one, question),
+        remedy=remedy(catalog, one, question),
         nearest=catalog.rows[at].choice,
         nearest_lacks=", ".join([*short.values(), *others]),
         misses=len(short.keys() - {question.resource}) + len(others) + 1,

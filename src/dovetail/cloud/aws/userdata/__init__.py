@@ -1,4 +1,4 @@
-"""What a machine is told at boot, by AMI family. The user's own part runs first, ours last."""
+"""User data of an instance, by AMI family. The user's own part runs first, ours last."""
 
 from dovetail.cloud.aws.userdata.render import BadUserData, Boot, render
 

@@ -67,7 +67,7 @@ def settings(boot: Boot) -> str:
 
 
 def _bind(version: str) -> list[str]:
-    """The command that puts pods' files on the machine's own disks; before 1.46 it must be told which."""
+    """The command that puts pods' files on the instance's own disks; before 1.46 it must be given which."""
     command = ["apiclient", "ephemeral-storage", "bind"]
     release = re.match(r"v?(\d+)\.(\d+)\.", version)
     if version == "latest" or (release and (int(release[1]), int(release[2])) >= (1, 46)):

@@ -10,7 +10,7 @@ import msgspec
 
 from dovetail.model import taints
 
-#: Every machine starts under this taint; registration takes it away.
+#: Every instance starts under this taint; registration takes it away.
 UNREGISTERED = {"key": taints.UNREGISTERED.key, "effect": taints.UNREGISTERED.effect}
 
 _REFUSED_DOMAINS = ("kubernetes.io", "k8s.io")

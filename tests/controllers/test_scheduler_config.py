@@ -40,7 +40,7 @@ def test_nothing_is_no_constraint_and_a_document_is_read() -> None:
         ("[", "decoding scheduler config"),
     ],
 )
-def test_mistakes_are_told_in_karpenters_words(text: str, words: str) -> None:
+def test_mistakes_are_reported_in_karpenters_words(text: str, words: str) -> None:
     with pytest.raises(SchedulerConfigError, match=words):
         default_constraints(text)
 

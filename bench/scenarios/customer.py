@@ -1,7 +1,7 @@
-"""A company's cluster on the real shelf of EC2: what its region sells, pools, daemons, overlays, machines.
+"""A customer's cluster on the real EC2 catalog: what its region offers, pools, daemons, overlays, nodes.
 
 Applications arrive as the manifests that people apply, or as the pods that their controllers have made; of these some
-may run on the machines already, from the revision before.
+may run on the nodes already, from the revision before.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def required(*alternatives: list[Object]) -> Object:
     return {_HARD: {"nodeSelectorTerms": [{"matchExpressions": each} for each in alternatives]}}
 
 
-def preferred(*wishes: tuple[int, Object]) -> Object:
-    return {_SOFT: [{"weight": weight, "preference": {"matchExpressions": [each]}} for weight, each in wishes]}
+def preferred(*preferences: tuple[int, Object]) -> Object:
+    return {_SOFT: [{"weight": weight, "preference": {"matchExpressions": [each]}} for weight, each in preferences]}
 
 
-def company_of(app: str, key: str, weight: int | None = None, **where: Any) -> Object:
+def affinity_terms(app: str, key: str, weight: int | None = None, **where: Any) -> Object:
     """A term about pods of an app, required unless it has a weight."""
     term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key, **where}
     return {_HARD: [term]} if weight is None else {_SOFT: [{"weight": weight, "podAffinityTerm": term}]}
@@ -70,7 +70,7 @@ def box(cpu: int, memory: int, name: str = "main", **more: Any) -> Object:
 
 
 @cache
-def _sold(region: str) -> dict[str, list[Object]]:
+def _offered(region: str) -> dict[str, list[Object]]:
     """What a region sells, by family."""
     found: dict[str, list[Object]] = {}
     for kind in load(region):
@@ -80,8 +80,8 @@ def _sold(region: str) -> dict[str, list[Object]]:
     return found
 
 
-class Company:
-    """Collects what a company has: a shelf to buy from, pools, machines and workloads."""
+class CustomerCluster:
+    """Collects what a customer has: a catalog to launch from, pools, nodes and workloads."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -92,7 +92,7 @@ class Company:
         self.names: list[str] = []
         """The applications so far, as their pods are labelled."""
         self.waiting = 0
-        self.types = self._shelf()
+        self.types = self._catalog()
         self.zones = sorted({offer["zone"] for kind in self.types for offer in kind["offerings"]})
         for name in ("default", "shop", "data", "batch"):
             labels = {"team": name, "kubernetes.io/metadata.name": name}
@@ -109,10 +109,10 @@ class Company:
 
     # -- what the platform is ---------------------------------------------------------------------------------------
 
-    def _shelf(self) -> list[Object]:
+    def _catalog(self) -> list[Object]:
         """Some families of a region, or a few types: with spot prices by zone, gaps and small reservations."""
         chance = self.chance
-        sold = _sold(chance.choice(_REGIONS))
+        sold = _offered(chance.choice(_REGIONS))
         common = [each for each in sold if each[0] in "cmr" and each[1] in "5678"]
         rare = [each for each in sold if each not in common]
         if self.some(0.25):
@@ -263,7 +263,7 @@ class Company:
     # -- what is there ----------------------------------------------------------------------------------------------
 
     def fleet(self, count: int) -> None:
-        """Machines of the pools, partly filled with what also waits."""
+        """Nodes of the pools, partly filled with what also waits."""
         for at in range(count):
             pool = self.chance.choice(self.pools)
             template = pool["spec"]["template"]["spec"]
@@ -278,9 +278,9 @@ class Company:
                 )
             ]
             if kinds:
-                self._machine(f"ip-10-0-0-{at}", pool, self.chance.choice(kinds))
+                self._node(f"ip-10-0-0-{at}", pool, self.chance.choice(kinds))
 
-    def _machine(self, name: str, pool: Object, kind: Object) -> None:
+    def _node(self, name: str, pool: Object, kind: Object) -> None:
         template, zone = pool["spec"]["template"], self.chance.choice(kind["offerings"])["zone"]
         labels = {key: values[0] for key, values in kind["labels"].items()} | template["metadata"]["labels"]
         labels |= {
