@@ -86,6 +86,7 @@ CHECKED = (
     "docs/metrics.md",
     "docs/runbook.md",
     "docs/running.md",
+    "docs/scenarios.md",
     "docs/shadow.md",
     "docs/vpa.md",
     "kubernetes/",

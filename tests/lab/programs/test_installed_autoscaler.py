@@ -124,7 +124,7 @@ def test_an_installation_on_a_fresh_cluster_launches_a_node() -> None:
     play(body)
 
 
-def test_a_wrong_role_annotation_is_told_in_the_log_and_by_readiness() -> None:
+def test_a_wrong_role_annotation_is_reported_in_the_log_and_by_readiness() -> None:
     async def body(world: FreshCluster) -> None:
         await world.install()
         await world.ready(2, CONTROLLER, "karpenter")
