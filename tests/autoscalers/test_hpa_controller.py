@@ -228,7 +228,11 @@ def test_a_target_whose_pods_cannot_be_reported_is_not_scaled(
             "the server is currently unable to handle the request (get pods.metrics.k8s.io)",
         ),
         (used("a lot"), "unable to fetch metrics from resource metrics API: quantities must match the regular"),
-        (Response(status=200, body=b"<html>"), "unable to fetch metrics from resource metrics API: JSON is malformed"),
+        (
+            Response(status=200, body=b"<html>"),
+            "unable to fetch metrics from resource metrics API: "
+            "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods: the answer is no object: '<html>'",
+        ),
         (ok({"items": [{"timestamp": "today"}]}), "unable to fetch metrics from resource metrics API: Invalid RFC3339"),
     ],
 )

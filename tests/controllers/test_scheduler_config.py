@@ -11,7 +11,7 @@ import pytest
 from dovetail.kube import resources as kinds
 from dovetail.model.scheduler_config import SchedulerConfigError, default_constraints
 
-Tell = Callable[..., None]
+RunScenario = Callable[..., None]
 ZONE = "{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}"
 WHERE = r"validating scheduler config, podTopologySpread\.defaultConstraints\[0\]"
 
@@ -45,8 +45,8 @@ def test_mistakes_are_reported_in_karpenters_words(text: str, words: str) -> Non
         default_constraints(text)
 
 
-def test_pods_of_a_replica_set_are_spread_by_default(tell: Tell) -> None:
-    async def story(world: Any) -> None:
+def test_pods_of_a_replica_set_are_spread_by_default(run_scenario: RunScenario) -> None:
+    async def scenario(world: Any) -> None:
         labels = {"app": "web"}
         body = {
             "metadata": {"name": "web", "namespace": "default"},
@@ -75,4 +75,4 @@ def test_pods_of_a_replica_set_are_spread_by_default(tell: Tell) -> None:
         zones = {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in await world.list(kinds.NODES)}
         assert zones == {"a", "b"}
 
-    tell(story, scheduler_config=_document(ZONE))
+    run_scenario(scenario, scheduler_config=_document(ZONE))

@@ -211,7 +211,7 @@ def test_a_call_that_waits_keeps_no_process_alive() -> None:
 import asyncio, threading
 from types import SimpleNamespace
 from dovetail.clock import Clock
-from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.client import Calls
 
 class Session:
     def client(self, service, **_):
