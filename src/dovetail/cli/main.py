@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cluster-autoscaler": ("dovetail.cli.cluster_autoscaler", "Run the autoscaler of node groups."),
     "convert": ("dovetail.cli.convert", "Rewrite manifests to another API generation."),
     "crds": ("dovetail.cli.crds", "Print the custom resource definitions."),
+    "doctor": ("dovetail.cli.doctor", "Find misconfigurations of a cluster and its AWS account."),
     "down": ("dovetail.cli.up", "Stop a lab left in the background."),
     "env": ("dovetail.cli.up", "Print the environment that points aws and kubectl at the lab."),
     "explain": ("dovetail.cli.explain", "Say why a pod waits or a node stays."),

@@ -1,0 +1,1 @@
+"""`dovetail doctor`: read a cluster and its AWS account once, and check them for known misconfigurations."""

@@ -1,0 +1,417 @@
+"""May nodes join, and may the controller act: the node role, its policies, and the controller's identity."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import unquote
+
+import yaml
+
+from dovetail.install.doctor.collect import AWS_AUTH
+from dovetail.install.doctor.controller import controller, controller_account
+from dovetail.install.doctor.facts import Facts, Fault, Json, NotAvailable, condition, environment, failure, warning
+from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, SERVICEACCOUNTS
+
+NODE_GROUPS = frozenset(("system:bootstrappers", "system:nodes"))
+NODE_USER = "system:node:{{EC2PrivateDNSName}}"
+ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
+JOIN_POLICIES = frozenset(("AmazonEKSWorkerNodePolicy", "AmazonEKSWorkerNodeMinimalPolicy"))
+PULL_POLICIES = frozenset(
+    (
+        "AmazonEC2ContainerRegistryReadOnly",
+        "AmazonEC2ContainerRegistryPullOnly",
+        "AmazonEC2ContainerRegistryPowerUser",
+        "AmazonEC2ContainerRegistryFullAccess",
+    )
+)
+CNI_POLICY = "AmazonEKS_CNI_Policy"
+#: Managed policies that grant neither joining nor pulling; any other policy may grant it, and is not read.
+UNRELATED_POLICIES = frozenset(
+    ("AmazonSSMManagedInstanceCore", "CloudWatchAgentServerPolicy", "AmazonEBSCSIDriverPolicy", CNI_POLICY)
+)
+
+
+def eks_cluster(facts: Facts) -> Json:
+    """EKS's description of the cluster."""
+    if not facts.cluster:
+        raise NotAvailable("no EKS cluster has the API server's address; name it with --cluster")
+    described = facts.read("eks:DescribeCluster")
+    if described is None:
+        raise NotAvailable(f"EKS has no cluster {facts.cluster!r} in {facts.region}")
+    return described  # type: ignore[no-any-return]
+
+
+def node_roles(facts: Facts) -> Iterator[tuple[str, Json, str]]:
+    """Each EC2NodeClass by its name, with the name of its role; those without a usable role are left out."""
+    for node_class in facts.items(EC2NODECLASSES.name):
+        spec = node_class.get("spec") or {}
+        role = spec.get("role") or ""
+        if spec.get("instanceProfile"):
+            profile = facts.read(f"instance profile {spec['instanceProfile']}") or {}
+            roles = profile.get("Roles") or ()
+            role = roles[0]["RoleName"] if roles else ""
+        if role and ":" not in role:
+            yield node_class["metadata"]["name"], node_class, role
+
+
+# D01: the node role may join
+
+
+def check_node_role_may_join(facts: Facts) -> Iterator[Fault]:
+    mode = ""
+    for name, node_class, role in node_roles(facts):
+        described = facts.read(f"role {role}")
+        if described is None:
+            continue  # D05 reports a role that does not exist
+        mode = mode or str((eks_cluster(facts).get("accessConfig") or {}).get("authenticationMode") or "CONFIG_MAP")
+        yield from _join_faults(facts, name, _is_windows(node_class), role, described["Arn"], mode)
+
+
+def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mode: str) -> Iterator[Fault]:
+    wanted = "EC2_WINDOWS" if windows else "EC2_LINUX"
+    create = (
+        f"aws eks create-access-entry --cluster-name {facts.cluster} --principal-arn {arn} --type {wanted}"
+        f" --region {facts.region}"
+    )
+    entry = facts.read(f"access entry {role}") if "API" in mode else None
+    if entry is not None:
+        accepted = {wanted, "EC2", "EC2_WINDOWS"}
+        if entry.get("type") not in accepted:
+            yield failure(
+                f"accessentry/{role}",
+                f"the access entry of role {role} (EC2NodeClass {name}) has type {entry.get('type')}, not {wanted}: an"
+                " entry takes priority over aws-auth, so no node with this role can join",
+                f"aws eks delete-access-entry --cluster-name {facts.cluster} --principal-arn {arn} --region"
+                f" {facts.region} && {create}",
+            )
+        return
+    if "CONFIG_MAP" not in mode:
+        yield failure(
+            f"ec2nodeclass/{name}",
+            f"spec.role {role}: the cluster authenticates by access entries alone and has none for this role, so no"
+            " node with it can join",
+            create,
+        )
+        return
+    cause = _aws_auth_fault(facts.read(AWS_AUTH), arn)
+    if cause:
+        remedy = (
+            create
+            if "API" in mode
+            else f"eksctl create iamidentitymapping --cluster {facts.cluster} --region {facts.region} --arn"
+            f" {_mapped_arn(arn)} --username '{NODE_USER}' --group system:bootstrappers --group system:nodes"
+        )
+        entries = ", and it has no access entry" if "API" in mode else ""
+        yield failure(f"ec2nodeclass/{name}", f"spec.role {role}: {cause}{entries}; no node with it can join", remedy)
+        return
+    for group in facts.items("node groups"):
+        if group.get("nodeRole") == arn:
+            yield warning(
+                f"nodegroup/{group['nodegroupName']}",
+                f"its node role {role} is that of EC2NodeClass {name} and is mapped in aws-auth alone: deleting the"
+                " node group removes the mapping, and every node with this role becomes NotReady",
+                create if "API" in mode else f"give EC2NodeClass {name} a role of its own in spec.role",
+            )
+
+
+def _is_windows(node_class: Json) -> bool:
+    spec = node_class.get("spec") or {}
+    aliases = [str(term.get("alias", "")) for term in spec.get("amiSelectorTerms") or ()]
+    return any(text.lower().startswith("windows") for text in (*aliases, str(spec.get("amiFamily") or "")))
+
+
+def _mapped_arn(arn: str) -> str:
+    """The ARN without the role's path, as aws-auth wants it."""
+    account, _, name = arn.partition(":role/")
+    return f"{account}:role/{name.rsplit('/', 1)[-1]}"
+
+
+def _aws_auth_fault(data: Mapping[str, str] | None, arn: str) -> str:
+    """Why aws-auth does not let this role in; empty if it does."""
+    if data is None:
+        return "the ConfigMap kube-system/aws-auth does not exist"
+    try:
+        roles = yaml.safe_load(data.get("mapRoles") or "[]")
+    except yaml.YAMLError as error:
+        line = str(error).replace("\n", " ")
+        return f"mapRoles of the ConfigMap kube-system/aws-auth is not YAML ({line})"
+    if not isinstance(roles, list):
+        return "mapRoles of the ConfigMap kube-system/aws-auth is not a list"
+    mapped = [row for row in roles if isinstance(row, dict) and row.get("rolearn") == _mapped_arn(arn)]
+    if not mapped:
+        written = [row for row in roles if isinstance(row, dict) and row.get("rolearn") == arn]
+        if written:
+            return f"the ConfigMap kube-system/aws-auth maps {arn} with its path, which EKS never matches"
+        return f"the ConfigMap kube-system/aws-auth does not map {_mapped_arn(arn)}"
+    missing = NODE_GROUPS - set(mapped[0].get("groups") or ())
+    if missing:
+        return f"the ConfigMap kube-system/aws-auth maps it without the groups {', '.join(sorted(missing))}"
+    if mapped[0].get("username") != NODE_USER:
+        return f"the ConfigMap kube-system/aws-auth maps it to username {mapped[0].get('username')!r}, not {NODE_USER}"
+    return ""
+
+
+# D03: the controller's policy
+
+AUTH_REASONS = ("CreateFleetAuthCheckFailed", "CreateLaunchTemplateAuthCheckFailed", "RunInstancesAuthCheckFailed")
+
+
+def check_controller_policy(facts: Facts) -> Iterator[Fault]:
+    """The controller's own dry runs, as the EC2NodeClass reports them."""
+    for node_class in facts.items(EC2NODECLASSES.name):
+        row = condition(node_class, "ValidationSucceeded")
+        if row and row.get("status") == "False" and row.get("reason") in AUTH_REASONS:
+            yield failure(
+                f"ec2nodeclass/{node_class['metadata']['name']}",
+                f"condition ValidationSucceeded is False ({row['reason']}): {row.get('message', '')}; the controller's"
+                " IAM policy lacks the action",
+                f"dovetail iam --cluster {facts.cluster or 'CLUSTER'}",
+            )
+
+
+# D04: the controller's identity
+
+
+def check_controller_identity(facts: Facts) -> Iterator[Fault]:
+    deployment = controller(facts)
+    variables = {row["name"] for box in _containers(deployment) for row in box.get("env") or ()}
+    if variables & {"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_ROLE_ARN"}:
+        return
+    cluster = eks_cluster(facts)
+    account = controller_account(facts)
+    namespace, name = account
+    subject = f"serviceaccount/{namespace}/{name}"
+    service_account = facts.named(SERVICEACCOUNTS.name, name, namespace)
+    if service_account is None:
+        yield failure(
+            subject,
+            f"Deployment {namespace}/{deployment['metadata']['name']} names it in spec.serviceAccountName, and it does"
+            " not exist",
+            f"kubectl create serviceaccount {name} -n {namespace}",
+        )
+        return
+    arn = (service_account["metadata"].get("annotations") or {}).get(ROLE_ANNOTATION, "")
+    if arn:
+        yield from _role_for_account_faults(facts, cluster, arn, account)
+    elif not _is_associated(facts, account):
+        yield failure(
+            subject,
+            f"it has no annotation {ROLE_ANNOTATION} and no Pod Identity association, so the controller has no AWS"
+            " credentials of its own",
+            f"kubectl annotate serviceaccount {name} -n {namespace} {ROLE_ANNOTATION}=ROLE_ARN",
+        )
+    elif not (cluster.get("computeConfig") or {}).get("enabled"):
+        yield from _agent_faults(facts)
+
+
+def _containers(deployment: Json) -> list[Json]:
+    return deployment["spec"]["template"]["spec"].get("containers") or []
+
+
+def _is_associated(facts: Facts, account: tuple[str, str]) -> bool:
+    rows = facts.items("eks:ListPodIdentityAssociations")
+    return any((row.get("namespace"), row.get("serviceAccount")) == account for row in rows)
+
+
+def _agent_faults(facts: Facts) -> Iterator[Fault]:
+    for daemon_set in facts.items(DAEMONSETS.name):
+        if daemon_set["metadata"]["name"] == "eks-pod-identity-agent":
+            status = daemon_set.get("status") or {}
+            if status.get("desiredNumberScheduled") and not status.get("numberReady"):
+                yield failure(
+                    "daemonset/kube-system/eks-pod-identity-agent",
+                    "status.numberReady is 0: no pod gets the credentials of its Pod Identity association",
+                    "kubectl describe pods -n kube-system -l app.kubernetes.io/name=eks-pod-identity-agent",
+                )
+            return
+    yield failure(
+        "daemonset/kube-system/eks-pod-identity-agent",
+        "it does not exist: the controller's Pod Identity association gives it no credentials",
+        f"aws eks create-addon --cluster-name {facts.cluster} --addon-name eks-pod-identity-agent"
+        f" --region {facts.region}",
+    )
+
+
+def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tuple[str, str]) -> Iterator[Fault]:
+    """IAM Roles for Service Accounts: the provider is registered, and the role trusts this account."""
+    namespace, name = account
+    role_name = arn.rsplit("/", 1)[-1]
+    issuer = (((cluster.get("identity") or {}).get("oidc") or {}).get("issuer") or "").removeprefix("https://")
+    role = facts.read(f"role {role_name}")
+    if role is None:
+        yield failure(
+            f"serviceaccount/{namespace}/{name}",
+            f"annotation {ROLE_ANNOTATION} names {arn}, and IAM has no such role",
+            f"dovetail iam --cluster {facts.cluster}",
+        )
+        return
+    providers = facts.items("iam:ListOpenIDConnectProviders")
+    if not issuer:
+        raise NotAvailable("EKS states no OIDC issuer for the cluster")
+    if not any(row["Arn"].endswith(f":oidc-provider/{issuer}") for row in providers):
+        yield failure(
+            f"cluster/{facts.cluster}",
+            f"its OIDC issuer {issuer} is not registered as an identity provider in IAM, so STS refuses the"
+            " controller's token",
+            f"eksctl utils associate-iam-oidc-provider --cluster {facts.cluster} --region {facts.region} --approve",
+        )
+        return
+    subject = f"system:serviceaccount:{namespace}:{name}"
+    cause = _trust_fault(policy_document(role.get("AssumeRolePolicyDocument")), issuer, subject)
+    if cause:
+        yield failure(
+            f"role/{role_name}",
+            f"its trust policy {cause}, so the controller's service account {namespace}/{name} cannot assume it",
+            f"aws iam update-assume-role-policy --role-name {role_name} --policy-document"
+            f" '{_account_trust(arn, issuer, subject)}'",
+        )
+
+
+def _account_trust(arn: str, issuer: str, subject: str) -> str:
+    """The trust policy that admits this service account."""
+    provider = f"{arn.partition(':role/')[0]}:oidc-provider/{issuer}"
+    equal = {f"{issuer}:sub": subject, f"{issuer}:aud": "sts.amazonaws.com"}
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Federated": provider},
+        "Action": "sts:AssumeRoleWithWebIdentity",
+        "Condition": {"StringEquals": equal},
+    }
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
+def policy_document(value: Any) -> Json:
+    """A policy as IAM returns it: parsed, or as (quoted) text."""
+    if isinstance(value, str):
+        value = json.loads(unquote(value))
+    return value if isinstance(value, Mapping) else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _trust_fault(document: Json, issuer: str, subject: str) -> str:
+    """Why a token of this subject is refused; empty if a statement admits it."""
+    cause = f"has no statement for the OIDC provider {issuer}"
+    for statement in _listed(document.get("Statement")):
+        principal = statement.get("Principal")
+        federated = _listed(principal.get("Federated")) if isinstance(principal, Mapping) else []
+        if statement.get("Effect") != "Allow" or not any(str(row).endswith(issuer) for row in federated):
+            continue
+        conditions = statement.get("Condition") or {}
+        wrong = [
+            f"requires {key} {', '.join(map(str, _listed(values)))}, not {actual}"
+            for operator, rows in conditions.items()
+            for key, values in rows.items()
+            if (actual := {f"{issuer}:sub": subject, f"{issuer}:aud": "sts.amazonaws.com"}.get(key))
+            and not _is_met(operator, _listed(values), actual)
+        ]
+        if not wrong:
+            return ""
+        cause = wrong[0]
+    return cause
+
+
+def _is_met(operator: str, values: list[Any], actual: str) -> bool:
+    """Operators other than these two are not judged."""
+    operator = operator.rpartition(":")[2]
+    if operator == "StringEquals":
+        return actual in values
+    if operator == "StringLike":
+        return any(fnmatchcase(actual, str(value)) for value in values)
+    return True
+
+
+EC2_TRUST = json.dumps(
+    {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+    }
+)
+
+
+# D05: the node role and its instance profile
+
+
+def check_node_role(facts: Facts) -> Iterator[Fault]:
+    for node_class in facts.items(EC2NODECLASSES.name):
+        name, spec = node_class["metadata"]["name"], node_class.get("spec") or {}
+        if ":" in (spec.get("role") or ""):
+            yield failure(
+                f"ec2nodeclass/{name}",
+                f"spec.role is {spec['role']!r}: the name of a role is expected, not its ARN",
+                f"set spec.role of EC2NodeClass {name} to {spec['role'].rsplit('/', 1)[-1]}",
+            )
+        profile = spec.get("instanceProfile")
+        if profile and not (facts.read(f"instance profile {profile}") or {}).get("Roles"):
+            yield failure(
+                f"ec2nodeclass/{name}",
+                f"spec.instanceProfile {profile}: IAM has no such instance profile, or it has no role",
+                f"aws iam add-role-to-instance-profile --instance-profile-name {profile} --role-name ROLE",
+            )
+    judged: set[str] = set()
+    for name, _, role in node_roles(facts):
+        if role not in judged:
+            judged.add(role)
+            yield from _role_faults(facts, name, role)
+
+
+def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
+    described = facts.read(f"role {role}")
+    if described is None:
+        yield failure(
+            f"ec2nodeclass/{name}",
+            f"spec.role {role}: IAM has no such role, so no instance profile can be made",
+            f"aws iam create-role --role-name {role} --assume-role-policy-document '{EC2_TRUST}'",
+        )
+        return
+    trusted = [
+        service
+        for statement in _listed(policy_document(described.get("AssumeRolePolicyDocument")).get("Statement"))
+        if statement.get("Effect") == "Allow" and isinstance(statement.get("Principal"), Mapping)
+        for service in _listed(statement["Principal"].get("Service"))
+    ]
+    if not any(str(service).startswith("ec2.amazonaws.com") for service in trusted):
+        yield failure(
+            f"role/{role}",
+            f"its trust policy does not name ec2.amazonaws.com, so no instance of EC2NodeClass {name} can use it",
+            f"aws iam update-assume-role-policy --role-name {role} --policy-document '{EC2_TRUST}'",
+        )
+    attached = {row["PolicyName"] for row in facts.items(f"policies of {role}")}
+    if facts.items(f"inline policies of {role}") or attached - JOIN_POLICIES - PULL_POLICIES - UNRELATED_POLICIES:
+        return  # a policy of the operator's own may grant what the managed ones do
+    for policies, purpose in ((JOIN_POLICIES, "join the cluster"), (PULL_POLICIES, "pull images from ECR")):
+        if not attached & policies:
+            first = sorted(policies)[0] if policies is JOIN_POLICIES else "AmazonEC2ContainerRegistryReadOnly"
+            yield failure(
+                f"role/{role}",
+                f"it has none of the policies {', '.join(sorted(policies))}: its nodes cannot {purpose}",
+                f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/{first}",
+            )
+    if CNI_POLICY not in attached and _cni_uses_node_role(facts):
+        yield failure(
+            f"role/{role}",
+            f"neither it nor the service account kube-system/aws-node has {CNI_POLICY}: pods get no addresses and"
+            " nodes stay NotReady",
+            f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/{CNI_POLICY}",
+        )
+
+
+def _cni_uses_node_role(facts: Facts) -> bool:
+    """Whether the Amazon VPC CNI runs here and has no role of its own."""
+    if facts.named(DAEMONSETS.name, "aws-node", "kube-system") is None:
+        return False
+    account = facts.named(SERVICEACCOUNTS.name, "aws-node", "kube-system") or {"metadata": {}}
+    if (account["metadata"].get("annotations") or {}).get(ROLE_ANNOTATION):
+        return False
+    return not _is_associated(facts, ("kube-system", "aws-node"))
+
+
+def interruption_queue(facts: Facts) -> str:
+    return environment(controller(facts)).get("INTERRUPTION_QUEUE", "")

@@ -1,0 +1,139 @@
+"""What stands between a workload and its pods: admission webhooks, metrics, and autoscalers of one workload."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from datetime import timedelta
+
+from cryptography import x509
+
+from dovetail.install.doctor.collect import METRICS, MUTATING, VALIDATING, VPAS
+from dovetail.install.doctor.controller import has_endpoints
+from dovetail.install.doctor.facts import Facts, Fault, Json, State, failure, name_of, warning
+from dovetail.kube.resources import ENDPOINTSLICES, HPAS, SERVICES
+
+EXPIRY_WARNING = timedelta(days=14)
+#: Groups whose objects a node autoscaler or a pod autoscaler writes.
+WATCHED_GROUPS = frozenset(("", "*", "karpenter.sh", "karpenter.k8s.aws", "autoscaling.k8s.io"))
+
+
+# D19: webhooks
+
+
+def check_webhooks(facts: Facts) -> Iterator[Fault]:
+    for kind, source in (
+        ("mutatingwebhookconfiguration", MUTATING),
+        ("validatingwebhookconfiguration", VALIDATING),
+    ):
+        for configuration in facts.items(source.name):
+            for webhook in configuration.get("webhooks") or ():
+                groups = {group for rule in webhook.get("rules") or () for group in rule.get("apiGroups") or ()}
+                if groups & WATCHED_GROUPS:
+                    yield from _webhook_faults(facts, kind, configuration["metadata"]["name"], webhook)
+
+
+def _webhook_faults(facts: Facts, kind: str, name: str, webhook: Json) -> Iterator[Fault]:
+    subject, client = f"{kind}/{name}", webhook.get("clientConfig") or {}
+    blocks = webhook.get("failurePolicy", "Fail") == "Fail"
+    effect = (
+        "and failurePolicy is Fail, so the API server refuses every object it covers" if blocks else "so it is skipped"
+    )
+    make = failure if blocks else warning
+    service = client.get("service")
+    if service:
+        namespace, short = service["namespace"], service["name"]
+        if facts.named(SERVICES.name, short, namespace) is None:
+            yield make(
+                subject,
+                f"webhook {webhook['name']} calls the Service {namespace}/{short}, which does not exist, {effect}",
+                f"kubectl delete {kind} {name}",
+            )
+            return
+        served = facts.answers[ENDPOINTSLICES.name].state is not State.ABSENT
+        if served and not has_endpoints(facts, namespace, short):
+            yield make(
+                subject,
+                f"webhook {webhook['name']} calls the Service {namespace}/{short}, which has no ready endpoint,"
+                f" {effect}",
+                f"kubectl describe endpointslices -n {namespace} -l kubernetes.io/service-name={short}",
+            )
+    yield from _expiry_faults(facts, subject, webhook, client.get("caBundle") or "")
+
+
+def _expiry_faults(facts: Facts, subject: str, webhook: Json, bundle: str) -> Iterator[Fault]:
+    """Only where every certificate of the bundle is about to expire: a bundle may hold an old one beside a new one."""
+    try:
+        certificates = x509.load_pem_x509_certificates(base64.b64decode(bundle)) if bundle else []
+    except ValueError:
+        yield failure(
+            subject,
+            f"clientConfig.caBundle of webhook {webhook['name']} is no PEM certificate, so every call to it fails",
+            f"kubectl edit {subject.replace('/', ' ')}",
+        )
+        return
+    if not certificates:
+        return
+    left = max(certificate.not_valid_after_utc for certificate in certificates) - facts.time
+    if left < EXPIRY_WARNING:
+        make = failure if left <= timedelta(0) else warning
+        state = "has expired" if left <= timedelta(0) else f"expires in {left.days} days"
+        yield make(
+            subject,
+            f"clientConfig.caBundle of webhook {webhook['name']} {state}: calls to it fail from then on",
+            f"kubectl get {subject.replace('/', ' ')} -o yaml",
+        )
+
+
+# D20: metrics and autoscalers of one workload
+
+
+def check_metrics(facts: Facts) -> Iterator[Fault]:
+    autoscalers = [hpa for hpa in facts.items(HPAS.name) if _resource_metrics(hpa)]
+    vertical = [vpa for vpa in facts.items(VPAS.name) if _update_mode(vpa) != "Off"]
+    answer = facts.answers.get(METRICS)
+    silent = answer is not None and answer.state in (State.ABSENT, State.UNREACHABLE)
+    needing = [("hpa", hpa) for hpa in autoscalers] + [("vpa", vpa) for vpa in vertical]
+    if needing and silent and answer is not None:
+        kind, obj = needing[0]
+        more = f" and {len(needing) - 1} more" if len(needing) > 1 else ""
+        cause = "is not served: metrics-server is not installed" if answer.state is State.ABSENT else answer.message
+        yield failure(
+            "apiservice/v1beta1.metrics.k8s.io",
+            f"{kind} {name_of(obj)}{more} needs resource metrics, and metrics.k8s.io/v1beta1 {cause}",
+            "kubectl apply -f https://github.com/kubernetes-sigs/metrics-server/releases/latest/download/components.yaml",
+        )
+    elif needing:
+        facts.read(METRICS)
+    for hpa in autoscalers:
+        for vpa in vertical:
+            shared = _resource_metrics(hpa) & _controlled(vpa)
+            if shared and _target(hpa, "scaleTargetRef") == _target(vpa, "targetRef"):
+                yield warning(
+                    f"hpa/{name_of(hpa)}",
+                    f"it scales {_target(hpa, 'scaleTargetRef')[1]} by {', '.join(sorted(shared))}, and VPA"
+                    f" {name_of(vpa)} changes the same requests: they move against each other",
+                    f"kubectl patch vpa {vpa['metadata']['name']} -n {vpa['metadata']['namespace']} --type=merge -p"
+                    ' \'{"spec":{"updatePolicy":{"updateMode":"Off"}}}\'',
+                )
+
+
+def _resource_metrics(hpa: Json) -> set[str]:
+    rows = (hpa.get("spec") or {}).get("metrics") or ()
+    names = {(row.get("resource") or row.get("containerResource") or {}).get("name") for row in rows}
+    return {str(name) for name in names if name}
+
+
+def _update_mode(vpa: Json) -> str:
+    return str(((vpa.get("spec") or {}).get("updatePolicy") or {}).get("updateMode") or "Auto")
+
+
+def _controlled(vpa: Json) -> set[str]:
+    policies = ((vpa.get("spec") or {}).get("resourcePolicy") or {}).get("containerPolicies") or ()
+    listed = [row["controlledResources"] for row in policies if row.get("controlledResources")]
+    return set().union(*listed) if listed else {"cpu", "memory"}
+
+
+def _target(obj: Json, field: str) -> tuple[str, str, str]:
+    reference = (obj.get("spec") or {}).get(field) or {}
+    return str(reference.get("kind")), str(reference.get("name")), str(obj["metadata"].get("namespace"))

@@ -1,0 +1,174 @@
+"""Reads a cluster and its AWS account into `Facts`. Nothing is written, and no secret is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.aws.client import Calls
+from dovetail.install.doctor.aws_answers import collect_account
+from dovetail.install.doctor.facts import Answer, Facts, State, environment
+from dovetail.kube import resources as kinds
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import ApiError, Disconnected, Forbidden, KubeError, NotFound, Unauthorized
+from dovetail.kube.resources import Resource
+from dovetail.kube.transport import LAB_TIME
+
+RBAC = "rbac.authorization.k8s.io"
+ADMISSION = "admissionregistration.k8s.io"
+VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
+CLUSTERROLES = Resource(RBAC, "v1", "clusterroles", "ClusterRole", False)
+CLUSTERROLEBINDINGS = Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False)
+VALIDATING = Resource(ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False)
+MUTATING = Resource(ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False)
+
+#: Every kind that is listed; `doctor --rbac` prints the right for each.
+LISTED = (
+    kinds.NODES,
+    kinds.PODS,
+    kinds.SERVICES,
+    kinds.SERVICEACCOUNTS,
+    kinds.DEPLOYMENTS,
+    kinds.DAEMONSETS,
+    kinds.PDBS,
+    kinds.HPAS,
+    VPAS,
+    kinds.LEASES,
+    kinds.ENDPOINTSLICES,
+    kinds.CRDS,
+    kinds.NODEPOOLS,
+    kinds.NODECLAIMS,
+    kinds.EC2NODECLASSES,
+    CLUSTERROLES,
+    CLUSTERROLEBINDINGS,
+    VALIDATING,
+    MUTATING,
+)
+AWS_AUTH = "configmap kube-system/aws-auth"
+VERSION, METRICS = "/version", "/apis/metrics.k8s.io/v1beta1"
+#: Variables of containers that checks read; every other may hold a secret and is dropped.
+KEPT_VARIABLES = frozenset(
+    (
+        "CLUSTER_NAME",
+        "INTERRUPTION_QUEUE",
+        "AWS_REGION",
+        "AWS_ROLE_ARN",
+        "LEADER_ELECTION_NAME",
+        "DISABLE_LEADER_ELECTION",
+        "FEATURE_GATES",
+    )
+)
+#: Of these only the presence is kept: the controller then has credentials of its own.
+CREDENTIAL_VARIABLES = frozenset(("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"))
+#: Fields that may hold secrets, or that only take space.
+DROPPED_FIELDS = frozenset(("managedFields", "userData", "args", "command", "data", "stringData", "envFrom"))
+#: Label keys are free text: one called `data` is no secret.
+LABEL_FIELDS = frozenset(("labels", "matchLabels", "nodeSelector", "selector"))
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def without_secrets(value: Any) -> Any:
+    """The object without fields and variables that may hold a secret."""
+    if isinstance(value, dict):
+        return {
+            key: _kept(key, inner) for key, inner in value.items() if key not in DROPPED_FIELDS and key != LAST_APPLIED
+        }
+    return [without_secrets(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _kept(key: str, inner: Any) -> Any:
+    if key in LABEL_FIELDS:
+        return inner
+    return _variables(inner) if key == "env" and isinstance(inner, list) else without_secrets(inner)
+
+
+def _variables(rows: list[Any]) -> list[dict[str, Any]]:
+    kept = []
+    for row in rows:
+        if row.get("name") in KEPT_VARIABLES:
+            kept.append({"name": row["name"], "value": row.get("value")})
+        elif row.get("name") in CREDENTIAL_VARIABLES:
+            kept.append({"name": row["name"]})
+    return kept
+
+
+def trimmed(resource: Resource, obj: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of an object: schemas only of Karpenter's kinds, since others are large and not checked."""
+    if resource == kinds.CRDS and "karpenter" not in obj["metadata"]["name"]:
+        return {"metadata": {"name": obj["metadata"]["name"]}}
+    if resource == kinds.CRDS:
+        return obj
+    return without_secrets(obj)  # type: ignore[no-any-return]
+
+
+async def collect(kube: Kube, calls: Calls | None, *, server: str, cluster: str = "") -> Facts:
+    """Read everything. Without `calls` nothing is asked at AWS, and the checks that need it are not made."""
+    lists = await asyncio.gather(*(_list(kube, resource) for resource in LISTED))
+    answers = {resource.name: answer for resource, answer in zip(LISTED, lists, strict=True)}
+    if {answer.state for answer in lists} == {State.UNREACHABLE}:
+        raise Disconnected(lists[0].message)
+    answers[AWS_AUTH] = await _aws_auth(kube)
+    answers[METRICS], _ = await _raw(kube, METRICS)
+    answers[VERSION], time = await _raw(kube, VERSION)
+    cluster = cluster or _cluster_name(answers)
+    region = ""
+    if calls is not None:
+        region = calls.region
+        cluster, account = await collect_account(calls, answers, cluster, server)
+        answers |= account
+    return Facts(time=time or kube.clock.now(), cluster=cluster, region=region, answers=answers)
+
+
+async def _list(kube: Kube, resource: Resource) -> Answer:
+    right = f"list {resource.name}"
+    try:
+        listing = await kube.list(resource, trim=lambda obj: trimmed(resource, obj))
+    except KubeError as error:
+        return _without(error, right)
+    return Answer(data=listing.items, right=right)
+
+
+async def _aws_auth(kube: Kube) -> Answer:
+    right = "get configmaps in kube-system"
+    try:
+        found = await kube.get(kinds.CONFIGMAPS, "aws-auth", "kube-system")
+    except KubeError as error:
+        return _without(error, right)
+    return Answer(data={"mapRoles": (found.get("data") or {}).get("mapRoles", "")}, right=right)
+
+
+async def _raw(kube: Kube, path: str) -> tuple[Answer, datetime | None]:
+    """A page of the API server, and the time that the server says it is: a lab's may run faster than ours."""
+    right = f"get {path}"
+    try:
+        response = await kube.request("GET", path)
+    except KubeError as error:
+        return _without(error, right), None
+    stated = response.headers.get(LAB_TIME) or response.headers.get("date")
+    try:
+        data = msgspec.json.decode(response.body)
+    except msgspec.DecodeError as error:
+        return Answer(state=State.UNREACHABLE, right=right, message=f"{path}: {error}"), None
+    return Answer(data=data, right=right), parsedate_to_datetime(stated) if stated else None
+
+
+def _without(error: KubeError, right: str) -> Answer:
+    if isinstance(error, NotFound):
+        return Answer(state=State.ABSENT, right=right)
+    refused = isinstance(error, (Forbidden, Unauthorized))
+    message = error.message if isinstance(error, ApiError) else str(error)
+    return Answer(state=State.REFUSED if refused else State.UNREACHABLE, right=right, message=message)
+
+
+def _cluster_name(answers: Mapping[str, Answer]) -> str:
+    """What the controller's Deployment says; empty where there is none."""
+    for deployment in answers[kinds.DEPLOYMENTS.name].data or ():
+        labels = deployment["metadata"].get("labels") or {}
+        if labels.get("app.kubernetes.io/name") == "karpenter" and environment(deployment).get("CLUSTER_NAME"):
+            return environment(deployment)["CLUSTER_NAME"]
+    return ""

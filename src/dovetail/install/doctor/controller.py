@@ -1,0 +1,422 @@
+"""The controller itself: its kinds, version, pods, lease and rights in the cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from dovetail.install.doctor.collect import CLUSTERROLEBINDINGS, CLUSTERROLES, VERSION
+from dovetail.install.doctor.facts import (
+    Facts,
+    Fault,
+    Json,
+    NotAvailable,
+    environment,
+    failure,
+    moment,
+    name_of,
+    warning,
+)
+from dovetail.install.rbac import RULES, Grant, Scope, When, grants
+from dovetail.kube.resources import CRDS, DEPLOYMENTS, ENDPOINTSLICES, LEASES, NODES, PODS, SERVICES
+from dovetail.model.kinds import crds
+
+LABEL = "app.kubernetes.io/name"
+LEASE = "karpenter-leader-election"
+NODEPOOL_LABEL = "karpenter.sh/nodepool"
+DEFINITIONS = ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws")
+#: The oldest Karpenter for a minor version of Kubernetes 1.
+OLDEST_KARPENTER = {
+    30: (0, 37, 0),
+    31: (1, 0, 5),
+    32: (1, 2, 0),
+    33: (1, 5, 0),
+    34: (1, 6, 0),
+    35: (1, 9, 0),
+    36: (1, 13, 0),
+}
+#: Releases before these patches take every node for drifted once an AMI is published.
+FIXED_AMI_DRIFT = {(0, 31): 5, (0, 32): 10, (0, 33): 5, (0, 34): 6, (0, 35): 5, (0, 36): 2}
+#: A lease may be this much older than it says before its holder counts as gone.
+LEASE_TOLERANCE_S = 15.0
+MAX_RESTARTS = 3
+RESTART_WINDOW = timedelta(hours=1)
+#: Above so many nodes less than one CPU throttles the leader.
+MANY_NODES = 100
+
+
+def controllers(facts: Facts) -> list[Json]:
+    """Deployments of Dovetail and of Karpenter, in that order."""
+    found = [
+        deployment
+        for deployment in facts.items(DEPLOYMENTS.name)
+        if (deployment["metadata"].get("labels") or {}).get(LABEL) in ("karpenter", "dovetail")
+        and (_image(deployment, "dovetail") or _image(deployment, "karpenter"))
+    ]
+    return sorted(found, key=lambda deployment: not is_dovetail(deployment))
+
+
+def controller(facts: Facts) -> Json:
+    """The one that runs; both may be installed after a take-over, with one of them scaled to 0."""
+    found = controllers(facts)
+    running = [deployment for deployment in found if deployment["spec"].get("replicas", 1)]
+    if not found:
+        raise NotAvailable(f"no Deployment with the label {LABEL}=karpenter: no controller is installed here")
+    return (running or found)[0]
+
+
+def controller_account(facts: Facts) -> tuple[str, str]:
+    """Namespace and name of the controller's service account."""
+    deployment = controller(facts)
+    account = deployment["spec"]["template"]["spec"].get("serviceAccountName")
+    if not account:
+        raise NotAvailable(
+            f"Deployment {name_of(deployment)} names no service account, so as whom its controller acts is not known"
+        )
+    return deployment["metadata"]["namespace"], str(account)
+
+
+def _image(deployment: Json, text: str) -> str:
+    """The image of the first container whose name contains `text`."""
+    containers = deployment["spec"]["template"]["spec"].get("containers") or ()
+    return next((str(box["image"]) for box in containers if text in str(box.get("image", ""))), "")
+
+
+def is_dovetail(deployment: Json) -> bool:
+    return bool(_image(deployment, "dovetail"))
+
+
+def karpenter_version(deployment: Json) -> tuple[int, int, int] | None:
+    """By the image's tag; None for another controller, or a tag that states none."""
+    match = re.search(r":v?(\d+)\.(\d+)\.(\d+)(?:@|$)", _image(deployment, "karpenter"))
+    return (int(match[1]), int(match[2]), int(match[3])) if match and not is_dovetail(deployment) else None
+
+
+# D06: custom resource definitions
+
+
+def check_definitions(facts: Facts) -> Iterator[Fault]:
+    definitions = {item["metadata"]["name"]: item for item in facts.items(CRDS.name)}
+    present = [definitions[name] for name in DEFINITIONS if name in definitions]
+    deployment = controller(facts) if present or controllers(facts) else None
+    if deployment is None:
+        return
+    for name in DEFINITIONS:
+        if name not in definitions:
+            yield failure(
+                f"crd/{name}",
+                f"it is not installed, and Deployment {name_of(deployment)} needs it",
+                "dovetail crds | kubectl apply --server-side -f -",
+            )
+    version = karpenter_version(deployment)
+    for item in present:
+        name = item["metadata"]["name"]
+        yield from _served_faults(item, name, is_dovetail(deployment) or (version or (0, 0, 0)) >= (1, 0, 0))
+        stored = (item.get("status") or {}).get("storedVersions") or []
+        if version is not None and version >= (1, 1, 0) and set(stored) - {"v1"}:
+            yield failure(
+                f"crd/{name}",
+                f"status.storedVersions is {', '.join(stored)}: Karpenter {_dotted(version)} refuses to start before it"
+                " is v1 alone",
+                f'kubectl patch crd {name} --subresource=status --type=merge -p \'{{"status":{{"storedVersions":'
+                '["v1"]}}\'',
+            )
+        yield from _conversion_faults(facts, item)
+        if is_dovetail(deployment):
+            yield from _schema_faults(item)
+
+
+def _served_faults(item: Json, name: str, needs_v1: bool) -> Iterator[Fault]:
+    served = [row["name"] for row in item["spec"].get("versions") or () if row.get("served")]
+    if needs_v1 and "v1" not in served:
+        yield failure(
+            f"crd/{name}",
+            f"spec.versions serves {', '.join(served) or 'nothing'} and not v1, which the controller reads",
+            "dovetail crds | kubectl apply --server-side --force-conflicts -f -",
+        )
+
+
+def _conversion_faults(facts: Facts, item: Json) -> Iterator[Fault]:
+    conversion = item["spec"].get("conversion") or {}
+    service = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service")
+    if conversion.get("strategy") != "Webhook" or not service:
+        return
+    namespace, name = service["namespace"], service["name"]
+    if facts.named(SERVICES.name, name, namespace) is None:
+        yield failure(
+            f"crd/{item['metadata']['name']}",
+            f"spec.conversion calls the Service {namespace}/{name}, which does not exist: objects of other versions"
+            " can be neither read nor written",
+            "dovetail crds | kubectl apply --server-side --force-conflicts -f -",
+        )
+    elif not has_endpoints(facts, namespace, name):
+        yield failure(
+            f"crd/{item['metadata']['name']}",
+            f"spec.conversion calls the Service {namespace}/{name}, which has no ready endpoint",
+            f"kubectl get pods -n {namespace} && kubectl describe service {name} -n {namespace}",
+        )
+
+
+def has_endpoints(facts: Facts, namespace: str, service: str) -> bool:
+    for part in facts.items(ENDPOINTSLICES.name):
+        labels = part["metadata"].get("labels") or {}
+        if part["metadata"].get("namespace") == namespace and labels.get("kubernetes.io/service-name") == service:
+            rows = part.get("endpoints") or ()
+            if any((row.get("conditions") or {}).get("ready", True) is not False for row in rows):
+                return True
+    return False
+
+
+def _schema_faults(item: Json) -> Iterator[Fault]:
+    """Fields of Dovetail's own definition that this schema would drop: it is Karpenter's, or older."""
+    name = item["metadata"]["name"]
+    bundled = next(row for row in crds.definitions() if row["metadata"]["name"] == name)
+    ours, theirs = _schema(bundled), _schema(item)
+    missing = sorted(_paths(ours) - _paths(theirs)) if theirs else []
+    if missing:
+        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        yield warning(
+            f"crd/{name}",
+            f"its schema of v1 has no {shown}: it is of another version, and the API server drops these fields",
+            f"dovetail crds {name.partition('.')[0]} | kubectl apply --server-side --force-conflicts -f -",
+        )
+
+
+def _schema(item: Json) -> Json:
+    for row in item["spec"].get("versions") or ():
+        if row.get("name") == "v1":
+            return (row.get("schema") or {}).get("openAPIV3Schema") or {}
+    return {}
+
+
+def _paths(schema: Json, prefix: str = "") -> set[str]:
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return set()
+    if "items" in schema:
+        return _paths(schema["items"], f"{prefix}[]")
+    paths: set[str] = set()
+    for name, inner in (schema.get("properties") or {}).items():
+        path = f"{prefix}.{name}" if prefix else name
+        paths |= {path} | _paths(inner, path)
+    return paths
+
+
+# D07: versions that belong together
+
+
+def check_versions(facts: Facts) -> Iterator[Fault]:
+    deployment = controller(facts)
+    version = karpenter_version(deployment)
+    if version is None:
+        return
+    subject = f"deployment/{name_of(deployment)}"
+    if version[:2] in FIXED_AMI_DRIFT and version[2] < FIXED_AMI_DRIFT[version[:2]]:
+        fixed = f"{version[0]}.{version[1]}.{FIXED_AMI_DRIFT[version[:2]]}"
+        yield failure(
+            subject,
+            f"its image is Karpenter {_dotted(version)}, which takes all nodes for drifted when an AMI is published",
+            f"helm upgrade karpenter oci://public.ecr.aws/karpenter/karpenter --version {fixed} --reuse-values"
+            f" -n {deployment['metadata']['namespace']}",
+        )
+    stated = facts.read(VERSION) or {}
+    minor = re.match(r"\d+", str(stated.get("minor", "")))
+    oldest = OLDEST_KARPENTER.get(int(minor[0])) if minor and str(stated.get("major")) == "1" else None
+    if oldest and version < oldest:
+        yield failure(
+            subject,
+            f"its image is Karpenter {_dotted(version)}; Kubernetes 1.{minor[0] if minor else ''} needs"
+            f" {_dotted(oldest)} or later",
+            f"helm upgrade karpenter oci://public.ecr.aws/karpenter/karpenter --version {_dotted(oldest)}"
+            f" --reuse-values -n {deployment['metadata']['namespace']}",
+        )
+
+
+def _dotted(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+# D09: the controller can run
+
+
+def check_controller_runs(facts: Facts) -> Iterator[Fault]:
+    deployment = controller(facts)
+    namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
+    subject = f"deployment/{namespace}/{name}"
+    if deployment["spec"].get("replicas", 1) == 0:
+        yield warning(
+            subject,
+            "spec.replicas is 0: no controller runs",
+            f"kubectl scale deployment {name} -n {namespace} --replicas=2",
+        )
+        return
+    pods = _pods_of(facts, deployment)
+    pending = [pod for pod in pods if _unschedulable(pod)]
+    for pod in pending:
+        yield failure(
+            f"pod/{name_of(pod)}",
+            f"a replica of the controller cannot be scheduled: {_unschedulable(pod)}",
+            f"kubectl scale deployment {name} -n {namespace} --replicas={max(1, len(pods) - len(pending))}",
+        )
+    if not (deployment.get("status") or {}).get("readyReplicas") and not pending:
+        yield failure(
+            subject,
+            "status.readyReplicas is 0: no replica of the controller is ready",
+            f"kubectl logs -n {namespace} deployment/{name} --tail=50",
+        )
+    managed = {
+        node["metadata"]["name"]: node["metadata"]["labels"][NODEPOOL_LABEL]
+        for node in facts.items(NODES.name)
+        if NODEPOOL_LABEL in (node["metadata"].get("labels") or {})
+    }
+    for pod in pods:
+        node = pod["spec"].get("nodeName")
+        if node in managed:
+            yield failure(
+                f"pod/{name_of(pod)}",
+                f"spec.nodeName {node} belongs to NodePool {managed[node]}: the controller runs on a node that it may"
+                " remove itself",
+                f"kubectl cordon {node} && kubectl delete pod {pod['metadata']['name']} -n {namespace}",
+            )
+        yield from _restart_faults(facts, pod)
+    yield from _request_faults(facts, deployment, subject)
+
+
+def _pods_of(facts: Facts, deployment: Json) -> list[Json]:
+    labels = (deployment["spec"].get("selector") or {}).get("matchLabels") or {}
+    return [
+        pod
+        for pod in facts.items(PODS.name)
+        if pod["metadata"].get("namespace") == deployment["metadata"]["namespace"]
+        and not pod["metadata"].get("deletionTimestamp")
+        and labels
+        and labels.items() <= (pod["metadata"].get("labels") or {}).items()
+    ]
+
+
+def _unschedulable(pod: Json) -> str:
+    """What the scheduler says of a pod that fits nowhere; empty for others."""
+    for row in (pod.get("status") or {}).get("conditions") or ():
+        if row.get("type") == "PodScheduled" and row.get("status") == "False" and row.get("reason") == "Unschedulable":
+            return str(row.get("message") or "no node fits")
+    return ""
+
+
+def _restart_faults(facts: Facts, pod: Json) -> Iterator[Fault]:
+    for row in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended = (row.get("lastState") or {}).get("terminated") or {}
+        finished = moment(ended.get("finishedAt"))
+        recent = finished is not None and facts.time - finished < RESTART_WINDOW
+        if row.get("restartCount", 0) > MAX_RESTARTS and recent:
+            namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+            yield failure(
+                f"pod/{namespace}/{name}",
+                f"container {row['name']} was restarted {row['restartCount']} times, last with"
+                f" {ended.get('reason', 'no reason')} (exit code {ended.get('exitCode', 'unknown')})",
+                f"kubectl logs -n {namespace} {name} -c {row['name']} --previous --tail=50",
+            )
+
+
+def _request_faults(facts: Facts, deployment: Json, subject: str) -> Iterator[Fault]:
+    from dovetail.model import quantity
+
+    count = len(facts.items(NODES.name))
+    if count <= MANY_NODES:
+        return
+    box = deployment["spec"]["template"]["spec"]["containers"][0]
+    resources: dict[str, Any] = box.get("resources") or {}
+    cpu = (resources.get("requests") or resources.get("limits") or {}).get("cpu", "0")
+    if quantity.milli(cpu) < 1000:
+        yield warning(
+            subject,
+            f"resources.requests.cpu of container {box['name']} is {cpu} with {count} nodes: a throttled leader loses"
+            " its lease",
+            f"kubectl set resources deployment {deployment['metadata']['name']}"
+            f" -n {deployment['metadata']['namespace']} -c {box['name']} --requests=cpu=1,memory=1Gi",
+        )
+
+
+# V01: the lease
+
+
+def check_lease(facts: Facts) -> Iterator[Fault]:
+    names = {LEASE, *(environment(row).get("LEADER_ELECTION_NAME") or LEASE for row in controllers(facts))}
+    held = [lease for lease in facts.items(LEASES.name) if lease["metadata"]["name"] in names]
+    holders = []
+    for lease in held:
+        spec = lease.get("spec") or {}
+        renewed = moment(spec.get("renewTime"))
+        if not spec.get("holderIdentity") or renewed is None:
+            continue
+        age = (facts.time - renewed).total_seconds()
+        if age <= float(spec.get("leaseDurationSeconds") or 15) + LEASE_TOLERANCE_S:
+            holders.append(lease)
+    if len(holders) > 1:
+        listed = ", ".join(f"{name_of(lease)} ({lease['spec']['holderIdentity']})" for lease in holders)
+        yield failure(
+            f"lease/{name_of(holders[1])}",
+            f"{len(holders)} controllers lead at once, each with a lease of its own: {listed}",
+            f"kubectl scale deployment karpenter -n {holders[1]['metadata']['namespace']} --replicas=0",
+        )
+    running = [row for row in controllers(facts) if (row.get("status") or {}).get("readyReplicas")]
+    if running and not holders:
+        deployment = running[0]
+        if not is_dovetail(deployment) and karpenter_version(deployment) is None:
+            return  # whether another controller elects a leader is not known
+        if environment(deployment).get("DISABLE_LEADER_ELECTION") == "true":
+            return
+        if not held:
+            raise NotAvailable(
+                f"there is no lease {LEASE}: the controller's leader election is switched off, or hidden"
+            )
+        stale = f"the last holder was {held[0]['spec'].get('holderIdentity') or 'none'}"
+        yield failure(
+            f"lease/{deployment['metadata']['namespace']}/{LEASE}",
+            f"no controller holds it although Deployment {name_of(deployment)} is ready; {stale}",
+            f"kubectl logs -n {deployment['metadata']['namespace']} deployment/{deployment['metadata']['name']}"
+            " --tail=50",
+        )
+
+
+# V02: the controller's rights in the cluster
+
+
+def check_rights(facts: Facts) -> Iterator[Fault]:
+    """Rights in the whole cluster that Dovetail needs whatever its settings."""
+    deployment = controller(facts)
+    if not is_dovetail(deployment):
+        return
+    namespace, name = controller_account(facts)
+    roles = {item["metadata"]["name"]: item for item in facts.items(CLUSTERROLES.name)}
+    rules: list[Json] = []
+    for binding in facts.items(CLUSTERROLEBINDINGS.name):
+        if any(_is_account(subject, namespace, name) for subject in binding.get("subjects") or ()):
+            rules += (roles.get(binding["roleRef"]["name"]) or {}).get("rules") or []
+    needed = grants(rule for rule in RULES if rule.scope is Scope.CLUSTER and rule.when is When.ALWAYS)
+    missing = sorted(grant for grant in needed if not any(_grants(rule, grant) for rule in rules))
+    if missing:
+        shown = ", ".join(f"{grant.verb} {grant.resource}" for grant in missing[:3])
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        yield failure(
+            f"serviceaccount/{namespace}/{name}",
+            f"no ClusterRole bound to it grants {shown}{more}: the controller is refused by the API server",
+            f"dovetail install --namespace {namespace} --release {deployment['metadata']['name']} --no-node-pool",
+        )
+
+
+def _is_account(subject: Json, namespace: str, name: str) -> bool:
+    if subject.get("kind") == "Group":
+        return subject.get("name") in ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    return subject.get("kind") == "ServiceAccount" and (subject.get("namespace"), subject.get("name")) == (
+        namespace,
+        name,
+    )
+
+
+def _grants(rule: Json, grant: Grant) -> bool:
+    names = rule.get("resourceNames") or ()
+    parts = (("verbs", grant.verb), ("apiGroups", grant.group), ("resources", grant.resource))
+    return all({"*", wanted} & set(rule.get(field) or ()) for field, wanted in parts) and (
+        not names or (bool(grant.name) and grant.name in names)
+    )

@@ -1,0 +1,139 @@
+"""What was read from a cluster and its account, and what could not be read.
+
+A source that was refused, or that did not answer, is kept as such with the right that is missing. It never looks like
+an empty list: a check that needs it stops there (`NotAvailable`) and is reported as not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+Json = Mapping[str, Any]
+
+
+class State(StrEnum):
+    """How a source answered. `absent`: it said that there is no such object or kind."""
+
+    READ = "read"
+    ABSENT = "absent"
+    REFUSED = "refused"
+    UNREACHABLE = "unreachable"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a source said; `right` is what reading it takes (`list pods`, `iam:GetRole`)."""
+
+    state: State = State.READ
+    data: Any = None
+    right: str = ""
+    message: str = ""
+
+
+class NotAvailable(Exception):
+    """A check needs a source that was not read."""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at a cluster and its account."""
+
+    time: datetime
+    cluster: str = ""
+    region: str = ""
+    answers: Mapping[str, Answer] = {}
+
+    def read(self, source: str) -> Any:
+        """What the source said; None if it said that there is none. Raises if it was not read."""
+        answer = self.answers.get(source)
+        if answer is None:
+            raise NotAvailable(f"{source} was not collected")
+        if answer.state is State.REFUSED:
+            raise NotAvailable(f"the right {answer.right} is missing ({answer.message})")
+        if answer.state is State.UNREACHABLE:
+            raise NotAvailable(f"{source} could not be read: {answer.message}")
+        return answer.data
+
+    def items(self, source: str) -> Sequence[Json]:
+        """The objects of a list; none where the kind is not served."""
+        return self.read(source) or ()
+
+    def named(self, source: str, name: str, namespace: str = "") -> Json | None:
+        for item in self.items(source):
+            metadata = item["metadata"]
+            if metadata["name"] == name and metadata.get("namespace", "") == namespace:
+                return item
+        return None
+
+
+# Reading objects
+
+
+def name_of(obj: Json) -> str:
+    """`namespace/name`, or the name of an object of the whole cluster."""
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def condition(obj: Json, kind: str) -> Json | None:
+    for row in (obj.get("status") or {}).get("conditions") or ():
+        if row.get("type") == kind:
+            return row  # type: ignore[no-any-return]
+    return None
+
+
+def false_conditions(obj: Json) -> list[Json]:
+    rows = (obj.get("status") or {}).get("conditions") or ()
+    return [row for row in rows if row.get("status") == "False"]
+
+
+def environment(deployment: Json) -> dict[str, str]:
+    """The variables of a Deployment's containers that have a literal value."""
+    containers = deployment["spec"]["template"]["spec"].get("containers") or ()
+    rows = [row for container in containers for row in container.get("env") or ()]
+    return {row["name"]: str(row["value"]) for row in rows if row.get("value") is not None}
+
+
+def moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
+
+
+# What checks say
+
+
+class Status(StrEnum):
+    PASSED = "passed"
+    WARNING = "warning"
+    FAILED = "failed"
+    NOT_CHECKED = "not_checked"
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What a check objects to: the object, its field, value and cause in one sentence, and the exact remedy."""
+
+    status: Status
+    object: str
+    message: str
+    remedy: str
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A line of the report."""
+
+    id: str
+    status: Status
+    object: str
+    message: str
+    remedy: str
+
+
+def failure(subject: str, message: str, remedy: str) -> Fault:
+    return Fault(Status.FAILED, subject, message, remedy)
+
+
+def warning(subject: str, message: str, remedy: str) -> Fault:
+    return Fault(Status.WARNING, subject, message, remedy)
