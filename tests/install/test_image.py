@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from scripts import build_image
 
 ROOT = Path(__file__).parents[2]
