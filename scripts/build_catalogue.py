@@ -8,7 +8,7 @@ Reads data members of packages fetched with pip and go (nothing of them is impor
 - cloudwright-ai: on-demand list prices of us-east-1;
 - apache-libcloud 3.6.0 and 3.9.1: on-demand prices of the other regions;
 - the Go module of Karpenter's AWS provider: interfaces, branch interfaces, baseline bandwidth (so that both
-  autoscalers promise a pod the same), and us-east-1 prices of types newer than the others.
+  autoscalers show a pod the same), and us-east-1 prices of types newer than the others.
 
 Regional prices rest on one fact: inside a family, regional price over us-east-1 price is constant.
 Every price carries the tag of how it was found; a type without a price has none.

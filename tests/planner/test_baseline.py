@@ -126,7 +126,7 @@ def test_anti_affinity_over_zones_blocks_every_zone_a_claim_may_end_in() -> None
 
 
 def test_a_soft_rule_is_relaxed_before_the_pod_goes_without() -> None:
-    run = Run(*pods(2, **near("podAffinity", ZONE, app="nobody", weight=1)))
+    run = Run(*pods(2, **near("podAffinity", ZONE, app="absent", weight=1)))
     assert (run.left, run.relaxed) == (0, 2)
 
 

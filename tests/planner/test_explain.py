@@ -131,8 +131,8 @@ def test_every_reason_says_its_remedy(solve: Solve) -> None:
 def test_a_cheaper_node_that_a_pod_would_rather_not_have_is_reported_from_one_it_may_not_have(solve: Solve) -> None:
     arm = kind("arm", 2, 8, 0.20, labels={"kubernetes.io/arch": ("arm64",)})
     term = {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]}
-    wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}
-    plan = solve(pod("a", affinity={"nodeAffinity": wish}), pools=(pool(types=(*SHOP, arm)),))
+    preference = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}
+    plan = solve(pod("a", affinity={"nodeAffinity": preference}), pools=(pool(types=(*SHOP, arm)),))
     because = {lost.choice.instance_type: lost.because for lost in plan.machines[0].cheaper}
     assert because["small"] == "default/a prefers kubernetes.io/arch In [arm64]"
     plan = solve(pod("a", nodeSelector={"kubernetes.io/arch": "arm64"}), pools=(pool(types=(*SHOP, arm)),))
@@ -172,11 +172,11 @@ def test_volumes_that_nothing_limits_do_not_cost_the_bound(solve: Solve) -> None
 
 
 @pytest.mark.parametrize(
-    ("types", "told"), [((), "it offers no types"), ((kind("a", 2, 8, 0.1, zones=()),), "no types in any zone")]
+    ("types", "expected"), [((), "it offers no types"), ((kind("a", 2, 8, 0.1, zones=()),), "no types in any zone")]
 )
 def test_a_pool_that_is_offered_nothing_is_not_reported_to_require_less(
-    solve: Solve, types: tuple[InstanceType, ...], told: str
+    solve: Solve, types: tuple[InstanceType, ...], expected: str
 ) -> None:
     why = the_reason(solve(pod("a"), pools=(pool(types=types),)))
-    assert told in why.message
+    assert expected in why.message
     assert why.message.endswith("see why its NodeClass offers none")

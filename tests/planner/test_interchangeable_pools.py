@@ -87,8 +87,8 @@ def test_every_pool_is_in_the_reason_of_a_pod_without_a_node(solve: Solve) -> No
 
 def test_values_of_a_label_are_suggested_from_all_pools_where_they_are_few(solve: Solve) -> None:
     plan = solve(pod("a", nodeSelector={TEAM: "t9"}), pools=teams(3))
-    told = " ".join(funnel.emptied_by for funnel in plan.unschedulable["default/a"].pools.values())
-    assert {"t0", "t1", "t2"} <= set(told.replace(")", " ").split())
+    expected = " ".join(funnel.emptied_by for funnel in plan.unschedulable["default/a"].pools.values())
+    assert {"t0", "t1", "t2"} <= set(expected.replace(")", " ").split())
 
 
 def test_zone_and_hostname_rules_do_not_split_pools() -> None:

@@ -63,8 +63,8 @@ def test_pods_that_accept_few_types_are_charged_for_the_largest_of_enough(solve:
 def test_a_preference_to_be_spread_gives_way_to_variety(solve: Solve) -> None:
     """A node in one zone is no node in two: a pod that relaxes the spread settles no zone any more."""
     zones = ({"key": ZONE, "operator": "Exists", "min_values": 2},)
-    wish = spread(whenUnsatisfiable="ScheduleAnyway")
-    plan = solve(*pods(4, cpu="900m", **wish), pools=(pool(requirements=zones),))
+    preference = spread(whenUnsatisfiable="ScheduleAnyway")
+    plan = solve(*pods(4, cpu="900m", **preference), pools=(pool(requirements=zones),))
     assert not plan.unschedulable
     assert all(len({choice.zone for choice in machine.offerings}) >= 2 for machine in plan.machines)
 

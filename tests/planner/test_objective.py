@@ -46,8 +46,11 @@ CAPACITY = "karpenter.sh/capacity-type"
 
 
 def _prefers(key: str, *values: str) -> dict[str, Any]:
-    wish = {"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}}
-    return {"affinity": {"nodeAffinity": {_SOFT: [wish]}}}
+    preference = {
+        "weight": 1,
+        "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]},
+    }
+    return {"affinity": {"nodeAffinity": {_SOFT: [preference]}}}
 
 
 def _mixed(chance: random.Random) -> tuple[Pod, ...]:
@@ -248,8 +251,8 @@ def test_those_that_karpenter_leaves_out_have_the_places_that_keep_fewest_prefer
     """It places one, on the reservation; the others, who would be happy there too, go where their preference fails."""
     kept = Offering(zone="z1", capacity_type="reserved", price=0.5, reservation_id="cr-1", reservation_capacity=1)
     shop = (kind("small", 2, 8, 0.1), kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
-    wish = _prefers(INSTANCE_TYPE, "large")["affinity"]
-    picky = pods(3, affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | wish)
+    preference = _prefers(INSTANCE_TYPE, "large")["affinity"]
+    picky = pods(3, affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | preference)
     plan = solve(*picky, pools=(pool(types=shop),), deadline=0.05)
     types = {machine.name: machine.choice.capacity_type for machine in plan.machines}
     assert types[plan.placements["default/web-0"].machine or ""] == "reserved"
@@ -263,8 +266,8 @@ def _alone(affinity: dict[str, Any]) -> tuple[Pod, ...]:
 
 def test_no_pod_is_placed_at_the_expense_of_a_preference_that_karpenter_keeps(solve: Solve) -> None:
     """The limit is worth a node as preferred, which Karpenter launches, or two others: one for each of them."""
-    tight, wish = pool(types=(SMALL, MEDIUM), limits={"cpu": 4000}), _prefers(INSTANCE_TYPE, "medium")
-    plan = solve(*_alone(wish["affinity"]), pools=(tight,), deadline=0.05)
+    tight, preference = pool(types=(SMALL, MEDIUM), limits={"cpu": 4000}), _prefers(INSTANCE_TYPE, "medium")
+    plan = solve(*_alone(preference["affinity"]), pools=(tight,), deadline=0.05)
     assert [machine.choice.instance_type for machine in plan.machines] == ["medium"]
     assert [why.code for why in plan.unschedulable.values()] == ["LIMIT_REACHED"]
 

@@ -22,8 +22,8 @@ def test_a_node_takes_a_label_along_to_types_that_leave_it_open(solve: Solve) ->
 
 def test_a_node_without_a_label_does_not_become_one_that_has_it(solve: Solve) -> None:
     shop = (kind("bare", 2, 8, 0.1), kind("any", 2, 8, 0.2, labels={_MODE: ("fast", "quiet")}))
-    wish = {"key": _MODE, "operator": "NotIn", "values": ["fast"]}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [wish]}]}
+    preference = {"key": _MODE, "operator": "NotIn", "values": ["fast"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [preference]}]}
     avoid = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     (machine,) = solve(*pods(1, affinity=avoid), pools=(pool(types=shop),)).machines
     assert {choice.instance_type for choice in machine.offerings} == {"bare"}

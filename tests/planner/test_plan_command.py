@@ -312,9 +312,9 @@ def _many(count: int) -> Plan:
 def test_programs_are_reported_a_node_at_a_time(count: int) -> None:
     """What thousands of nodes may become would fill the memory."""
     made = _many(count)
-    told = list(json_pieces(made, consolidating=False))
-    assert json.loads("".join(told)) == as_json(made, consolidating=False)
-    assert all(piece.count("instanceType") <= 51 for piece in told)
+    expected = list(json_pieces(made, consolidating=False))
+    assert json.loads("".join(expected)) == as_json(made, consolidating=False)
+    assert all(piece.count("instanceType") <= 51 for piece in expected)
     in_yaml = list(yaml_pieces(made, consolidating=False))
     assert yaml.safe_load("".join(in_yaml)) == as_json(made, consolidating=False)
     assert all(piece.count("instanceType") <= 51 for piece in in_yaml)

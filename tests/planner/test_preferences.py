@@ -22,8 +22,11 @@ def _unkept(*pending: Pod, pools: tuple[Pool, ...] | None = None, **more: Any) -
 
 
 def _prefers(key: str, *values: str) -> dict[str, Any]:
-    wish = {"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}}
-    return {"affinity": {"nodeAffinity": {_SOFT: [wish]}}}
+    preference = {
+        "weight": 1,
+        "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]},
+    }
+    return {"affinity": {"nodeAffinity": {_SOFT: [preference]}}}
 
 
 def test_a_type_that_no_pod_sells_is_a_preference_of_every_pod() -> None:
@@ -44,7 +47,7 @@ def test_a_taint_that_is_disliked_counts_on_nodes_launched_and_standing() -> Non
 
 
 def test_co_located_pods_that_is_not_there_is_missed() -> None:
-    assert _unkept(*pods(2, **near("podAffinity", ZONE, app="nobody", weight=1))) == 2
+    assert _unkept(*pods(2, **near("podAffinity", ZONE, app="absent", weight=1))) == 2
     assert _unkept(*pods(2, **near("podAffinity", HOSTNAME, weight=1))) == 0
 
 

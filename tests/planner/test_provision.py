@@ -108,14 +108,17 @@ def test_what_a_claim_admits_gives_way_in_zones_where_types_have_to_vary(solve: 
 
 
 def test_a_preferred_node_affinity_is_kept_while_it_can_be(solve: Solve) -> None:
-    wish = {"weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z2"]}]}}
-    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    preference = {"weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z2"]}]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}
     assert zones_of(solve(pod("a", affinity=affinity))) == ["z2"]
 
 
 def test_a_preference_that_cannot_be_kept_is_relaxed_and_said_so(solve: Solve) -> None:
-    wish = {"weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["moon"]}]}}
-    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    preference = {
+        "weight": 1,
+        "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["moon"]}]},
+    }
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}
     plan = solve(pod("a", affinity=affinity))
     assert plan.placements["default/a"].relaxed
 

@@ -94,12 +94,14 @@ def treated(snapshot: Snapshot, funnel: Funnel, name: str) -> Snapshot:
     (inserted,) = snapshot.pending
     one = next(each for each in snapshot.pools if each.name == name)
     if "widen its " in funnel.remedy:
-        told = funnel.remedy.partition("widen its ")[2].split(" and ")
-        kept = [need for need, each in zip(one.requirements, pool_clauses(one), strict=True) if text(each) not in told]
-        assert len(kept) + len(told) == len(one.requirements)
+        expected = funnel.remedy.partition("widen its ")[2].split(" and ")
+        kept = [
+            need for need, each in zip(one.requirements, pool_clauses(one), strict=True) if text(each) not in expected
+        ]
+        assert len(kept) + len(expected) == len(one.requirements)
         one = replace(one, requirements=tuple(kept))
     else:
-        inserted, one, snapshot = _CURES[funnel.code](inserted, one, snapshot, funnel)
+        inserted, one, snapshot = _REMEDIES[funnel.code](inserted, one, snapshot, funnel)
     return replace(snapshot, pending=(inserted,), pools=(one,))
 
 
@@ -153,7 +155,7 @@ def _patient(inserted: Pod, one: Pool, snapshot: Snapshot, funnel: Funnel) -> Cu
     return inserted, one, replace(snapshot, unavailable=frozenset())
 
 
-_CURES: dict[str, Callable[[Pod, Pool, Snapshot, Funnel], Cured]] = {
+_REMEDIES: dict[str, Callable[[Pod, Pool, Snapshot, Funnel], Cured]] = {
     "UNTOLERATED_TAINT": _tolerating,
     "NO_TYPE_FITS": _asking_less,
     "NO_TYPE_MATCHES": _asking_another,
@@ -264,8 +266,8 @@ def test_requirements_of_a_pool_that_leave_nothing_together_are_named(solve: Sol
             requirement("kubernetes.io/os", "linux"),
         ),
     )
-    told = f"its own requirements {CATEGORY} In [c, m] and {ARCH} In [arm64]"
-    assert the_funnel(solve(pod("a"), pools=(odd,))).emptied_by == told
+    expected = f"its own requirements {CATEGORY} In [c, m] and {ARCH} In [arm64]"
+    assert the_funnel(solve(pod("a"), pools=(odd,))).emptied_by == expected
     why = the_reason(solve(pod("a", cpu="99"), pools=(replace(odd, name="odd"), pool())))
     assert why.code == "NO_TYPE_FITS", "a pool that offers something is nearer"
 
@@ -280,8 +282,8 @@ def test_a_choice_that_is_too_small_is_blamed_and_counted(solve: Solve) -> None:
 def test_co_located_pods_in_another_namespace_and_co_located_pods_without_a_place_are_reported(solve: Solve) -> None:
     shy: Any = near("podAffinity", ZONE, "db")
     shy["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]["namespaces"] = ["data"]
-    told = f"pod affinity to app=db in data by {ZONE} (no such pod)"
-    assert the_funnel(solve(pod("a", **shy))).emptied_by == told
+    expected = f"pod affinity to app=db in data by {ZONE} (no such pod)"
+    assert the_funnel(solve(pod("a", **shy))).emptied_by == expected
     huge = pod("db", cpu="99", labels={"app": "db"})
     plan = solve(pod("a", **near("podAffinity", ZONE, "db")), huge)
     (funnel,) = plan.unschedulable["default/a"].pools.values()

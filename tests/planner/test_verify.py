@@ -174,7 +174,7 @@ def test_an_untolerated_taint_is_noticed() -> None:
     assert "fit" in _rules(plan, replace(snapshot, pending=bare))
 
 
-@pytest.mark.parametrize("spoil", [lambda m: replace(m, pool="nobody"), lambda m: replace(m, offerings=())])
+@pytest.mark.parametrize("spoil", [lambda m: replace(m, pool="absent"), lambda m: replace(m, offerings=())])
 def test_a_node_of_no_pool_or_no_offering_is_noticed(spoil: Callable[[Machine], Machine]) -> None:
     plan, snapshot = _plan(pod("a"))
     assert "offering" in _rules(replace(plan, machines=(spoil(plan.machines[0]),)), snapshot)

@@ -59,7 +59,7 @@ _LIES: dict[str, tuple[str, Plan]] = {
     "a zone of its own making": ("label", _first(labels={ZONE: "z9"})),
     "a name in a label": ("label", _first(labels={HOSTNAME: "x"})),
     "a label that the pool says otherwise": ("label", _first(labels={"team": "b"})),
-    "a label that nobody leaves open": ("label", _first(labels={"foo": "b"})),
+    "a label that no offering leaves open": ("label", _first(labels={"foo": "b"})),
     "a label beyond what the pool allows": ("label", _first(labels={"tier": "z"})),
     "a label that the type cannot have": ("label", _first(labels={"kubernetes.io/arch": "arm64"})),
     "a requirement for another architecture": ("requirements", _asking("kubernetes.io/arch", "In", "arm64")),
@@ -70,7 +70,7 @@ _LIES: dict[str, tuple[str, Plan]] = {
     "a bound above the cost": ("cost", replace(_PLAN, cost=replace(_PLAN.cost, lower_bound=99.0))),
     "a machine removed that is not there": ("removed", replace(_PLAN, remove=("ghost",))),
     "a machine removed that goes already": ("removed", replace(_PLAN, remove=("going",))),
-    "evictions that nobody suffers": ("moved", replace(_PLAN, evictions=3)),
+    "evictions of no pod": ("moved", replace(_PLAN, evictions=3)),
     "a pod on a node that goes": ("fit", _onto("going")),
     "a pod on a node that is full": ("fit", _onto("here")),
     "a pod on a node that only stands for a zone": ("fit", _onto("phantom/1")),
@@ -79,7 +79,7 @@ _LIES: dict[str, tuple[str, Plan]] = {
     "a reason that is none": ("placed", _answered(unschedulable=Unschedulable(code="NOPE", message=""))),
     "an endless price": ("offering", _first(offerings=(replace(_CHOICE, price=float("inf")),))),
     "a price that is no number": ("offering", _first(offerings=(replace(_CHOICE, price=float("nan")),))),
-    "a reservation that nobody has": ("offering", _first(offerings=(replace(_CHOICE, reservation_id="cr-1"),))),
+    "a reservation that does not exist": ("offering", _first(offerings=(replace(_CHOICE, reservation_id="cr-1"),))),
     "less than nothing asked for": ("requests", _first(requests={"cpu": -1})),
 }
 
@@ -180,7 +180,7 @@ def _holds(cpu: int, zone: str, on: Sequence[_Ask]) -> bool:
     )
 
 
-def _bought(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: Sequence[int]) -> Plan:
+def _launched(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: Sequence[int]) -> Plan:
     """A plan that puts pods onto nodes of these sorts, true in everything but perhaps in that."""
     machines = []
     for number, (kind, zone) in enumerate(sorts):
@@ -211,7 +211,7 @@ def test_plain_arithmetic_agrees_about_any_assignment(
     placement_requests: list[_Ask], sorts: list[tuple[Any, str]]
 ) -> None:
     waiting = tuple(_pod(at, request) for at, request in enumerate(placement_requests))
-    plan = _bought(sorts, waiting, [request.machine for request in placement_requests])
+    plan = _launched(sorts, waiting, [request.machine for request in placement_requests])
     right = all(
         _holds(kind.capacity["cpu"], zone, [request for request in placement_requests if request.machine == number])
         for number, (kind, zone) in enumerate(sorts)
@@ -240,6 +240,6 @@ def test_counting_agrees_about_rules_between_pods(name: str, where: list[int], z
     """A spread over nodes counts the empty one that could always be launched; one over zones every zone on offer."""
     rule, holds = _RULES[name]
     waiting = pods(len(where), cpu="100m", **rule)
-    plan = _bought([(SHOP[0], zone) for zone in zones[:5]], waiting, where)
+    plan = _launched([(SHOP[0], zone) for zone in zones[:5]], waiting, where)
     found = verify(plan, Snapshot(pools=(pool(),), pending=waiting))
     assert (found == []) is holds(Counter(zones[at] for at in where), Counter(where)), [str(each) for each in found]

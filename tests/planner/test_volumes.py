@@ -218,8 +218,8 @@ def test_a_disk_inside_a_node_that_is_gone_or_full_does_not_keep_its_pod_waiting
 
 
 def test_preferences_are_relaxed_before_the_way_home(solve: Solve) -> None:
-    wish = {"weight": 1, "preference": _term(ZONE, "z3")}
-    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    preference = {"weight": 1, "preference": _term(ZONE, "z3")}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}
     volume = _volume(_term(HOSTNAME, "b"), kind=_LOCAL)
     plan = solve(
         _user(affinity=affinity),
@@ -231,8 +231,8 @@ def test_preferences_are_relaxed_before_the_way_home(solve: Solve) -> None:
 
 
 def test_pods_away_from_home_still_have_their_preferences(solve: Solve) -> None:
-    wish = {"weight": 1, "preference": _term(ZONE, "z3")}
-    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    preference = {"weight": 1, "preference": _term(ZONE, "z3")}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}
     volume = _volume(_term(HOSTNAME, "gone"), kind=_LOCAL)
     plan = solve(_user(affinity=affinity), claims=_claim(volumeName="pv"), volumes=volume, deadline=0.2)
     assert _place(plan) == "z3"
@@ -284,7 +284,7 @@ def test_pods_of_a_node_that_goes_take_their_volumes_for_one_along(solve: Solve)
     assert plan.unschedulable.keys() == {"default/a"}
 
 
-@pytest.mark.parametrize("owner", [None, "somebody else"])
+@pytest.mark.parametrize("owner", [None, "another owner"])
 def test_a_pods_own_volume_is_planned_before_its_claim_is_made(solve: Solve, owner: str | None) -> None:
     """And where the claim of an earlier pod of that name is still there."""
     own = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "x"}}}}

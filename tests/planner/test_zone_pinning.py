@@ -44,8 +44,8 @@ def test_no_zone_is_worth_more_than_a_small_share_of_the_price(solve: Solve) -> 
 
 def test_no_zone_is_worth_the_co_located_pods_that_pods_like_to_have(solve: Solve) -> None:
     """Large pods go first and relax their preference, as no pod is there yet; in the end it holds, and stays so."""
-    wish = near("podAffinity", ZONE, app="cache", weight=5)["affinity"]
-    web = pods(4, cpu="1500m", affinity=wish | near("podAntiAffinity", HOSTNAME)["affinity"])
+    preference = near("podAffinity", ZONE, app="cache", weight=5)["affinity"]
+    web = pods(4, cpu="1500m", affinity=preference | near("podAntiAffinity", HOSTNAME)["affinity"])
     cache, giant = pods(2, "cache", cpu="250m"), pods(1, "giant", cpu="100")
     for dearer in (0.0, 0.001):
         small = kind("small", 2, 8, 0.1, offerings=_shop(dearer))

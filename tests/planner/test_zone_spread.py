@@ -45,7 +45,7 @@ def test_zones_that_karpenter_uses_are_reached_by_a_pod_that_gets_there_for_leas
         kind("small", 2, 8, 0.1, offerings=offers(0.12, 0.10, 0.13)),
         kind("large", 16, 64, 1.0, offerings=offers(1.0, 2.0, 2.0)),
     )
-    alone = pods(8, cpu="1500m", **spread(app="nobody"), **near("podAntiAffinity", HOSTNAME))
+    alone = pods(8, cpu="1500m", **spread(app="absent"), **near("podAntiAffinity", HOSTNAME))
     plan = solve(*alone, *pods(2, "large", cpu="15"), pools=(pool(types=shop),), deadline=0.2)
     assert zones_of(plan) == ["z1", "z1", *["z2"] * 7, "z3"]
     assert plan.cost.per_hour == pytest.approx(2.83)

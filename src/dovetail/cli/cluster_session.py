@@ -106,7 +106,7 @@ class Cluster:
 
     async def read(self) -> None:
         """Fill the cluster state. A kind that the server does not know will not come while we wait."""
-        running = asyncio.create_task(self.cluster_state.run(), name="mirror")
+        running = asyncio.create_task(self.cluster_state.run(), name="cluster-state")
         try:
             async with asyncio.timeout(PATIENCE):
                 while not self.cluster_state.synced.is_set():

@@ -105,7 +105,7 @@ async def discover(account: Account, cluster: str | None, server: str) -> Found:
 
 
 async def _cluster_of(account: Account, server: str) -> str:
-    """The cluster that the kubeconfig speaks to; the only one there is, if it cannot be told."""
+    """The cluster that the kubeconfig speaks to; the only one there is, if it is unknown."""
     names = (await account.calls("eks", "list_clusters"))["clusters"]
     for name in names:
         described = (await account.calls("eks", "describe_cluster", name=name))["cluster"]

@@ -2,7 +2,7 @@
 
 A plan makes many objects that live exactly as long as it does. Looking through all of a cluster's pods for garbage
 in the middle of it, several times, finds nothing and takes a third of the time. A full look right after it takes as
-long as the plan did; so whoever plans again and again settles what there is between two plans, when nobody waits.
+long as the plan did; so a caller that plans again and again freezes what there is between two plans, when no pod waits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEVER = 1 << 30
 class quiet:
     """Collection rests until the last one inside has left; it stays off if it was off.
 
-    Leaving makes no object: with the first one that is made collection begins, and whoever left has the plan by then.
+    Leaving makes no object: with the first one that is made collection begins, and the caller has the plan by then.
     """
 
     def __enter__(self) -> None:
@@ -47,7 +47,7 @@ def busy() -> bool:
 
 
 def settle(thorough: bool = False) -> None:
-    """Look for garbage now, and take what is left for lasting: until this is called again nobody looks through it.
+    """Look for garbage now, and take what is left for lasting: until this is called again the collector skips it.
 
     What was taken for lasting before is looked through as well only where it is to be `thorough`.
     """

@@ -49,7 +49,7 @@ NVIDIA_GPU = "nvidia.com/gpu"
 GPU_LABEL = "k8s.amazonaws.com/accelerator"
 
 
-def is_mirror(pod: Pod) -> bool:
+def is_mirror_pod(pod: Pod) -> bool:
     """Whether the kubelet runs the pod from a file; the API server only shows it."""
     return MIRROR_POD in pod.metadata.annotations
 

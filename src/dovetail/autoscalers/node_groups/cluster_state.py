@@ -137,7 +137,7 @@ class ClusterState:
     # The newest view
 
     def update(self, nodes: Sequence[Node], groups: Sequence[NodeGroup], now: datetime) -> None:
-        """Take in the nodes and the groups as they are now; `happenings` gains what should be told."""
+        """Take in the nodes and the groups as they are now; `happenings` gains what should be reported."""
         self.groups = {group.id: group for group in groups}
         self._node_count = len(nodes)
         self._note_unregistered(nodes, now)

@@ -15,7 +15,7 @@ from dovetail.autoscalers.node_groups.annotations import (
     SAFE_TO_EVICT,
     SAFE_TO_EVICT_LOCAL_VOLUMES,
     is_daemonset,
-    is_mirror,
+    is_mirror_pod,
 )
 from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
 from dovetail.model.pods import Pod, Volume
@@ -146,8 +146,8 @@ def drainability(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict:
     return Verdict(Outcome.UNDEFINED)
 
 
-def _mirror(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
-    return Verdict(Outcome.SKIP) if is_mirror(pod) else None
+def _mirror_pod(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
+    return Verdict(Outcome.SKIP) if is_mirror_pod(pod) else None
 
 
 def _long_terminating(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | None:
@@ -234,7 +234,7 @@ def _budget(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict | Non
 
 Rule = Callable[[Pod, DrainRules, DrainContext], Verdict | None]
 RULES: Sequence[Rule] = (
-    _mirror,
+    _mirror_pod,
     _long_terminating,
     _replica_count,
     _daemonset,

@@ -9,7 +9,7 @@ from dovetail.autoscalers.node_groups.annotations import (
     NVIDIA_GPU,
     POD_SCALE_UP_DELAY,
     is_daemonset,
-    is_mirror,
+    is_mirror_pod,
     is_static,
 )
 from dovetail.autoscalers.node_groups.simulation import Snapshot
@@ -27,7 +27,7 @@ RECENT_S = 10.0
 
 
 def is_unschedulable(pod: Pod) -> bool:
-    """Whether the scheduler found no node for the pod, and none is promised to it."""
+    """Whether the scheduler found no node for the pod, and none is nominated for it."""
     if pod.spec.node_name or pod.terminating or pod.finished or pod.status.nominated_node_name:
         return False
     scheduled = condition(pod.status.conditions, "PodScheduled")
@@ -52,7 +52,7 @@ def is_recent(pod: Pod, now: datetime) -> bool:
 
 def is_recreatable(pod: Pod) -> bool:
     """Whether a pod that is evicted comes again somewhere else."""
-    return not (is_daemonset(pod) or is_mirror(pod) or is_static(pod)) and pod.metadata.controller is not None
+    return not (is_daemonset(pod) or is_mirror_pod(pod) or is_static(pod)) and pod.metadata.controller is not None
 
 
 def helpable(pods: Iterable[Pod], cutoff: int) -> list[Pod]:

@@ -18,7 +18,7 @@ from dovetail.kube.events import EventRecorder, Reference
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.model.pods import Pod
 
-#: The same thing about the same pod is not told again within this time.
+#: The same thing about the same pod is not reported again within this time.
 REPEAT_S = 300.0
 _SOURCE = "status"
 
@@ -48,7 +48,7 @@ class Recording:
         self._duplicates = duplicates
         self._status = StatusWriter()
         self._uid = ""
-        self._told: dict[tuple[str, str, str], float] = {}
+        self._reported: dict[tuple[str, str, str], float] = {}
         self.priority_uid = ""
 
     # Log
@@ -99,12 +99,12 @@ class Recording:
 
     def _is_new(self, uid: str, reason: str, message: str) -> bool:
         now = self._clock.monotonic()
-        for key in [key for key, told in self._told.items() if now - told >= REPEAT_S]:
-            del self._told[key]
+        for key in [key for key, reported in self._reported.items() if now - reported >= REPEAT_S]:
+            del self._reported[key]
         key = (uid, reason, message)
-        if key in self._told and not self._duplicates:
+        if key in self._reported and not self._duplicates:
             return False
-        self._told[key] = now
+        self._reported[key] = now
         return True
 
     # Status

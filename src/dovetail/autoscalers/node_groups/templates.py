@@ -18,7 +18,7 @@ from dovetail.autoscalers.node_groups.annotations import (
     STATUS_TAINT_PREFIXES,
     TO_BE_DELETED,
     is_daemonset,
-    is_mirror,
+    is_mirror_pod,
 )
 from dovetail.autoscalers.node_groups.simulation import placed_info, unbound_info
 from dovetail.cloud.node_groups import NodeGroup, Template
@@ -72,7 +72,7 @@ def is_good_template(node: Node, now: datetime) -> bool:
 
 def from_node(info: NodeInfo, group: str, config: TaintConfig) -> NodeInfo:
     """A node of the group as a template: its passing taints and its movable pods left out."""
-    pods = [placed.pod for placed in info.pods.values() if is_daemonset(placed.pod) or is_mirror(placed.pod)]
+    pods = [placed.pod for placed in info.pods.values() if is_daemonset(placed.pod) or is_mirror_pod(placed.pod)]
     return _template(info.node, [pod for pod in pods if not pod.terminating], group, config)
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from dovetail.autoscalers.node_groups.annotations import is_daemonset, is_mirror
+from dovetail.autoscalers.node_groups.annotations import is_daemonset, is_mirror_pod
 from dovetail.autoscalers.node_groups.drain import is_long_terminating
 from dovetail.model.fit import NodeInfo
 from dovetail.model.fit.podinfo import PodInfo
@@ -66,7 +66,7 @@ def _share(
     ignored = 0
     for placed in pods:
         amount = placed.held.get(resource, 0)
-        if (ignore_daemonsets and is_daemonset(placed.pod)) or (ignore_mirrors and is_mirror(placed.pod)):
+        if (ignore_daemonsets and is_daemonset(placed.pod)) or (ignore_mirrors and is_mirror_pod(placed.pod)):
             ignored += amount
         elif not is_long_terminating(placed.pod, now):
             requested += amount

@@ -68,7 +68,7 @@ def _refused(key: str, refusal: Refusal, about: Sequence[Decision]) -> Answer:
         deep += [f"{name}: {step['left']:>6} left after {step['clause']}{_turned_away(step)}" for step in steps]
     blamed: dict[str, Any] = next(iter(refusal.pools.values()), {})
     if refusal.code in REASONS:
-        details.append(f"remedy: {blamed.get('cure') or REASONS[refusal.code].remedy}")
+        details.append(f"remedy: {blamed.get('remedy') or REASONS[refusal.code].remedy}")
     return Answer(
         subject=f"pod/{key}",
         line=f"pending: {refusal.message} ({refusal.code})",

@@ -204,7 +204,7 @@ def _free(node: NodeState, name: str, facts: NodeFacts) -> float:
 
 
 def _resold(node: NodeState, kinds: Mapping[tuple[str, str], InstanceType]) -> bool:
-    """Whether a node like it can be launched for no more: then keeping it cannot beat buying it again."""
+    """Whether a node like it can be launched for no more: then keeping it cannot beat launching it again."""
     zone, name, capacity = (node.labels.get(key, "") for key in (ZONE, INSTANCE_TYPE, CAPACITY_TYPE))
     kind = kinds.get((node.pool or "", name))
     if kind is None or any(kind.allocatable.get(what, 0) < amount for what, amount in node.allocatable.items()):

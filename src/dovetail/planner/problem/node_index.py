@@ -334,8 +334,8 @@ def node_index_of(snapshot: Snapshot) -> NodeIndex:
     """The node index of the snapshots that share a memory; one without nodes leaves it as it is."""
     if not snapshot.nodes:
         return NodeIndex(snapshot.memory)
-    table = snapshot.memory.table("roster")
-    found: NodeIndex | None = table.get("roster")
+    table = snapshot.memory.table("node-index")
+    found: NodeIndex | None = table.get("node-index")
     if found is None:
-        found = table["roster"] = NodeIndex(snapshot.memory)
+        found = table["node-index"] = NodeIndex(snapshot.memory)
     return found
