@@ -152,6 +152,12 @@ def certificate(days: int) -> str:
     return base64.b64encode(made.public_bytes(serialization.Encoding.PEM)).decode()
 
 
+def without_queue() -> dict[str, Any]:
+    made = deployment(KARPENTER)
+    made["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "CLUSTER_NAME", "value": "demo"}]
+    return made
+
+
 def with_queue(value: str) -> dict[str, Any]:
     made = deployment(KARPENTER)
     made["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "INTERRUPTION_QUEUE", "value": value}]
@@ -319,7 +325,7 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
         "D08",
         WARNING,
         "INTERRUPTION_QUEUE is not set",
-        {DEPLOYMENTS: [deployment(KARPENTER)], POOLS: [pool(requirements=SPOT)]},
+        {DEPLOYMENTS: [without_queue()], POOLS: [pool(requirements=SPOT)]},
     ),
     ("D08", FAILED, "the name of the queue is expected", {DEPLOYMENTS: [with_queue("arn:aws:sqs:us-west-2:1:demo")]}),
     (
@@ -435,7 +441,12 @@ HEALTHY: dict[str, dict[str, Any]] = {
         NODES: [node()],
         PODS: [CONTROLLER_POD],
     },
-    "a controller without leader election": {DEPLOYMENTS: [stand_in()], kinds.CRDS.name: BUNDLED},
+    "a controller without leader election": {
+        DEPLOYMENTS: [stand_in()],
+        CLASSES: [CLASS],
+        POOLS: [pool(requirements=SPOT)],
+        kinds.CRDS.name: BUNDLED,
+    },
     "access entries": {
         CLASSES: [CLASS],
         "eks:DescribeCluster": api_mode("API"),

@@ -14,7 +14,9 @@ from dovetail.install.doctor.facts import (
     Facts,
     Fault,
     Json,
+    NotAvailable,
     condition,
+    environment,
     failure,
     false_conditions,
     moment,
@@ -45,7 +47,6 @@ REPORTED_ELSEWHERE = frozenset(("SubnetsReady", "SecurityGroupsReady", "Instance
 
 def check_spot(facts: Facts) -> Iterator[Fault]:
     pools = [pool["metadata"]["name"] for pool in facts.items(NODEPOOLS.name) if _allows_spot(pool)]
-    yield from _queue_faults(facts, pools)
     if pools:
         yield from _spot_role_faults(facts, pools)
         for daemon_set in facts.items(DAEMONSETS.name):
@@ -55,6 +56,7 @@ def check_spot(facts: Facts) -> Iterator[Fault]:
                     "it drains interrupted nodes, as the controller does: both react to the same interruption",
                     f"kubectl delete daemonset aws-node-termination-handler -n {daemon_set['metadata']['namespace']}",
                 )
+    yield from _queue_faults(facts, pools)
 
 
 def _handler_overlaps(daemon_set: Json) -> bool:
@@ -99,6 +101,11 @@ def _queue_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
         f" INTERRUPTION_QUEUE={facts.cluster or 'QUEUE_NAME'}"
     )
     if not queue:
+        if "CLUSTER_NAME" not in environment(deployment):
+            raise NotAvailable(
+                f"Deployment {name_of(deployment)} has no settings among its variables, so whether it reads a queue is"
+                " not known"
+            )
         if pools:
             yield warning(
                 subject,
