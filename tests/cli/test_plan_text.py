@@ -56,7 +56,7 @@ def test_nodes_that_are_alike_are_one_row_with_what_is_on_all_of_them() -> None:
 def test_what_is_paid_for_another_zone_is_reported() -> None:
     plan = _plan(_node("m-1", ("default/web-0",)))
     dearer = replace(plan, cost=replace(plan.cost, for_zones=0.0117))
-    assert "$0.0117 of it so that they lie in 1 zone" in as_text(dearer)
+    assert "includes $0.0117/h for spreading over 1 zone" in as_text(dearer)
     assert as_json(dearer, consolidating=False)["cost"]["forZones"] == 0.0117
     assert "of it" not in as_text(plan) and "forZones" not in as_json(plan, consolidating=False)["cost"]
 
@@ -65,7 +65,7 @@ def test_of_a_workload_that_fits_in_part_it_is_reported_how_many_of_how_many() -
     placed = _node("m-1", tuple(f"default/web-{number}" for number in range(20)))
     left = {f"default/web-{number}": _why(default=_funnel()) for number in range(20, 50)}
     assert """
-no place for 30 pods: 30 of 50 default/web
+no node for 30 pods: 30 of 50 default/web
   LIMIT_REACHED (admin), NodePool default: raise spec.limits
   NodePool default: 9 offerings, 5 left by cpu 1, none left by cpu limit (0 left)
     nearest: m5.large in ap-northeast-2a, $0.1180/h, lacks cpu 1""" in as_text(_plan(placed, refused=left))
@@ -77,8 +77,8 @@ def test_pods_whose_claims_have_the_same_trouble_are_reported_together() -> None
         for number in range(3)
     }
     said = as_text(_plan(refused=left))
-    assert said.count("no place for") == 1
-    assert "no place for 3 pods: 3 default/db\n  VOLUME_MISSING (change): claim data-db-0 is missing" in said
+    assert said.count("no node for") == 1
+    assert "no node for 3 pods: 3 default/db\n  VOLUME_MISSING (change): claim data-db-0 is missing" in said
 
 
 def test_of_many_pools_a_few_are_reported_unless_another_client_asks() -> None:

@@ -330,10 +330,10 @@ def test_people_read_what_nodes_are_for_and_why_a_pod_has_none(run: Any) -> None
     text = run(POOL, _deployment("web", 2, "700m"), lone, _deployment("big", 1, "64"), args=()).stdout
     heads, row = text.splitlines()[:2]
     assert row[heads.index("FOR") :] == "2 web, lone"
-    assert "$0.1180 an hour, $86.14 a month, 1 machine\n" in text
+    assert "$0.1180 an hour, $86.14 a month, 1 node\n" in text
     assert (
         """
-no place for 1 pod: default/big-0
+no node for 1 pod: default/big-0
   NO_TYPE_FITS (change), NodePool default: ask for less, or allow larger types
   NodePool default: 3 offerings, none left by cpu 64 (at most 1930m)
     nearest: m5.large in ap-northeast-2a, $0.1180/h, lacks cpu 62070m

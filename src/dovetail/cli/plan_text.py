@@ -246,15 +246,15 @@ def _cost(cost: Cost, machines: Sequence[Machine]) -> Iterator[str]:
         yield f"not counted: {_count(unpriced, 'node')} whose price is unknown"
     if round(cost.for_zones, 4):
         zones = _count(len({machine.choice.zone for machine in machines}), "zone")
-        yield f"${cost.for_zones:.4f} of it so that they lie in {zones}, and one zone's failure takes less"
+        yield f"includes ${cost.for_zones:.4f}/h for spreading over {zones}"
     if machines:
         yield from _bound(cost)
 
 
 def _bound(cost: Cost) -> Iterator[str]:
     if cost.lower_bound and cost.gap is not None:
-        gap = "the cheapest possible" if cost.gap < _NO_GAP else f"at most {cost.gap:.1%} above the cheapest possible"
-        yield f"nothing below ${cost.lower_bound:.4f} can hold these pods ({gap})"
+        gap = "the optimum" if cost.gap < _NO_GAP else f"at most {cost.gap:.1%} above the optimum"
+        yield f"lower bound ${cost.lower_bound:.4f}/h; this plan is {gap}"
         yield f"  the bound: {cost.bound_of}"
 
 
@@ -264,7 +264,7 @@ def _reasons(plan: Plan, verbose: bool) -> Iterator[str]:
         why.setdefault((each.code, each.message if each.pools else _workload(pod)), []).append(pod)
     totals = Counter(map(_workload, plan.placements)) if why else Counter[str]()
     for (code, _), pods in why.items():
-        yield from ("", f"no place for {_count(len(pods), 'pod')}: {_left_out(pods, totals)}")
+        yield from ("", f"no node for {_count(len(pods), 'pod')}: {_left_out(pods, totals)}")
         each = plan.unschedulable[pods[0]]
         if not each.pools:
             yield f"  {code} ({reason(code).kind}): {each.message}"

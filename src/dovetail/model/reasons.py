@@ -79,7 +79,12 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
     ("BUDGET", "wait", "the budget of NodePool {pool} is used up", "wait, or widen spec.disruption.budgets"),
     ("PODS_WOULD_NOT_FIT", "change", "its pods fit nowhere else", "loosen the pods' constraints"),
     ("NOT_CHEAPER", "wait", "nothing cheaper would hold its pods", "nothing to do"),
-    ("NEAR_BEST", "wait", "the fleet is as cheap as a fresh one, or nearly", "nothing to do"),
+    (
+        "NEAR_BEST",
+        "wait",
+        "no cheaper replacement: the fleet costs about as much as a freshly planned one",
+        "nothing to do",
+    ),
     ("NOT_BALANCED", "wait", "the saving is not worth the disruption", "wait, or use WhenEmptyOrUnderutilized"),
     ("NOT_LOOKED_AT", "wait", "other nodes came first", "wait for the next pass"),
     ("SPOT_TO_SPOT_OFF", "admin", "spot is not replaced by spot", "enable the feature gate SpotToSpotConsolidation"),
