@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from dovetail.cloud.aws.client import Record
-from dovetail.controllers.aws_metrics import AwsMetrics
+from dovetail.controllers.metrics.aws_calls import AwsMetrics
 
 
 def test_calls_are_counted_by_service_action_and_status_with_latency_retries_and_throttles() -> None:

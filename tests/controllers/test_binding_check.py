@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.cloud.simulated.config import Market
-from dovetail.controllers.binding_check import VIEW_KEPT_FOR_S
+from dovetail.controllers.nodeclaim.binding_check import VIEW_KEPT_FOR_S
 from dovetail.kube import resources as kinds
 
 RunScenario = Callable[..., None]

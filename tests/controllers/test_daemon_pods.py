@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.controllers.daemon_pods import MAX_WAIT_FOR_DAEMON_PODS_S, expected
+from dovetail.controllers.nodeclaim.daemon_pods import MAX_WAIT_FOR_DAEMON_PODS_S, expected
 from dovetail.kube import resources as kinds
 from dovetail.lab.apiserver.store import Event
 from dovetail.model import wellknown

@@ -13,10 +13,10 @@ import pytest
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.controllers import logs
-from dovetail.controllers.gauges.effective_zones import effective_zone
-from dovetail.controllers.loop_lag import measure_lag
 from dovetail.controllers.metrics.definitions import Metrics
-from dovetail.controllers.runtime_metrics import address_of
+from dovetail.controllers.metrics.effective_zones import effective_zone
+from dovetail.controllers.metrics.loop_lag import measure_lag
+from dovetail.controllers.metrics.runtime import address_of
 from dovetail.controllers.worker import Worker
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Disconnected

@@ -19,7 +19,6 @@ from dovetail.cluster.snapshot import SnapshotBuilder
 from dovetail.cluster.state import ClusterState
 from dovetail.cluster.workload_selectors import Selectors
 from dovetail.controllers import logs
-from dovetail.controllers.aws_metrics import AwsMetrics
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.controller import Disruption
 from dovetail.controllers.events import EventPublisher
@@ -32,11 +31,12 @@ from dovetail.controllers.interruption import Interruptions
 from dovetail.controllers.legacy.machine import MachineViews
 from dovetail.controllers.legacy.node_repair import LegacyRepair
 from dovetail.controllers.legacy.provisioner import ProvisionerMigration
-from dovetail.controllers.loop_lag import measure_lag
 from dovetail.controllers.memory_limit import keep_below
+from dovetail.controllers.metrics.aws_calls import AwsMetrics
 from dovetail.controllers.metrics.condition_transitions import ConditionTransitions
 from dovetail.controllers.metrics.definitions import Metrics
 from dovetail.controllers.metrics.gauges import sheet
+from dovetail.controllers.metrics.loop_lag import measure_lag
 from dovetail.controllers.metrics.pod_latency import PodLatency
 from dovetail.controllers.node.reboot import Reboots
 from dovetail.controllers.node.termination.controller import Termination

@@ -24,7 +24,7 @@ from dovetail import __version__
 from dovetail.clock import Clock
 from dovetail.controllers.metrics.condition_metrics import ConditionMetrics
 from dovetail.controllers.metrics.exposition import Summary
-from dovetail.controllers.runtime_metrics import RuntimeMetrics
+from dovetail.controllers.metrics.runtime import RuntimeMetrics
 from dovetail.controllers.shadow.metrics import ShadowMetrics
 
 DURATIONS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dovetail.controllers.context import Context
-from dovetail.controllers.gauges.effective_zones import effective_zones
 from dovetail.controllers.metrics.conditions import statuses
+from dovetail.controllers.metrics.effective_zones import effective_zones
 from dovetail.controllers.metrics.nodepools import decisions, pools
 from dovetail.controllers.metrics.nodes import nodes, types
 from dovetail.controllers.metrics.pods import pods, waiting

@@ -18,10 +18,10 @@ from typing import Any
 
 from dovetail.cluster.nominations import Target
 from dovetail.cluster.replacement_nominations import REPLACEMENT_POD_TIMEOUT_S, Slot
-from dovetail.controllers import daemon_pods, logs
-from dovetail.controllers.binding_check import BindingCheck
+from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.nodeclaim import initialization
+from dovetail.controllers.nodeclaim import daemon_pods, initialization
+from dovetail.controllers.nodeclaim.binding_check import BindingCheck
 from dovetail.controllers.nodeclaim.registration import manifest
 from dovetail.controllers.provisioning.provisionable_pods import queued
 from dovetail.controllers.rights import BIND_PODS

@@ -13,11 +13,11 @@ from typing import Any
 
 from dovetail.cloud.provider import Instance
 from dovetail.cluster.nominations import Target
-from dovetail.controllers import daemon_pods, logs
+from dovetail.controllers import logs
 from dovetail.controllers.conditions import TRUE, UNKNOWN, Conditions, of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.discovered_capacity import unannounced
-from dovetail.controllers.nodeclaim import initialization, registration
+from dovetail.controllers.nodeclaim import daemon_pods, initialization, registration
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.nodeclaim.launch import Launcher
 from dovetail.controllers.nodeclaim.termination import finalize

@@ -1,1 +1,0 @@
-"""Gauges of the cluster's objects, by Karpenter's names, computed at scrape time."""
