@@ -17,7 +17,7 @@ def account() -> Iterator[Account]:
 
 
 def test_the_missing_mapping_is_named_in_an_event(account: Account) -> None:
-    async def story(world: AwsWorld) -> None:
+    async def scenario(world: AwsWorld) -> None:
         await world.kube.patch(CONFIGMAPS, "aws-auth", {"data": {"mapRoles": "[]"}}, "kube-system")
         await world.node_class()
         await world.pool()
@@ -26,4 +26,4 @@ def test_the_missing_mapping_is_named_in_an_event(account: Account) -> None:
         await world.says("NodeNotJoined", "aws-auth", "KarpenterNodeRole-demo", within=300.0)
         assert world.count("describe_access_entry") >= 1
 
-    aws_world.tell(account, story)
+    aws_world.run_scenario(account, scenario)

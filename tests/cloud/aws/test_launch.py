@@ -159,7 +159,7 @@ def test_prices_of_ones_own_decide_which_instance_ec2_sells(account: Account) ->
     account.run(talk)
 
 
-@pytest.mark.parametrize(("relaxed", "launched_text"), [("false", False), ("true", True), (None, True)])
+@pytest.mark.parametrize(("relaxed", "launched"), [("false", False), ("true", True), (None, True)])
 def test_a_claim_that_was_planned_with_variety_is_not_launched_without(
     account: Account, relaxed: str | None, launched: bool
 ) -> None:
