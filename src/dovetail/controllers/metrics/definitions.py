@@ -24,56 +24,11 @@ from dovetail import __version__
 from dovetail.clock import Clock
 from dovetail.controllers.metrics.condition_metrics import ConditionMetrics
 from dovetail.controllers.metrics.exposition import Summary
-from dovetail.controllers.metrics.runtime import RuntimeMetrics
+from dovetail.controllers.metrics.runtime import RECONCILE_BUCKETS, RuntimeMetrics
 from dovetail.controllers.shadow.metrics import ShadowMetrics
 
-DURATIONS = (
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.15,
-    0.2,
-    0.25,
-    0.3,
-    0.35,
-    0.4,
-    0.45,
-    0.5,
-    0.6,
-    0.7,
-    0.8,
-    0.9,
-    1.0,
-    1.25,
-    1.5,
-    1.75,
-    2.0,
-    2.5,
-    3.0,
-    3.5,
-    4.0,
-    4.5,
-    5,
-    6,
-    7,
-    8,
-    9,
-    10,
-    15,
-    20,
-    25,
-    30,
-    40,
-    50,
-    60,
-    120,
-    150,
-    300,
-    450,
-    600,
-)
+#: Karpenter's buckets: those of controller-runtime, and longer ones.
+DURATIONS = (*RECONCILE_BUCKETS, 120, 150, 300, 450, 600)
 
 SCORES = (0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0)
 REBOOTS = tuple(10.0 * 2**n for n in range(8))
