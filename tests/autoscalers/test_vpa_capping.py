@@ -215,7 +215,8 @@ def test_a_startup_boost_raises_cpu(
     assert paths["/spec/containers/0/resources/requests/cpu"] == cpu
     assert paths.get("/spec/containers/0/resources/limits/cpu") == limit
     assert "/metadata/annotations/vpaCpuStartupBoost~1app" in paths
-    assert all("Boost" not in patch["path"] for patch in admission_patches(of, asked))
+    plain = admission_patches(of, asked)
+    assert plain and not [patch for patch in plain if "Boost" in patch["path"]]
 
 
 def boosted(original: str, ready: str = "2026-01-01T00:00:00Z") -> Pod:
