@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from dovetail.install.discovery import Found
     from dovetail.install.plan import Installation, Options
     from dovetail.install.steps import Account, Change, Part
     from dovetail.kube.config import Connection
@@ -97,7 +96,7 @@ async def _install(
     wait_s: float,
     verbose: bool,
 ) -> None:
-    from dovetail.cli.installing import show, totals
+    from dovetail.cli.installing import check_same_cluster, show, totals
     from dovetail.install import removal, run
     from dovetail.install.discovery import discover
     from dovetail.install.plan import plan
@@ -107,7 +106,7 @@ async def _install(
         show(part, change, verbose=verbose)
 
     found = await discover(account, cluster, connection.server)
-    _same_cluster(found, connection, context)
+    check_same_cluster(found, connection, context)
     planned = plan_take_over(found, options) if mode in ("take-over", "hand-back") else plan(found, options)
     if mode == "print":
         _print(planned)
@@ -130,17 +129,6 @@ async def _install(
         changed = await run.install(account, planned, report, wait_s=wait_s)
         click.echo("installed" if changed else "nothing to do: everything is as it should be")
         click.echo(planned.notes)
-
-
-def _same_cluster(found: Found, connection: Connection, context: str | None) -> None:
-    """The account's cluster and the kubeconfig's must be one. A context that was named is believed."""
-    from dovetail.install.discovery import DiscoveryError
-
-    if context is None and found.endpoint.rstrip("/") != connection.server.rstrip("/"):
-        raise DiscoveryError(
-            f"the kubeconfig speaks to {connection.server}, but {found.cluster} is at {found.endpoint};"
-            f" run aws eks update-kubeconfig --name {found.cluster}, or name the --context"
-        )
 
 
 def _print(planned: Installation) -> None:

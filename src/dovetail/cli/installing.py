@@ -13,7 +13,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, message_of
 from dovetail.install.chart import ValuesError
-from dovetail.install.discovery import DiscoveryError
+from dovetail.install.discovery import DiscoveryError, Found
 from dovetail.install.gotemplate import TemplateError
 from dovetail.install.plan import RefusedError
 from dovetail.install.steps import Account, Change, Part, Status
@@ -25,6 +25,15 @@ from dovetail.kube.errors import KubeError
 T = TypeVar("T")
 _MARKS = {Status.EXISTS: "=", Status.CREATE: "+", Status.CHANGE: "~", Status.REMOVE: "-", Status.LEAVE: "="}
 _COLOURS = {Status.CREATE: "green", Status.CHANGE: "yellow", Status.REMOVE: "red"}
+
+
+def check_same_cluster(found: Found, connection: Connection, context: str | None) -> None:
+    """The account's cluster and the kubeconfig's must be one. A context that was named is believed."""
+    if context is None and found.endpoint.rstrip("/") != connection.server.rstrip("/"):
+        raise DiscoveryError(
+            f"the kubeconfig speaks to {connection.server}, but {found.cluster} is at {found.endpoint};"
+            f" run aws eks update-kubeconfig --name {found.cluster}, or name the --context"
+        )
 
 
 def show(part: Part | str, change: Change, *, verbose: bool = False) -> None:

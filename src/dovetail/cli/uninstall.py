@@ -86,8 +86,7 @@ async def _uninstall(
     wait_s: float,
     verbose: bool,
 ) -> None:
-    from dovetail.cli.install import _same_cluster
-    from dovetail.cli.installing import show, totals
+    from dovetail.cli.installing import check_same_cluster, show, totals
     from dovetail.install import removal, run
     from dovetail.install.discovery import discover
     from dovetail.install.plan import plan
@@ -96,7 +95,7 @@ async def _uninstall(
         show(part, change, verbose=verbose)
 
     found = await discover(account, cluster, connection.server)
-    _same_cluster(found, connection, context)
+    check_same_cluster(found, connection, context)
     planned = plan(found, options)
     planned_removal = removal.plan_removal(found, planned, nodes)
     click.echo(f"cluster {found.cluster} ({found.version}) in {found.region}, account {found.account}")
