@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from dovetail.cloud.provider import CloudError, Remedy
 from dovetail.kube import resources as kinds
 from dovetail.model.labels import RESERVATION
 from tests.controllers.conftest import types
@@ -22,6 +23,43 @@ def test_the_node_of_an_interrupted_instance_is_drained_within_seconds(run_scena
             return any(node["metadata"].get("deletionTimestamp") for node in await world.list(kinds.NODES))
 
         assert await world.until(draining, within=30) <= 5
+
+    run_scenario(scenario)
+
+
+def test_a_missing_queue_is_logged_at_doubling_intervals_and_counted_each_time(run_scenario: RunScenario) -> None:
+    """Otherwise a queue that was renamed fills the log with a line every five seconds."""
+
+    async def scenario(world: Any) -> None:
+        missing = [True]
+        plain = world.cloud.interruptions
+
+        async def interruptions() -> Any:
+            if missing:
+                raise CloudError("QueueNotFound", "SQS has no queue 'demo'", Remedy.OPERATOR)
+            async for batch in plain():
+                yield batch
+
+        world.cloud.interruptions = interruptions
+        await running(world, 2)
+        await asyncio.sleep(3600)
+
+        def failures() -> list[dict[str, Any]]:
+            return [line for line in world.logged("Reconciler error") if "SQS has no queue" in line["error"]]
+
+        assert 5 <= len(failures()) <= 8, "after 0, 1, 3, 7, 15, 31 minutes"
+        assert failures()[-1]["failures"] > 300
+        text = world.autoscaler.metrics.text().decode()
+        (counted,) = [line for line in text.splitlines() if line.startswith("dovetail_interruption_queue_failures_t")]
+        assert 'reason="QueueNotFound"' in counted and float(counted.rpartition(" ")[2]) > 600
+        missing.clear()
+        (instance,) = world.cloud.standing()
+        world.cloud.interrupt([instance.provider_id])
+        await asyncio.sleep(30)
+        (answered,) = world.logged("interruption queue answers")
+        assert answered["failures"] > 600
+        (deleted,) = world.logged("initiating delete from interruption message")
+        assert deleted["controller"] == "interruption" and deleted["reconcileID"]
 
     run_scenario(scenario)
 

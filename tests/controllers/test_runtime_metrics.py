@@ -17,7 +17,7 @@ from dovetail.controllers.metrics.definitions import Metrics
 from dovetail.controllers.metrics.effective_zones import effective_zone
 from dovetail.controllers.metrics.loop_lag import measure_lag
 from dovetail.controllers.metrics.runtime import address_of
-from dovetail.controllers.worker import Worker
+from dovetail.controllers.worker import Worker, every, reconcile_ids
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Disconnected
 from dovetail.kube.events import EventRecorder, Reference
@@ -253,3 +253,27 @@ def test_an_html_error_page_is_logged_by_its_title() -> None:
     run_virtual(main())
     assert lines[0]["error"] == "an error occurred: [HTML page: 502 Bad Gateway]"
     assert lines[0]["other"] == "y" * 500
+
+
+def test_log_lines_of_a_periodic_controller_carry_an_id_for_each_call() -> None:
+    lines: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        log = logs.logger(clock, lambda line: lines.append(json.loads(line)))
+
+        async def look() -> None:
+            log.info("looked")
+            if len(lines) > 2:
+                raise Disconnected("the API server is gone")
+
+        await every(10.0, look, "garbagecollection", log, reconcile_ids(Chance(7), "garbagecollection"), times=3)
+        log.info("afterwards")
+
+    run_virtual(main())
+    *called, afterwards = lines
+    assert [line["message"] for line in called] == ["looked", "looked", "looked", "Reconciler error"]
+    assert {line["controller"] for line in called} == {"garbagecollection"}
+    first, second, third, failed = (line["reconcileID"] for line in called)
+    assert len({first, second, third}) == 3 and third == failed and all(map(len, (first, second, third)))
+    assert "reconcileID" not in afterwards

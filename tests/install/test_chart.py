@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.controllers.settings import read
+from dovetail.controllers.inert_settings import WITHOUT_EFFECT
+from dovetail.controllers.settings import Settings, read
 from dovetail.install.chart import Chart, Release, ValuesError, chart_directory
 from tests.install.karpenter_values import ALL, ALREADY_SO, WITH, nested
 
@@ -108,6 +109,48 @@ def test_the_controller_reads_every_variable_of_the_chart(chart: Chart) -> None:
     assert settings.aws_tags == {"team": "platform"}
     inert = {value.setting for value in settings.without_effect()}
     assert inert == {"feature_gates CapacityBuffer"}, "what has no effect is not handed on, but named in the notes"
+
+
+#: Settings that the chart does not pass: what has no effect, and the lease's name, which Karpenter must share so that
+#: only one of the two leads (and which the chart's Role grants alone).
+NOT_PASSED = {*WITHOUT_EFFECT, "leader_election_name", "enable_zonal_shift"}
+#: Values of the chart for settings that Karpenter's chart does not have, or has by another name.
+OWN_VALUES = {
+    "settings.tags": {"team": "shop"},
+    "settings.assumeRoleDuration": "30m",
+    "settings.ec2Share": 0,
+    "settings.defaultInstanceProfile": "profile",
+    "settings.placeSchedulers": ["default-scheduler", "volcano"],
+    "settings.planDeadline": "0s",
+    "settings.launchTimeout": "4m",
+    "settings.registrationTimeout": "20m",
+    "settings.legacyNodeRepair": True,
+    "settings.dryRun": True,
+    "settings.history": "/data/history",
+    "settings.kubeClientQPS": 50,
+    "settings.kubeClientBurst": "100",
+    "settings.enableProfiling": True,
+    "settings.profilingPort": 6061,
+    "settings.disableLeaderElection": True,
+    "settings.schedulerConfig": "podTopologySpread: {}",
+    "settings.place": "nominate",
+}
+
+
+def test_the_chart_passes_every_setting_that_the_controllers_know(chart: Chart) -> None:
+    """Each with a value other than its default reaches the controller; a setting that is new here fails this test."""
+    given = {path: value for path, value in ALL.items() if path.startswith(("settings.", "log"))}
+    ports = {"controller.metrics.port": 9000, "controller.healthProbe.port": 9001, "logLevel": "debug"}
+    objects = chart.objects(KARPENTER, nested({**given, **OWN_VALUES, **ports, "logEncoding": "console"}))
+    container = by_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    from_pod = {entry["name"].lower() for entry in container["env"] if "valueFrom" in entry}
+    assert from_pod == {"system_namespace", "memory_limit"}
+    settings, defaults = read({}, environment(objects)), Settings()
+    names = set(Settings.__struct_fields__)
+    passed = {name for name in names if getattr(settings, name) != getattr(defaults, name)}
+    assert names - passed - from_pod == NOT_PASSED
+    assert (settings.ec2_share, settings.plan_deadline, settings.kube_client_qps) == (0.0, 0.0, 50)
+    assert settings.place_schedulers == "default-scheduler,volcano" and settings.aws_tags == {"team": "shop"}
 
 
 def test_values_without_effect_are_silent_when_they_say_what_holds(chart: Chart) -> None:

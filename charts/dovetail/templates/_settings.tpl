@@ -15,12 +15,14 @@ CLUSTER_NAME: {{ coalesce $settings.clusterName $aws.clusterName .Values.cluster
 CLUSTER_ENDPOINT: {{ coalesce $settings.clusterEndpoint $aws.clusterEndpoint .Values.clusterEndpoint $controller.clusterEndpoint | default "" | toString | quote }}
 CLUSTER_CA_BUNDLE: {{ coalesce $settings.clusterCABundle $aws.clusterCABundle | default "" | toString | quote }}
 INTERRUPTION_QUEUE: {{ coalesce $settings.interruptionQueue $aws.interruptionQueueName | default "" | toString | quote }}
-DEFAULT_INSTANCE_PROFILE: {{ coalesce $aws.defaultInstanceProfile $old.defaultInstanceProfile | default "" | toString | quote }}
+DEFAULT_INSTANCE_PROFILE: {{ coalesce $settings.defaultInstanceProfile $aws.defaultInstanceProfile $old.defaultInstanceProfile | default "" | toString | quote }}
 ISOLATED_VPC: {{ coalesce $settings.isolatedVPC $aws.isolatedVPC | default false | toString | quote }}
 EKS_CONTROL_PLANE: {{ default false $settings.eksControlPlane | toString | quote }}
 ASSUME_ROLE_ARN: {{ coalesce $settings.assumeRoleARN $aws.assumeRoleARN | default "" | toString | quote }}
 ASSUME_ROLE_DURATION: {{ coalesce $settings.assumeRoleDuration $aws.assumeRoleDuration | default "" | toString | quote }}
-AWS_TAGS: {{ ternary (toJson $aws.tags) "" (not (empty $aws.tags)) | quote }}
+{{- $tags := coalesce $settings.tags $aws.tags }}
+AWS_TAGS: {{ ternary (toJson $tags) "" (not (empty $tags)) | quote }}
+EC2_SHARE: {{ get $settings "ec2Share" | toString | quote }}
 VM_MEMORY_OVERHEAD_PERCENT: {{ coalesce (get $settings "vmMemoryOverheadPercent" | toString) (get $aws "vmMemoryOverheadPercent" | toString) | default "" | quote }}
 RESERVED_ENIS: {{ default "" $settings.reservedENIs | toString | quote }}
 BATCH_MAX_DURATION: {{ coalesce $settings.batchMaxDuration $controller.batchMaxDuration | default "" | toString | quote }}
@@ -32,6 +34,18 @@ DISABLE_DRY_RUN: {{ default false $settings.disableDryRun | toString | quote }}
 AMI_REFRESH_INTERVAL: {{ default "" $settings.amiRefreshInterval | toString | quote }}
 SUBNET_REFRESH_INTERVAL: {{ default "" $settings.subnetRefreshInterval | toString | quote }}
 PLACE: {{ default "" $settings.place | quote }}
+PLACE_SCHEDULERS: {{ default list $settings.placeSchedulers | join "," | quote }}
+PLAN_DEADLINE: {{ default "" $settings.planDeadline | quote }}
+LAUNCH_TIMEOUT: {{ default "" $settings.launchTimeout | quote }}
+REGISTRATION_TIMEOUT: {{ default "" $settings.registrationTimeout | quote }}
+LEGACY_NODE_REPAIR: {{ default false $settings.legacyNodeRepair | toString | quote }}
+DRY_RUN: {{ default false $settings.dryRun | toString | quote }}
+HISTORY: {{ default "" $settings.history | quote }}
+KUBE_CLIENT_QPS: {{ default "" $settings.kubeClientQPS | toString | quote }}
+KUBE_CLIENT_BURST: {{ default "" $settings.kubeClientBurst | toString | quote }}
+ENABLE_PROFILING: {{ default false $settings.enableProfiling | toString | quote }}
+PROFILING_PORT: {{ default "" $settings.profilingPort | toString | quote }}
+DISABLE_LEADER_ELECTION: {{ default false $settings.disableLeaderElection | toString | quote }}
 SCHEDULER_CONFIG: {{ default "" $settings.schedulerConfig | quote }}
 FEATURE_GATES: {{ $gates | quote }}
 LOG_LEVEL: {{ $level | quote }}

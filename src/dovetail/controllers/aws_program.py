@@ -7,7 +7,7 @@ import asyncio
 from dovetail.cloud.aws.provider import Aws, AwsSettings
 from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
-from dovetail.controllers.worker import every
+from dovetail.controllers.worker import every, reconcile_ids
 
 #: Between two looks at what of the cloud is due for upkeep.
 UPKEEP_INTERVAL_S = 60.0
@@ -46,5 +46,6 @@ async def upkeep(aws: Aws, autoscaler: Autoscaler) -> None:
         acting = leading and not autoscaler.settings.dry_run
         await (aws.refresh() if acting else aws.refresh_prices())
 
+    ids = reconcile_ids(autoscaler.context.chance, "providers.upkeep")
     await asyncio.sleep(UPKEEP_INTERVAL_S)  # prices are asked for at start, before the election
-    await every(UPKEEP_INTERVAL_S, look, "providers.upkeep", autoscaler.log)
+    await every(UPKEEP_INTERVAL_S, look, "providers.upkeep", autoscaler.log, ids)

@@ -15,6 +15,7 @@ from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.node.termination import deadline
 from dovetail.controllers.nodeclaim.deletion import delete
+from dovetail.controllers.worker import reconcile_ids
 from dovetail.kube.errors import KubeError
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import INSTANCE_TYPE, RESERVATION, RESERVED, SPOT, ZONE
@@ -46,6 +47,10 @@ _CATEGORY = {"status-check-failed": "InstanceStatus", "scheduled-event": "EventS
 #: Messages that leave no time for a drain.
 FORCED = frozenset({"status-check-failed"})
 RETRY_INTERVAL_S, POLL_INTERVAL_S, DENIED_POLL_INTERVAL_S = 5.0, 60.0, 600.0
+#: A queue that keeps failing is logged at doubling intervals: the first and the longest, in seconds.
+MIN_LOG_INTERVAL_S, MAX_LOG_INTERVAL_S = 60.0, 3600.0
+#: A queue that has not failed for so many seconds has recovered, though no message came: longer than a slow failure.
+RECOVERED_AFTER_S = 300.0
 
 
 class Interruptions:
@@ -55,6 +60,8 @@ class Interruptions:
         self._context = context
         #: UIDs of NodeClaims we have deleted; the watch reports it a moment later.
         self._deleted: set[str] = set()
+        self._queue_failures = QueueFailures(context)
+        self._ids = reconcile_ids(context.chance, "interruption")
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -87,12 +94,17 @@ class Interruptions:
         while True:
             try:
                 async for batch in self._context.cloud.interruptions():
-                    self._count(batch)
-                    await self._context.cloud.acknowledge(done := await self._handle(batch))
-                    self._context.metrics.interruptions_deleted.inc(len(done))
+                    with logs.reconciling("interruption", self._ids.uid()):
+                        await self._take(batch)
             except CloudError as problem:
-                self._context.log.error("Reconciler error", controller="interruption", error=problem.message)
+                self._queue_failures.note(problem)
             await asyncio.sleep(RETRY_INTERVAL_S)  # the queue ended or failed; ask again
+
+    async def _take(self, batch: Sequence[Interruption]) -> None:
+        self._queue_failures.end()
+        self._count(batch)
+        await self._context.cloud.acknowledge(done := await self._handle(batch))
+        self._context.metrics.interruptions_deleted.inc(len(done))
 
     def _count(self, batch: Sequence[Interruption]) -> None:
         metrics = self._context.metrics
@@ -166,6 +178,39 @@ class Interruptions:
             messageKind=_label(message),
             **more,
         )
+
+
+class QueueFailures:
+    """Failures of the interruption queue: each is counted; an equal one in a row is logged ever more rarely."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._message = ""
+        self._in_a_row = 0
+        self._last = self._log_at = 0.0
+        self._interval = MIN_LOG_INTERVAL_S
+
+    def note(self, problem: CloudError) -> None:
+        now = self._context.clock.monotonic()
+        self._context.metrics.interruption_queue_failures.labels(problem.reason).inc()
+        if now - self._last > RECOVERED_AFTER_S:
+            self.end()
+        self._last = now
+        self._in_a_row += 1
+        repeated = problem.message == self._message
+        if repeated and now < self._log_at:
+            return
+        self._interval = min(2 * self._interval, MAX_LOG_INTERVAL_S) if repeated else MIN_LOG_INTERVAL_S
+        self._message, self._log_at = problem.message, now + self._interval
+        self._context.log.error(
+            "Reconciler error", controller="interruption", error=problem.message, failures=self._in_a_row
+        )
+
+    def end(self) -> None:
+        """The queue answers."""
+        if self._in_a_row:
+            self._context.log.info("interruption queue answers", controller="interruption", failures=self._in_a_row)
+        self._message, self._in_a_row = "", 0
 
 
 def _unavailable(claim: NodeClaim, kind: str) -> tuple[str, str, str]:

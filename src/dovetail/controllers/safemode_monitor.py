@@ -9,7 +9,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.rights import OF_WATCHES, WRITE_HISTORY
 from dovetail.controllers.safemode import Cause
-from dovetail.controllers.worker import every
+from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import Forbidden, KubeError, Unauthorized
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODES
@@ -26,6 +26,7 @@ class SafeModeMonitor:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._ids = reconcile_ids(context.chance, "observer")
         self._forgot = context.clock.monotonic()
         self._published: dict[Cause, str] = {}
         #: NodeClaims that changed since the last check, and of all initialized ones whether their node is ready.
@@ -37,13 +38,13 @@ class SafeModeMonitor:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._save_soon(), name="decision history")
-            await every(PERIOD_S, self.check, "observer", self._context.log)
+            await every(PERIOD_S, self.check, "observer", self._context.log, self._ids)
 
     async def _save_soon(self) -> None:
         """Save new decisions a moment later, so that an operator who has just seen an event can read them."""
         while True:
             await self._context.decision_history.recorded()
-            await every(MIN_SAVE_INTERVAL_S, self._write, "observer", self._context.log, times=1)
+            await every(MIN_SAVE_INTERVAL_S, self._write, "observer", self._context.log, self._ids, times=1)
 
     async def _write(self) -> None:
         try:

@@ -61,7 +61,7 @@ class Worker:
         self._runtime = metrics.runtime if metrics is not None else None
         #: Ids of reconciliations that failed, until that is logged.
         self._failing: dict[str, str] = {}
-        self._ids = chance.child("reconcile", name)
+        self._ids = reconcile_ids(chance, name)
         self._logged: set[tuple[str, str]] = set()
         self._queue: WorkQueue[str] = WorkQueue(Retries(base=base, cap=cap), chance.child("worker", name))
         if self._runtime is not None:
@@ -105,18 +105,26 @@ async def every(
     act: Callable[[], Awaitable[None]],
     name: str,
     log: FilteringBoundLogger,
+    ids: Chance,
     times: int | None = None,
     again: float | None = None,
 ) -> None:
     """Call `act` now and then every so many seconds; a failed call is logged and the next one comes all the same.
 
-    Without a number of `times` it goes on until cancelled. After a failure the pause is `again`, if given.
+    Without a number of `times` it goes on until cancelled. After a failure the pause is `again`, if given. Log lines
+    of a call carry the controller's `name` and an id of `ids` (see `reconcile_ids`).
     """
     for _ in itertools.count() if times is None else range(times):
         pause = seconds
-        try:
-            await act()
-        except (KubeError, CloudError) as problem:
-            log.error("Reconciler error", controller=name, error=str(problem))
-            pause = seconds if again is None else again
+        with logs.reconciling(name, ids.uid()):
+            try:
+                await act()
+            except EXPLAINED as problem:
+                log.error("Reconciler error", error=str(problem))
+                pause = seconds if again is None else again
         await asyncio.sleep(pause)
+
+
+def reconcile_ids(chance: Chance, name: str) -> Chance:
+    """The stream of the reconciliation ids of a controller."""
+    return chance.child("reconcile", name)

@@ -16,7 +16,7 @@ from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.metrics.definitions import snake
 from dovetail.controllers.node.termination import deadline
-from dovetail.controllers.worker import every
+from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import Condition
@@ -31,6 +31,7 @@ class LegacyRepair:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._ids = reconcile_ids(context.chance, "node.health")
         self._policies = [
             (re.compile(each.reason_regex), each)
             for each in context.cloud.repair_policies()
@@ -40,7 +41,7 @@ class LegacyRepair:
     async def run(self) -> None:
         settings = self._context.settings
         if settings.gate("NodeRepair") and settings.legacy_node_repair:
-            await every(PERIOD_S, self.check, "node.health", self._context.log)
+            await every(PERIOD_S, self.check, "node.health", self._context.log, self._ids)
 
     async def check(self) -> None:
         now = self._context.clock.now()

@@ -275,6 +275,12 @@ class Metrics:
         self.interruption_latency = self._histogram(
             "interruption_message_queue_duration_seconds", "From the event to the receipt of its message.", ()
         )
+        self.interruption_queue_failures = self._counter(
+            "interruption_queue_failures",
+            "Failed reads of the interruption queue, by reason.",
+            ("reason",),
+            prefix="dovetail_",
+        )
 
     @contextmanager
     def planning(self, controller: str, decision: str, pods: int) -> Iterator[None]:

@@ -14,7 +14,7 @@ from dovetail.cluster.indexes import RESERVED, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.deletion import delete
-from dovetail.controllers.worker import every
+from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS, NODES
 from dovetail.model import wellknown
@@ -30,9 +30,10 @@ class CapacityReservations:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._ids = reconcile_ids(context.chance, "capacityreservation")
 
     async def run(self) -> None:
-        await every(PERIOD_S, self.check, "capacityreservation", self._context.log)
+        await every(PERIOD_S, self.check, "capacityreservation", self._context.log, self._ids)
 
     async def check(self) -> None:
         claims = [

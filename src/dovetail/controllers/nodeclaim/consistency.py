@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dovetail.controllers.conditions import of_claim, status_patch
 from dovetail.controllers.context import Context
-from dovetail.controllers.worker import every
+from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import Conflict, NotFound
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -23,11 +23,12 @@ class Consistency:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._ids = reconcile_ids(context.chance, "nodeclaim.consistency")
         #: Consistent NodeClaims, with the objects that were compared: while those are the same, so is the result.
         self._sound: dict[str, tuple[NodeClaim, Node]] = {}
 
     async def run(self) -> None:
-        await every(PERIOD, self.check, "nodeclaim.consistency", self._context.log)
+        await every(PERIOD, self.check, "nodeclaim.consistency", self._context.log, self._ids)
 
     async def check(self) -> None:
         before, self._sound = self._sound, {}

@@ -21,7 +21,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import drift
 from dovetail.controllers.disruption.drift_loops import DriftLoops, Stop, version
 from dovetail.controllers.history.decisions import Decision
-from dovetail.controllers.worker import Again, Worker, every
+from dovetail.controllers.worker import Again, Worker, every, reconcile_ids
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, PODS
@@ -62,6 +62,7 @@ class DisruptionConditions:
         self._loops = DriftLoops()
         self._events: dict[str, datetime] = {}
         self._offered: dict[str, tuple[tuple[object, ...], float, Mapping[str, InstanceType]]] = {}
+        self._round_ids = reconcile_ids(context.chance, "nodeclaim.disruption.round")
         self._worker = Worker(
             "nodeclaim.disruption",
             self._reconcile,
@@ -80,7 +81,7 @@ class DisruptionConditions:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._worker.run(), name="marks")
             await asyncio.sleep(DRIFT_ROUND_INTERVAL_S)
-            await every(DRIFT_ROUND_INTERVAL_S, self._round, "nodeclaim.disruption", self._context.log)
+            await every(DRIFT_ROUND_INTERVAL_S, self._round, "nodeclaim.disruption", self._context.log, self._round_ids)
 
     def _all(self) -> None:
         for claim in self._context.cluster_state.claims.store.all():

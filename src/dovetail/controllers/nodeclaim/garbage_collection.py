@@ -20,7 +20,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.safemode import Cause
-from dovetail.controllers.worker import every
+from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -44,11 +44,14 @@ class GarbageCollection:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._ids = reconcile_ids(context.chance, "garbagecollection")
         self._orphans: dict[str, float] = {}
 
     async def run(self) -> None:
-        await every(STARTUP_INTERVAL_S, self.collect, "garbagecollection", self._context.log, times=STARTUP_ROUNDS)
-        await every(PERIOD_S, self.collect, "garbagecollection", self._context.log, again=STARTUP_INTERVAL_S)
+        await every(
+            STARTUP_INTERVAL_S, self.collect, "garbagecollection", self._context.log, self._ids, times=STARTUP_ROUNDS
+        )
+        await every(PERIOD_S, self.collect, "garbagecollection", self._context.log, self._ids, again=STARTUP_INTERVAL_S)
 
     async def collect(self) -> None:
         with self._context.safety.cloud("list instances"):

@@ -15,7 +15,7 @@ from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.nodeclaim.launch import NODEPOOL_PAUSE_S, waiting_for
-from dovetail.controllers.worker import every
+from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -30,9 +30,10 @@ class RegistrationDiagnosis:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._ids = reconcile_ids(context.chance, "nodeclaim.joining")
 
     async def run(self) -> None:
-        await every(PERIOD_S, self.check, "nodeclaim.joining", self._context.log)
+        await every(PERIOD_S, self.check, "nodeclaim.joining", self._context.log, self._ids)
 
     async def check(self) -> None:
         now = self._context.clock.now()

@@ -17,7 +17,7 @@ from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.node.termination import do_not_disrupt
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.provisioning import nodeclaim_template
-from dovetail.controllers.worker import every
+from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
@@ -31,10 +31,11 @@ class StaticCapacity:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._ids = reconcile_ids(context.chance, "static.provisioning")
 
     async def run(self) -> None:
         if self._context.settings.gate("StaticCapacity"):
-            await every(PERIOD_S, self.check, "static.provisioning", self._context.log)
+            await every(PERIOD_S, self.check, "static.provisioning", self._context.log, self._ids)
 
     async def check(self) -> None:
         for pool in tuple(self._context.cluster_state.pools.store.all()):

@@ -19,7 +19,7 @@ from dovetail.cloud.aws.provider import Aws, AwsSettings
 from dovetail.controllers import logs
 from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
-from dovetail.controllers.worker import every
+from dovetail.controllers.worker import every, reconcile_ids
 from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES
 from dovetail.kube.transport import Request, Response
@@ -134,7 +134,8 @@ class Eks:
         )
         group.create_task(self.autoscaler.run(), name="autoscaler")
         group.create_task(self._prices(cloud), name="prices")
-        naming = every(UPKEEP, cloud.name_instances, "nodeclaim.tagging", self.autoscaler.log)
+        ids = reconcile_ids(self.autoscaler.context.chance, "nodeclaim.tagging")
+        naming = every(UPKEEP, cloud.name_instances, "nodeclaim.tagging", self.autoscaler.log, ids)
         group.create_task(naming, name="names of instances")
 
     def environment(self) -> dict[str, str]:
