@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import importlib
+import inspect
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from dovetail import __version__
+from dovetail import __version__, language
 from dovetail.cli.errors import Problem
+from dovetail.language import message, translated
 from dovetail.model.spelling import nearest
 
 #: The exit status of a command that Ctrl-C ended, as of any program that SIGINT ends.
@@ -61,14 +64,24 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(name)
         if entry is None:
             near = nearest(name, COMMANDS)
-            ctx.fail(f"no command {name!r}" + (f"; did you mean {near}?" if near else ""))
+            ctx.fail(
+                message("no command '{name}'; did you mean {near}?", name=name, near=near)
+                if near
+                else message("no command '{name}'", name=name)
+            )
         command = getattr(importlib.import_module(entry[0]), name.replace("-", "_"))
         assert isinstance(command, click.Command)
-        return command
+        return _localized(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+        with formatter.section(translated("Commands")):
+            formatter.write_dl([(name, translated(COMMANDS[name][1])) for name in self.list_commands(ctx)])
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
+        arguments = list(sys.argv[1:] if args is None else args)
+        _speak(_language_option(arguments))
+        _localized(self, children=False)
+        return super().main(arguments, *rest, **named)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -87,7 +100,57 @@ class LazyGroup(click.Group):
             if error.errno not in UNWRITTEN or error.filename is not None:
                 raise
             _drop_output()
-            raise Problem(f"the output cannot be written: {error.strerror}; send it elsewhere") from error
+            raise Problem(
+                message("the output cannot be written: {why}; send it elsewhere", why=error.strerror)
+            ) from error
+
+
+def _language_option(arguments: Sequence[str]) -> str | None:
+    """What `--lang` says, wherever it stands: help and errors of the parser are in that language already."""
+    for index, argument in enumerate(arguments):
+        if argument == "--":
+            break
+        if argument == "--lang" and index + 1 < len(arguments):
+            return arguments[index + 1]
+        if argument.startswith("--lang="):
+            return argument.removeprefix("--lang=")
+    return None
+
+
+def _speak(option: str | None) -> None:
+    chosen = language.choose(option)
+    language.use(chosen)
+    if chosen != "en":
+        # Click asks the standard library's gettext for its own sentences ("Usage", "No such option").
+        import gettext
+
+        gettext.bindtextdomain(language.DOMAIN, str(language.LOCALES))
+        gettext.textdomain(language.DOMAIN)
+        os.environ["LANGUAGE"] = chosen
+
+
+def _localized(command: click.Command, *, children: bool = True) -> click.Command:
+    """The command with `--lang`, and its help in the reader's language."""
+    if not any(parameter.name == "lang" for parameter in command.params):
+        command.params.append(
+            click.Option(
+                ["--lang"],
+                type=click.Choice(language.LANGUAGES),
+                expose_value=False,
+                help="Language of what is printed; else DOVETAIL_LANG, LC_ALL or LANG.",
+            )
+        )
+    if language.current() != "en":
+        for field in ("help", "short_help", "epilog"):
+            if text := getattr(command, field):
+                setattr(command, field, translated(inspect.cleandoc(text)))
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and parameter.help:
+                parameter.help = translated(parameter.help)
+    if children and isinstance(command, click.Group):
+        for child in command.commands.values():
+            _localized(child)
+    return command
 
 
 def _fail_on_write() -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from dovetail import language
 from dovetail.chance import Chance
 from dovetail.clock import Clock, virtual
 from dovetail.cloud.aws.provider import Aws
@@ -233,6 +234,7 @@ class Autoscaler:
 
     async def run(self) -> None:
         settings = self.settings
+        language.use("en")  # for this task and those it starts: events, logs and status are read by everyone
         async with (
             serving(
                 self.metrics,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
+from dovetail import language
 from dovetail.controllers import logs
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import SERVICEACCOUNTS
@@ -150,6 +151,7 @@ class RunningPrograms:
 
         async def run() -> None:
             _writer.set(write)
+            language.use("en")  # for this program alone: its events and logs are read by everyone
             code = SIGKILL_CODE
             try:
                 program, context = await prepare()

@@ -1,0 +1,166 @@
+"""Builds the catalogue of Korean texts from the source, and says what is not translated yet.
+
+    python scripts/build_messages.py            # update dovetail.po, compile dovetail.mo, list what is missing
+    python scripts/build_messages.py --check    # write nothing; fail where either is not what the source asks for
+
+Texts come from the calls `message`, `plural`, `source` and `translated`, from the help of every command, and from
+Click's own sentences. An entry that no source asks for any more is dropped; nothing is guessed from similar ones.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import re
+import string
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+
+import click
+from babel.messages.catalog import Catalog, Message
+from babel.messages.extract import extract_from_dir
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po, write_po
+
+from dovetail.cli.main import COMMANDS
+from dovetail.language import DOMAIN, LOCALES
+from dovetail.model.reasons import REASONS
+
+SOURCE = LOCALES.parents[1]
+PO = LOCALES / "ko" / "LC_MESSAGES" / f"{DOMAIN}.po"
+MO = PO.with_suffix(".mo")
+KEYWORDS: dict[str, tuple[int, ...] | None] = {"message": None, "plural": (1, 2), "source": None, "translated": None}
+CLICK_KEYWORDS: dict[str, tuple[int, ...] | None] = {"_": None, "ngettext": (1, 2)}
+METHODS = [("**.py", "python")]
+
+#: No dates and no names in it: the same texts are the same bytes.
+HEADER = """# Korean texts of Dovetail: python scripts/build_messages.py
+msgid ""
+msgstr ""
+"Language: ko\\n"
+"Plural-Forms: nplurals=1; plural=0;\\n"
+"Content-Type: text/plain; charset=utf-8\\n"
+"Content-Transfer-Encoding: 8bit\\n"
+
+"""
+
+_NO_DATE = datetime(2000, 1, 1, tzinfo=UTC)
+
+Text = str | tuple[str, ...]
+
+
+def asked() -> set[Text]:
+    """Every text of the source that a person reads."""
+    texts: set[Text] = set()
+    for root, keywords in ((SOURCE, KEYWORDS), (Path(inspect.getfile(click)).parent, CLICK_KEYWORDS)):
+        for _, _, text, _, _ in extract_from_dir(root, METHODS, keywords=keywords):
+            texts.add(tuple(text) if isinstance(text, (tuple, list)) else text)
+    texts.update(_help())
+    for reason in REASONS.values():
+        texts.update((reason.text, reason.remedy))
+    return {text for text in texts if text}
+
+
+def _help() -> Iterator[str]:
+    for name, (module, line) in COMMANDS.items():
+        yield line
+        yield from _help_of(getattr(import_module(module), name.replace("-", "_")))
+
+
+def _help_of(command: click.Command) -> Iterator[str]:
+    yield from (inspect.cleandoc(text) for text in (command.help, command.short_help, command.epilog) if text)
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.help:
+            yield parameter.help
+    if isinstance(command, click.Group):
+        for child in command.commands.values():
+            yield from _help_of(child)
+
+
+def read(path: Path = PO) -> Catalog:
+    if not path.exists():
+        return Catalog(locale="ko", domain=DOMAIN)
+    with path.open("rb") as file:
+        return read_po(file, locale="ko", domain=DOMAIN)
+
+
+def updated(catalogue: Catalog, texts: set[Text]) -> Catalog:
+    """The catalogue with exactly these texts, and the translations that it had."""
+    fresh = Catalog(locale="ko", domain=DOMAIN)
+    fresh.creation_date = fresh.revision_date = _NO_DATE
+    for text in texts:
+        old = catalogue.get(text[0] if isinstance(text, tuple) else text)
+        translation = old.string if old is not None and old.id == text else ""
+        fresh.add(text, translation or ("" if isinstance(text, str) else ("",)), flags=old.flags if old else ())
+    return fresh
+
+
+def faults(catalogue: Catalog) -> Iterator[str]:
+    """Texts without a translation, marked as uncertain, or with other facts than their source."""
+    for entry in _entries(catalogue):
+        shown = entry.id if isinstance(entry.id, str) else entry.id[0]
+        korean = entry.string if isinstance(entry.string, str) else entry.string[0]
+        if not korean:
+            yield f"untranslated: {shown!r}"
+        elif "fuzzy" in entry.flags:
+            yield f"fuzzy: {shown!r}"
+        elif _is_template(shown) and (difference := _facts(korean) ^ _facts(_all(entry.id))):
+            yield f"facts differ ({', '.join(sorted(difference))}): {shown!r}"
+
+
+def _entries(catalogue: Catalog) -> Iterator[Message]:
+    return (entry for entry in catalogue if entry.id)
+
+
+def _all(text: Text) -> str:
+    return text if isinstance(text, str) else " ".join(text)
+
+
+def _is_template(text: str) -> bool:
+    try:
+        _facts(text)
+    except ValueError:
+        return False
+    return True
+
+
+_PERCENT = re.compile(r"%\(\w+\)s")
+
+
+def _facts(text: str) -> frozenset[str]:
+    names = {name for _, name, _, _ in string.Formatter().parse(text) if name}
+    return frozenset(names | set(_PERCENT.findall(text)))
+
+
+def encoded(catalogue: Catalog) -> tuple[bytes, bytes]:
+    """The two files: `.po` for people, sorted so that changes merge, and `.mo` for gettext."""
+    po, mo = io.BytesIO(), io.BytesIO()
+    write_po(po, catalogue, width=120, no_location=True, omit_header=True, sort_output=True)
+    write_mo(mo, catalogue)
+    return HEADER.encode() + po.getvalue(), mo.getvalue()
+
+
+def main(arguments: list[str]) -> int:
+    catalogue = updated(read(), asked())
+    po, mo = encoded(catalogue)
+    problems = list(faults(catalogue))
+    if "--check" in arguments:
+        stale = [
+            path.name for path, content in ((PO, po), (MO, mo)) if not path.exists() or path.read_bytes() != content
+        ]
+        problems += [f"{name} is not what the source asks for: python scripts/build_messages.py" for name in stale]
+    else:
+        PO.parent.mkdir(parents=True, exist_ok=True)
+        PO.write_bytes(po)
+        MO.write_bytes(mo)
+    for problem in problems:
+        print(problem)
+    print(f"{sum(1 for _ in _entries(catalogue))} texts, {len(problems)} problems", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
