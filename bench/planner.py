@@ -263,8 +263,8 @@ async def _cut() -> None:
     from dovetail.cluster.snapshot import SnapshotBuilder
     from dovetail.cluster.state import ClusterState
     from dovetail.kube.client import Kube
-    from dovetail.kube.inprocess import InProcess
     from dovetail.kube.transport import Request, Response
+    from dovetail.lab.in_process import InProcess
     from dovetail.model.nodes import Node
     from dovetail.model.pods import Pod
 

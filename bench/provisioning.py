@@ -27,7 +27,6 @@ from dovetail.clock import Clock
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.config import load
-from dovetail.kube.inprocess import InProcess
 from dovetail.lab.apiserver_only import Bare
 from dovetail.lab.aws import account, eks
 from dovetail.lab.aws.ec2 import Ec2, Timing
@@ -36,6 +35,7 @@ from dovetail.lab.aws.http_forms import Answer, Environ, body_of
 from dovetail.lab.aws.injected_errors import Trouble, asked
 from dovetail.lab.aws.offerings import Market
 from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.in_process import InProcess
 from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.lab.server import LabServer
 from dovetail.model.kinds import crds

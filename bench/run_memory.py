@@ -85,10 +85,10 @@ def serve(nodes: int, pods: int, kubeconfig: str) -> None:
     from dovetail.chance import Chance
     from dovetail.clock import Clock
     from dovetail.kube.client import Kube
-    from dovetail.kube.inprocess import InProcess
     from dovetail.kube.resources import CRDS, NAMESPACES, PODS, REPLICASETS
     from dovetail.kube.resources import NODES as NODES_KIND
     from dovetail.lab.apiserver_only import Bare
+    from dovetail.lab.in_process import InProcess
     from dovetail.model.kinds.crds import KINDS, definition
 
     async def main() -> None:

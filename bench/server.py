@@ -25,11 +25,11 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.http import Http
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.resources import NAMESPACES, PODS
 from dovetail.kube.transport import Request, Transport
 from dovetail.lab.apiserver.http import HttpMount
 from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.in_process import InProcess
 from dovetail.lab.real_control_plane import RealControlPlane, binary
 
 CREATES, GETS, WATCHERS, EVENTS = 10_000, 10_000, 200, 200

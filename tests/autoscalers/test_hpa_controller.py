@@ -14,8 +14,8 @@ from dovetail.autoscalers.hpa.decision import Saying
 from dovetail.autoscalers.hpa.spec import Autoscaler
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.kube.client import Kube
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response
+from dovetail.lab.in_process import InProcess
 from dovetail.model.meta import ObjectMeta
 from tests.kube.scripted import ok, status
 

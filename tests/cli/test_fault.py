@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from dovetail.chance import Chance
 from dovetail.cli.main import main
 from dovetail.clock import Clock, run_scaled
-from dovetail.kube.inprocess import InProcess
 from dovetail.lab.apiserver_only import Bare, write_private
 from dovetail.lab.cluster import Lab
+from dovetail.lab.in_process import InProcess
 from dovetail.lab.server import LabServer
 from dovetail.runfile import RunningLab, register
 

@@ -12,8 +12,8 @@ from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cluster.nominations import Target
 from dovetail.cluster.state import ClusterState
 from dovetail.kube.client import Kube
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response
+from dovetail.lab.in_process import InProcess
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node

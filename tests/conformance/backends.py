@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock
 from dovetail.kube.http import Bearer, Http
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Transport
 from dovetail.lab.apiserver.auth import User
 from dovetail.lab.apiserver.http import HttpMount
 from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
 from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.in_process import InProcess
 from dovetail.lab.real_control_plane import ADMIN_TOKEN
 
 

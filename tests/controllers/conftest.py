@@ -27,7 +27,6 @@ from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Conflict, NotFound
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.apiserver.kinds.base import KindStrategy
@@ -35,6 +34,7 @@ from dovetail.lab.apiserver.registry import Registry, ResourceType, Schema, Subr
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.checks.autoscaler import AutoscalerInvariants
 from dovetail.lab.faults.cloud import FaultyCloud
+from dovetail.lab.in_process import InProcess
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 

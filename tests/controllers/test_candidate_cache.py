@@ -17,8 +17,8 @@ from dovetail.cluster.state import ClusterState
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.candidate_cache import CandidateCache, Evaluations
 from dovetail.kube.client import Kube
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response
+from dovetail.lab.in_process import InProcess
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node

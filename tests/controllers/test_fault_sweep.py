@@ -17,9 +17,9 @@ from dovetail.cloud.provider import CloudError, InstanceNotFound, InsufficientCa
 from dovetail.controllers.nodeclaim.binding import fitting
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Conflict, Disconnected, NotFound
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.apiserver.store import Event
+from dovetail.lab.in_process import InProcess
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from tests.controllers.test_rights import _asked as asked

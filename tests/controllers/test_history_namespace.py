@@ -9,8 +9,8 @@ from dovetail.cli.cluster_session import Cluster
 from dovetail.cluster.state import ClusterState
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response
+from dovetail.lab.in_process import InProcess
 
 RunScenario = Callable[..., None]
 

@@ -13,7 +13,7 @@ from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
-from dovetail.kube.inprocess import InProcess
+from dovetail.lab.in_process import InProcess
 from tests.controllers.conftest import Refusing
 
 RunScenario = Callable[..., None]

@@ -14,9 +14,9 @@ from dovetail.controllers import logs
 from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube.client import Kube
-from dovetail.kube.inprocess import InProcess
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.faults.cloud import FaultyCloud
+from dovetail.lab.in_process import InProcess
 
 
 def test_a_cluster_without_our_crds_logs_how_to_install_them() -> None:

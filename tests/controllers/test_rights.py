@@ -15,8 +15,8 @@ from dovetail.controllers.rights import BIND_PODS, TRIED_AGAIN_AFTER_S
 from dovetail.controllers.settings import Settings, read
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response, Transport
+from dovetail.lab.in_process import InProcess
 
 RunScenario = Callable[..., None]
 READ = frozenset({"get", "list", "watch"})

@@ -25,9 +25,9 @@ from dovetail.controllers.shadow.comparison import ActualNode, Outcome, compare
 from dovetail.controllers.shadow.report import report, text
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.read_only import ReadOnly, WriteRefused
 from dovetail.kube.transport import Request, Response
+from dovetail.lab.in_process import InProcess
 from dovetail.planner.plan import Choice, Machine
 
 RunScenario = Callable[..., None]

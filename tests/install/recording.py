@@ -63,7 +63,7 @@ def _recorded(kube: Kube | None) -> Kube | None:
     if kube is None:
         return None
     twin = copy.copy(kube)
-    twin.transport, twin._near = Recorder(kube.transport), None
+    twin.transport = Recorder(kube.transport)
     return twin
 
 

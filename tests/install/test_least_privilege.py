@@ -32,9 +32,9 @@ from dovetail.install import iam, iam_formats
 from dovetail.install.policy import allowed
 from dovetail.install.rbac import RULES, Grant, Rule, Scope, When, grants
 from dovetail.kube.client import Kube
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.resources import CRDS, NAMESPACES, SECRETS
 from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.in_process import InProcess
 from dovetail.model.kinds import crds
 from dovetail.model.meta import OwnerReference
 from tests.install import recording

@@ -12,8 +12,8 @@ from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response
+from dovetail.lab.in_process import InProcess
 
 Answer = Response | KubeError | Callable[[Request], Response]
 

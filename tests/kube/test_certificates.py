@@ -18,9 +18,9 @@ from dovetail.kube.certificates import (
     service_names,
 )
 from dovetail.kube.client import Kube
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.resources import CRDS, NAMESPACES, SECRETS
 from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.in_process import InProcess
 from dovetail.model.kinds import crds
 
 NAMES = service_names("karpenter-webhook", "karpenter")

@@ -12,10 +12,10 @@ from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Disconnected
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.lease import LeaderElection, LeadershipLost, LeaseTimes
 from dovetail.kube.resources import PODS
 from dovetail.kube.transport import Request, Response
+from dovetail.lab.in_process import InProcess
 
 
 class LeaseServer:

@@ -24,7 +24,7 @@ from dovetail.kube.decode import AS_DICT, Envelope, Head, decode, key_of_raw, un
 from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeError, from_response, from_status
 from dovetail.kube.read_only import ReadOnly
 from dovetail.kube.resources import PODS, Resource
-from dovetail.kube.transport import Neighbour, Request, Response, Transport
+from dovetail.kube.transport import Request, Response, Transport
 
 # What goes into a request: bodies, patch media types, query parameters and delete options.
 
@@ -159,7 +159,6 @@ class Kube:
         self.chance = chance or Chance(0)
         self._retries = retries or Retries()
         self._headers = {"user-agent": user_agent, "accept": "application/json"}
-        self._near = transport if fence is None and isinstance(transport, Neighbour) else None
 
     async def close(self) -> None:
         await self.transport.close()
@@ -167,13 +166,13 @@ class Kube:
     def fenced(self, check: Callable[[], None]) -> Kube:
         """The same client, whose every write asks `check` first."""
         twin = copy.copy(self)
-        twin.fence, twin._near = check, None
+        twin.fence = check
         return twin
 
     def read_only(self) -> Kube:
         """The same client, none of whose writes is sent: a dry run's."""
         twin = copy.copy(self)
-        twin.transport, twin._near = ReadOnly(self.transport), None
+        twin.transport = ReadOnly(self.transport)
         return twin
 
     def observed(self, observe: Observe) -> Kube:
@@ -338,10 +337,6 @@ class Kube:
         dry_run: bool = False,
         type: type[T] = AS_DICT,
     ) -> T:
-        if self._near is not None and isinstance(body, bytes) and resource is PODS and namespace and not dry_run:
-            made = self._near.cast(namespace, body, type)
-            if made is not None:
-                return made
         body = named(resource, body)
         response = await self.request(
             "POST", resource.path(namespace or namespace_of(body)), self._write_query(None, dry_run), body=body
@@ -372,9 +367,6 @@ class Kube:
         dry_run: bool = False,
         type: type[T] = AS_DICT,
     ) -> T:
-        near = self._near if resource is PODS and subresource == "status" and kind == "strategic" else None
-        if near is not None and isinstance(body, Mapping) and not dry_run and near.report(namespace or "", name, body):
-            return decode(b"{}", type)
         if kind == "apply":
             body = named(resource, body)
         query = self._write_query(manager, dry_run)
@@ -442,13 +434,7 @@ class Kube:
             body["deleteOptions"] = options
         await self.request("POST", PODS.path(namespace, name, "eviction"), body=body, retries=NEVER)
 
-    def bind_at_once(self, pod: str, namespace: str, node: str, uid: str | None = None) -> bool:
-        """Bind without waiting, where the server is near enough for that; whether it was done."""
-        return self._near is not None and self._near.bind(namespace, pod, node, uid)
-
     async def bind(self, pod: str, namespace: str, node: str, uid: str | None = None) -> None:
-        if self.bind_at_once(pod, namespace, node, uid):
-            return
         metadata = {"name": pod, "namespace": namespace} | ({"uid": uid} if uid else {})
         body = {
             "apiVersion": "v1",

@@ -30,10 +30,10 @@ from dovetail.kube.errors import (
     KubeError,
     NotFound,
 )
-from dovetail.kube.feed import News, feed_of
 from dovetail.kube.log import Log
 from dovetail.kube.resources import Resource
 from dovetail.kube.store import Index, Store, key_of, meta
+from dovetail.kube.transport import PushedChange, subscription_of
 
 T = TypeVar("T", default=dict[str, Any])
 log = Log(__name__)
@@ -103,7 +103,7 @@ class Reflector(Generic[T]):
         self._labels = labels
         self._fields = fields
         self._page = page
-        self._streams = streams and feed_of(kube.transport) is None
+        self._streams = streams and subscription_of(kube.transport) is None
         self._backoff = backoff or Retries(base=0.5, cap=30.0)
         self._chance = kube.chance.child("reflector", resource.name, namespace or "", labels or "", fields or "")
 
@@ -116,7 +116,7 @@ class Reflector(Generic[T]):
                     continue
                 if not self.version:
                     await self._relist()
-                await self._fed()
+                await self._follow_pushed()
                 if await self._follow():
                     failures = 0
                     continue
@@ -196,12 +196,12 @@ class Reflector(Generic[T]):
         self._alive()
         self.synced.set()
 
-    async def _fed(self) -> None:
-        """Where the server tells by itself there is nothing to watch for."""
-        feed = feed_of(self._kube.transport)
-        if feed is None or self._namespace or self._labels or self._fields:
+    async def _follow_pushed(self) -> None:
+        """Follow the changes that the transport delivers by itself, if it does: then there is nothing to watch."""
+        subscribe = subscription_of(self._kube.transport)
+        if subscribe is None or self._namespace or self._labels or self._fields:
             return
-        stop = feed(self.resource.group, self.resource.plural, self._on_news)
+        stop = subscribe(self.resource.group, self.resource.plural, self._on_pushed)
         try:
             await asyncio.Event().wait()
         finally:
@@ -234,19 +234,19 @@ class Reflector(Generic[T]):
         else:
             self._accept(event.object, event.type == "DELETED")
 
-    def _on_news(self, news: News) -> None:
-        """What a server in the same process tells is always the newest."""
+    def _on_pushed(self, change: PushedChange) -> None:
+        """A delivered change is always the newest."""
         self._alive()
         try:
-            obj = news.view(self._type, self.store.get(news.key))
+            obj = change.view(self._type, self.store.get(change.key))
         except msgspec.ValidationError as problem:
-            self._pass_over(news.raw, problem)
+            self._pass_over(change.raw, problem)
             return
-        if news.gone:
-            self._remove(news.key, obj)
+        if change.gone:
+            self._remove(change.key, obj)
         else:
-            self._put(news.key, obj)
-        self.version = str(news.version)
+            self._put(change.key, obj)
+        self.version = str(change.version)
 
     def _accept(self, raw: msgspec.Raw, gone: bool) -> None:
         try:

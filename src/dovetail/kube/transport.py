@@ -6,8 +6,8 @@ across the network from one in the same process.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -50,17 +50,32 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
+class PushedChange(Protocol):
+    """A change of one object, delivered by a call: its key and version, how to read it, whether the object is gone."""
+
+    key: str
+    version: int
+    gone: bool
+
+    @property
+    def raw(self) -> bytes: ...
+
+    def view(self, type: type[T], held: T | None = None, keep: Callable[[T, T | None], T] | None = None) -> T:
+        """The object as `type`, given the view that the cache holds."""
+
+
+OnChange = Callable[[PushedChange], None]
+#: Ends a subscription.
+Stop = Callable[[], None]
+
+
 @runtime_checkable
-class Neighbour(Protocol):
-    """A transport to a server in the same process, which takes what is done to many pods as it is, without a request.
+class PushTransport(Protocol):
+    """A transport that delivers changes by calls, so that a cache above it needs no watch."""
 
-    Each method may decline, and leaves no trace then: the request goes the usual way.
-    """
+    def subscribe(self, group: str, plural: str, on_change: OnChange) -> Stop: ...
 
-    def cast(self, namespace: str, body: bytes, type: type[T]) -> T | None:
-        """Make a pod from bytes that one was made from before."""
 
-    def bind(self, namespace: str, name: str, node: str, uid: str | None) -> bool: ...
-
-    def report(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
-        """A strategic patch of a pod's status."""
+def subscription_of(transport: Transport) -> Callable[[str, str, OnChange], Stop] | None:
+    """How to subscribe to changes, where the transport delivers them."""
+    return transport.subscribe if isinstance(transport, PushTransport) else None

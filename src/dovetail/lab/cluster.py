@@ -19,7 +19,6 @@ from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, virtual
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import CSIDRIVERS, SERVICES, STORAGECLASSES, Resource
 from dovetail.kube.transport import Transport
@@ -27,10 +26,12 @@ from dovetail.lab.apiserver.garbage_collector import Collector
 from dovetail.lab.checks.invariants import Invariants
 from dovetail.lab.checks.replicasets import SHORTFALL_GRACE_S, ReplicaSetCheck
 from dovetail.lab.controllers.manager import ControllerManager
+from dovetail.lab.direct_client import DirectKube
 from dovetail.lab.event_recorder import EventSink, Recorder
 from dovetail.lab.event_ttl import Forgetting
 from dovetail.lab.fast_transport import FastLane
 from dovetail.lab.faults.injection import Faults
+from dovetail.lab.in_process import InProcess
 from dovetail.lab.instances import SimulatedInstance, plain_pool
 from dovetail.lab.kubelet.eviction_manager import Pressure
 from dovetail.lab.kubelet.kubelets import Fleet, Pace
@@ -145,9 +146,9 @@ class Lab:
         transport: Transport = FastLane(server) if short else InProcess(server)
         return cls(transport, clock, chance, parts, server=server, extras=extras)
 
-    def client(self, manager: str) -> Kube:
+    def client(self, manager: str) -> DirectKube:
         """A client that signs its writes as `manager`."""
-        return Kube(
+        return DirectKube(
             self.transport, self.clock, chance=self.chance.child("client", manager), manager=manager, user_agent=manager
         )
 

@@ -3,8 +3,8 @@
 A transport like any other. A pod made from the same bytes as one before is a copy with another name; a binding, a
 kubelet's status, a plain deletion and a patch of a node or NodeClaim go to the store without the general machinery.
 Whatever is not exactly so takes the usual way, with the usual answers. Who owns which field (managedFields) is not
-followed. The lab's own parts come here without a request (`Neighbour`), and hear what changed instead of watching
-(`feed`).
+followed. The lab's own parts come here without a request (`lab.direct_client`), and subscribe to changes
+instead of watching them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from dovetail.kube.decode import decode
-from dovetail.kube.feed import Difference, Mold, News, OnNews, Parts, Stop
-from dovetail.kube.transport import Request, Response
+from dovetail.kube.transport import OnChange, Request, Response, Stop
 from dovetail.lab import fast_node_patches
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
 from dovetail.lab.apiserver.store import Event, Record
 from dovetail.lab.apiserver.webhooks.matching import any_configured
 from dovetail.lab.controllers.interning import share_labels
 from dovetail.lab.controllers.timestamps import stamp
+from dovetail.lab.pushed_changes import Difference, Mold, ObjectChange, Parts
 from dovetail.lab.server import LabServer
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class FastLane:
         self._store = server.store
         self._store.history_limit = HISTORY
         self._molds: dict[tuple[str, bytes], Mold] = {}
-        self._feeds: dict[str, list[OnNews]] = {}
+        self._subscribers: dict[str, list[OnChange]] = {}
         #: What is new about the pod that is being written, and what it is a copy of.
         self._writing: tuple[Parts | None, Mold | None] = _UNKNOWN
         self._chance = server.chance.child("fastlane")
@@ -65,34 +65,38 @@ class FastLane:
 
     # Hearing of changes
 
-    def feed(self, group: str, plural: str, subscriber: OnNews) -> Stop:
+    def subscribe(self, group: str, plural: str, on_change: OnChange) -> Stop:
         """Deliver every change at once, before its author has an answer."""
-        feeds = self._feeds.setdefault(f"{group}/{plural}", [])
-        feeds.append(subscriber)
-        return lambda: feeds.remove(subscriber)
+        subscribers = self._subscribers.setdefault(f"{group}/{plural}", [])
+        subscribers.append(on_change)
+        return lambda: subscribers.remove(on_change)
 
     def _changed(self, event: Event) -> None:
         if event.table in _ADMISSION:
             self._molds.clear()
-        feeds = self._feeds.get(event.table)
-        if feeds:
-            news = self._news(event)
-            for subscriber in tuple(feeds):
-                subscriber(news)
+        subscribers = self._subscribers.get(event.table)
+        if subscribers:
+            change = self._change(event)
+            for on_change in tuple(subscribers):
+                on_change(change)
 
-    def _news(self, event: Event) -> News:
+    def _change(self, event: Event) -> ObjectChange:
         record, before = event.record, event.previous
         (parts, mold), self._writing = self._writing, _UNKNOWN
         if record is None:
             assert before is not None
             version = Difference({"metadata": {"resourceVersion": str(event.rv)}}) if event.table == PODS else None
-            return News(before.key, event.rv, lambda: event.gone.raw, gone=True, difference=version, before=before.rv)
+            return ObjectChange(
+                before.key, event.rv, lambda: event.gone.raw, gone=True, difference=version, before=before.rv
+            )
         difference = None
         if parts is not None:
             parts.setdefault("metadata", {})["resourceVersion"] = str(event.rv)
             difference = Difference(parts)
         last_seen = before.rv if before is not None else 0
-        return News(record.key, event.rv, lambda: record.raw, difference=difference, mold=mold, before=last_seen)
+        return ObjectChange(
+            record.key, event.rv, lambda: record.raw, difference=difference, mold=mold, before=last_seen
+        )
 
     def _put(self, key: str, pod: Json, new: Parts, mold: Mold | None = None) -> Record:
         """Write a pod of which only this is new."""

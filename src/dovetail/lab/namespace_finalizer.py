@@ -10,11 +10,11 @@ from typing import Any
 
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.resources import NAMESPACES
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event
 from dovetail.lab.controllers.namespaces import FINALIZER, NAMESPACE_QUIET_S, conditions, empty
+from dovetail.lab.in_process import InProcess
 
 Json = dict[str, Any]
 #: Seconds between two looks at a namespace.

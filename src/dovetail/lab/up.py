@@ -20,13 +20,13 @@ import msgspec
 from dovetail.chance import Chance, system_seed
 from dovetail.clock import Clock, wall
 from dovetail.kube.errors import KubeError
-from dovetail.kube.inprocess import InProcess
 from dovetail.lab.apiserver_only import Bare, StartError, kubeconfig, refuse_second, write_private
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.cluster import Extra, Lab, Parts
 from dovetail.lab.cluster_config import ClusterConfig
 from dovetail.lab.faults.injection import PATH
+from dovetail.lab.in_process import InProcess
 from dovetail.lab.instances import UnknownType, plain_pool
 from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.lab.kubelet.log_server import Endpoint

@@ -12,12 +12,12 @@ import pytest
 from dovetail.kube.decode import decode
 from dovetail.kube.errors import Conflict
 from dovetail.kube.events import EventRecorder, Reference
-from dovetail.kube.feed import News
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PODS
 from dovetail.lab.cluster import Parts
 from dovetail.lab.controllers.views import PodView
 from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.lab.kubelet.views import KubeletPod
+from dovetail.lab.pushed_changes import ObjectChange
 from dovetail.model.pods import Pod
 from tests.lab.workloads.manifests import deployment, job
 
@@ -163,14 +163,14 @@ def test_who_hears_only_what_is_new_sees_what_a_reader_would(lab_run: Run, parts
     mirrors: dict[type[Any], dict[str, Any]] = {PodView: {}, KubeletPod: {}, Pod: {}}
     heard: list[str] = []
 
-    def subscriber(news: News) -> None:
+    def subscriber(news: ObjectChange) -> None:
         heard.append(news.key)
         for kind, cluster_state in mirrors.items():
             cluster_state[news.key] = news.view(kind, cluster_state.get(news.key))
             assert cluster_state[news.key] == decode(news.raw, kind)
 
     async def body(workload_lab: Any) -> None:
-        workload_lab.lab.transport.feed("", "pods", subscriber)
+        workload_lab.lab.transport.subscribe("", "pods", subscriber)
         await _life(workload_lab)
 
     lab_run(body, parts=parts)

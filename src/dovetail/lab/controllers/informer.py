@@ -19,8 +19,9 @@ import msgspec
 
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, BadRequest, Disconnected, Gone
-from dovetail.kube.feed import Keep, News, OnNews, Stop, feed_of
 from dovetail.kube.resources import Resource
+from dovetail.kube.transport import OnChange, PushedChange, Stop, subscription_of
+from dovetail.lab.pushed_changes import Keep
 
 T = TypeVar("T")
 Listener = Callable[[T | None, T | None], None]
@@ -105,9 +106,9 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """List, then watch for ever; a watch that breaks goes on where it was, or lists again."""
-        feed = feed_of(self._kube.transport)
-        if feed is not None and self._fields is None and self._namespace is None:
-            await self._fed(feed)
+        subscribe = subscription_of(self._kube.transport)
+        if subscribe is not None and self._fields is None and self._namespace is None:
+            await self._follow_pushed(subscribe)
         pause = 0.0
         while True:
             try:
@@ -136,19 +137,19 @@ class Informer(Generic[T]):
         self._advance(int(listing.resource_version))
         self.synced.set()
 
-    async def _fed(self, feed: Callable[[str, str, OnNews], Stop]) -> None:
+    async def _follow_pushed(self, subscribe: Callable[[str, str, OnChange], Stop]) -> None:
         """In the process of the server, changes are delivered at once instead of watched."""
         await self._list()
-        stop = feed(self.resource.group, self.resource.plural, self._deliver)
+        stop = subscribe(self.resource.group, self.resource.plural, self._deliver)
         try:
             await asyncio.Event().wait()
         finally:
             stop()
 
-    def _deliver(self, news: News) -> None:
-        item = news.view(self._type, self.objects.get(news.key), self._keep)
-        self._put(news.key, None if news.gone else item, item)
-        self._advance(news.version)
+    def _deliver(self, change: PushedChange) -> None:
+        item = change.view(self._type, self.objects.get(change.key), self._keep)
+        self._put(change.key, None if change.gone else item, item)
+        self._advance(change.version)
 
     async def _watch(self) -> None:
         watch = self._kube.watch_raw(

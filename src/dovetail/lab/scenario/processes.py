@@ -17,8 +17,7 @@ from dovetail.controllers import logs
 from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube.client import Kube
-from dovetail.kube.feed import feed_of
-from dovetail.kube.transport import Request, Response, Transport
+from dovetail.kube.transport import Request, Response, Transport, subscription_of
 
 #: Seconds between a kill and the restart.
 AWAY = 5.0
@@ -53,9 +52,9 @@ class Connection:
     def __init__(self, inner: Transport, crash_injection: CrashInjection) -> None:
         self._inner = inner
         self._crash_injection = crash_injection
-        feed = feed_of(inner)
-        if feed is not None:
-            self.feed = feed
+        subscribe = subscription_of(inner)
+        if subscribe is not None:
+            self.subscribe = subscribe
         self._open = asyncio.Event()
         self._open.set()
 

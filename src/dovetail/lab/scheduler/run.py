@@ -10,9 +10,9 @@ import asyncio
 from typing import Any
 
 from dovetail.clock import Clock
-from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, KubeError, NotFound
 from dovetail.kube.log import Log
+from dovetail.lab.direct_client import DirectKube
 from dovetail.lab.event_recorder import EventSink
 from dovetail.lab.scheduler import binder, messages, queueing_hints
 from dovetail.lab.scheduler.cache import Cache
@@ -39,7 +39,7 @@ class Scheduler:
 
     def __init__(
         self,
-        kube: Kube,
+        kube: DirectKube,
         clock: Clock,
         *,
         quiet: bool = False,

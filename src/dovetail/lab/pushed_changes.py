@@ -1,21 +1,20 @@
-"""News without a watch: a server in the same process tells of a change at once, decoded once for all who ask.
+"""Changes without a watch: a server in the same process delivers a change at once, decoded once for all subscribers.
 
-A transport that can do so has a method `feed`; a cache asks `feed_of` and falls back to watching.
-Where the server knows what is new about an object, the view of it is the view from before with that put in: nothing
-is decoded, and what did not change stays the same Python object.
+The transport that does so is a `kube.transport.PushTransport`. Where the server knows which fields are new, the view
+of the object is the view from before with those fields replaced: nothing is decoded, and what did not change stays
+the same Python object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import fields, replace
 
 from dovetail.kube.decode import decode
-from dovetail.kube.transport import Transport
 
 T = TypeVar("T")
 View = TypeVar("View", bound=msgspec.Struct)
@@ -105,7 +104,7 @@ def _plan(type: Any, shape: tuple[tuple[str, ...], ...]) -> tuple[_Plan, ...]:
     return tuple(found)
 
 
-class News:
+class ObjectChange:
     """A change: the object's key and version, how to read it, whether it is gone. Views are frozen and shared.
 
     With a `difference` it is as the mold, or else as the state before under version `before`, but for that.
@@ -161,20 +160,3 @@ class News:
         except msgspec.ValidationError:
             return None  # a null where the type has none: decoding the whole object tells what it means
         return fresh if keep is None else keep(fresh, held)
-
-
-OnNews = Callable[[News], None]
-#: Ends a subscription.
-Stop = Callable[[], None]
-
-
-@runtime_checkable
-class Feeding(Protocol):
-    """A transport whose server tells by itself."""
-
-    def feed(self, group: str, plural: str, on_news: OnNews) -> Stop: ...
-
-
-def feed_of(transport: Transport) -> Callable[[str, str, OnNews], Stop] | None:
-    """How to subscribe to changes, where that is possible."""
-    return transport.feed if isinstance(transport, Feeding) else None
