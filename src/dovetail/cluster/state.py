@@ -48,10 +48,15 @@ _NO_PODS: Mapping[str, Pod] = {}
 
 
 class ClusterState:
-    """Runs until cancelled; `synced` is set once every watched kind has been listed."""
+    """Runs until cancelled; `synced` is set once every watched kind has been listed.
 
-    def __init__(self, kube: Kube, clock: Clock) -> None:
+    A view that decides nothing (`only_viewed`) does without the kinds that a cluster does not serve, or that the
+    viewer may not read: of those only nodes are required.
+    """
+
+    def __init__(self, kube: Kube, clock: Clock, *, only_viewed: bool = False) -> None:
         self._kube = kube
+        self._only_viewed = only_viewed
         self._clock = clock
         self._slimmer = Slimmer()
         self._listeners: dict[str, list[Listener]] = {}
@@ -119,6 +124,12 @@ class ClusterState:
     def forbidden(self) -> Mapping[str, KubeError]:
         """Optional watches that are forbidden, by kind."""
         return {each.resource.name: each.failure for each in self._optional if isinstance(each.failure, Forbidden)}
+
+    def unread(self) -> Mapping[str, KubeError]:
+        """Every watch that does not work, by kind: also those that the cluster state does without."""
+        return {
+            each.resource.name: each.failure for each in (*self._required, *self._optional) if each.failure is not None
+        }
 
     def listen(self, resource: kinds.Resource, listener: Listener) -> None:
         """Call `listener` after every change of a kind; it must only take notes."""
@@ -243,10 +254,12 @@ class ClusterState:
         if target is not None:
             self._repopulate(target)
 
-    def expire(self) -> None:
-        """End the nominations whose time has passed."""
-        for _, target in self.nominations.expire(self._clock.monotonic()):
+    def expire(self) -> tuple[str, ...]:
+        """End the nominations whose time has passed; the UIDs of their pods."""
+        expired = self.nominations.expire(self._clock.monotonic())
+        for _, target in expired:
             self._repopulate(target)
+        return tuple(uid for uid, _ in expired)
 
     def mark_for_deletion(self, provider_ids: Iterable[str], deleting: bool = True) -> None:
         """Mark nodes for deletion: they count as terminating before their NodeClaim is deleted. Or unmark them."""
@@ -429,7 +442,7 @@ class ClusterState:
         reflector: Reflector[T] = Reflector(
             self._kube, resource, kind, on_event=notify, keep=keep, indices=indices, page=LIST_PAGE_SIZE, streams=True
         )
-        reflector.optional = optional
+        reflector.optional = optional = optional or (self._only_viewed and resource is not kinds.NODES)
         (self._optional if optional else self._required).append(reflector)
         return reflector
 

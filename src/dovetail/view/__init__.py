@@ -1,0 +1,41 @@
+"""What people look at: the fleet with its money, pending pods and health, as frozen values that can be compared.
+
+Pure but for `observer`, which feeds it from watches. `dovetail.web` and the terminal view draw it; neither decides.
+Unknown is None, and is drawn as unknown.
+"""
+
+from dovetail.view.difference import Difference, applied, difference
+from dovetail.view.fleet import Fleet
+from dovetail.view.model import (
+    FleetView,
+    Health,
+    LowerBound,
+    Money,
+    NodeView,
+    PendingPod,
+    PodView,
+    PoolView,
+    Price,
+    State,
+    Sum,
+    Totals,
+)
+
+__all__ = [
+    "Difference",
+    "Fleet",
+    "FleetView",
+    "Health",
+    "LowerBound",
+    "Money",
+    "NodeView",
+    "PendingPod",
+    "PodView",
+    "PoolView",
+    "Price",
+    "State",
+    "Sum",
+    "Totals",
+    "applied",
+    "difference",
+]

@@ -1,0 +1,254 @@
+"""The values of a view. Resources are integers (milli-CPU, bytes, counts); money is whole billionths of a dollar.
+
+Sums of integers can be changed by what changed alone, and are exact however often that happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+NANO = 10**9
+HOURS_PER_MONTH = 730
+
+Amounts = Mapping[str, int]
+
+
+class State(StrEnum):
+    """How far a node is, from its request to its end."""
+
+    LAUNCHING = "launching"  # a NodeClaim without an instance
+    JOINING = "joining"  # an instance whose node is not initialized
+    READY = "ready"
+    NOT_READY = "not-ready"
+    CORDONED = "cordoned"
+    REPLACING = "replacing"  # will be drained as soon as its replacement is ready
+    DRAINING = "draining"
+
+
+class Price(msgspec.Struct, frozen=True):
+    """Dollars an hour, and where the figure comes from."""
+
+    per_hour: float
+    source: str
+
+
+class Money(msgspec.Struct, frozen=True):
+    """A sum of prices: what is known of it, and how many of its parts have no known price."""
+
+    nano: int = 0
+    parts: int = 0
+    unpriced: int = 0
+
+    @property
+    def known(self) -> float:
+        """Dollars an hour of the parts with a price."""
+        return self.nano / NANO
+
+    @property
+    def per_hour(self) -> float | None:
+        """Dollars an hour of all parts; None where a price is unknown."""
+        return None if self.unpriced else self.known
+
+    @property
+    def per_month(self) -> float | None:
+        per_hour = self.per_hour
+        return None if per_hour is None else per_hour * HOURS_PER_MONTH
+
+    def plus(self, other: Money, sign: int = 1) -> Money:
+        return Money(
+            self.nano + sign * other.nano, self.parts + sign * other.parts, self.unpriced + sign * other.unpriced
+        )
+
+
+class PodView(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod on a node. `requests` is None where they cannot be read."""
+
+    namespace: str
+    name: str
+    uid: str
+    workload: str
+    phase: str
+    requests: Amounts | None
+    daemon: bool = False
+    terminating: bool = False
+    ready: bool | None = None
+    created: datetime | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class PendingPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod without a node: `code` is of the reason vocabulary, or empty; `waits_for` is a NodeClaim or node."""
+
+    namespace: str
+    name: str
+    uid: str
+    workload: str
+    requests: Amounts | None
+    reason: str
+    code: str = ""
+    remedy: str = ""
+    waits_for: str = ""
+    decision: str = ""
+    created: datetime | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A node, or a NodeClaim that has none yet.
+
+    `until` is when the present state ends at the latest: a drain that is forced, a launch that is given up.
+    `usage` is None where there are no metrics, `requests` where the pods may not be read.
+    """
+
+    name: str
+    claim: str | None
+    has_node: bool
+    state: State
+    reason: str
+    until: datetime | None
+    pool: str | None
+    group: str | None
+    zone: str | None
+    instance_type: str | None
+    capacity_type: str | None
+    architecture: str | None
+    price: Price | None
+    capacity: Amounts
+    allocatable: Amounts
+    requests: Amounts | None
+    usage: Amounts | None
+    pods: tuple[PodView, ...]
+    created: datetime | None = None
+    expires: datetime | None = None
+    provider_id: str = ""
+    kubelet_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """Names of nodes and of NodeClaims may be equal."""
+        return f"node/{self.name}" if self.has_node else f"nodeclaim/{self.name}"
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether there is an instance, as far as is known."""
+        return self.state is not State.LAUNCHING
+
+    def share(self, resource: str) -> float | None:
+        """The requested part of what pods may have; None where either is unknown."""
+        total = self.allocatable.get(resource)
+        return None if not total or self.requests is None else self.requests.get(resource, 0) / total
+
+    def usage_share(self, resource: str) -> float | None:
+        total = self.allocatable.get(resource)
+        used = self.usage.get(resource) if self.usage is not None else None
+        return None if not total or used is None else used / total
+
+    @property
+    def binding(self) -> str | None:
+        """The resource that the requests fill most."""
+        shares = {name: share for name in self.allocatable if (share := self.share(name)) is not None}
+        return max(shares, key=lambda name: shares[name]) if shares else None
+
+
+class Sum(msgspec.Struct, frozen=True):
+    """Nodes, pods and money of a part of the fleet: a pool, a namespace, a workload, a capacity type."""
+
+    nodes: int = 0
+    pods: int = 0
+    cpu: int = 0
+    memory: int = 0
+    money: Money = Money()
+
+    def plus(self, other: Sum, sign: int = 1) -> Sum:
+        return Sum(
+            self.nodes + sign * other.nodes,
+            self.pods + sign * other.pods,
+            self.cpu + sign * other.cpu,
+            self.memory + sign * other.memory,
+            self.money.plus(other.money, sign),
+        )
+
+
+class LowerBound(msgspec.Struct, frozen=True):
+    """What no fleet for the same pods costs less than, for the relaxation that `of` names."""
+
+    per_hour: float
+    of: str = ""
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole fleet. `fleet` has every node; `idle` is what no pod requests of what is paid."""
+
+    fleet: Sum = Sum()
+    allocatable_cpu: int = 0
+    allocatable_memory: int = 0
+    usage_cpu: int | None = None
+    usage_memory: int | None = None
+    states: Mapping[str, int] = {}
+    pools: Mapping[str, Sum] = {}
+    namespaces: Mapping[str, Sum] = {}
+    workloads: Mapping[str, Sum] = {}
+    capacity_types: Mapping[str, Sum] = {}
+    pending: int = 0
+    pods: int | None = None
+    bound: LowerBound | None = None
+    saved_per_hour: float | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """How far the fleet is above the lower bound at most; None where either is unknown."""
+        cost = self.fleet.money.per_hour
+        if cost is None or self.bound is None or self.bound.per_hour <= 0:
+            return None
+        return max(0.0, cost / self.bound.per_hour - 1)
+
+
+class PoolView(msgspec.Struct, frozen=True, kw_only=True):
+    """A NodePool. `ready` is None where no controller has said."""
+
+    name: str
+    ready: bool | None
+    problem: str = ""
+    weight: int = 0
+    limits: Amounts = {}
+    used: Amounts = {}
+    budgets: tuple[str, ...] = ()
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """`problems` are watches that broke, by kind; `unread` are kinds not served or not permitted, with the reason.
+
+    `safe_mode` is None where no decision history can be read, and empty while it is off.
+    """
+
+    connected: bool = True
+    problems: Mapping[str, str] = {}
+    unread: Mapping[str, str] = {}
+    safe_mode: str | None = None
+    autoscaler: str | None = None
+    api_errors: int = 0
+    last_api_error: str = ""
+    metrics: str = ""
+    kubernetes: str | None = None
+    dovetail: str = ""
+    kubelets: Mapping[str, int] = {}
+
+
+class FleetView(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything at one moment. Nodes and pods that did not change keep their identity from view to view."""
+
+    nodes: Mapping[str, NodeView] = {}
+    pending: Mapping[str, PendingPod] = {}
+    pools: Mapping[str, PoolView] = {}
+    totals: Totals = Totals()
+    health: Health = Health()

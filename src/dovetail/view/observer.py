@@ -1,0 +1,244 @@
+"""Watches a cluster and publishes a view of its fleet whenever it changes: once for all who look. It writes nothing.
+
+A cluster without our kinds, or one of which some kinds may not be read, is shown as far as it goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from dovetail import __version__
+from dovetail.clock import Clock
+from dovetail.cluster.state import ClusterState
+from dovetail.controllers.explain.answer import no_autoscaler, safe_mode
+from dovetail.controllers.history.store import LABEL, NAMESPACE
+from dovetail.controllers.settings import Settings
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import Forbidden, KubeError, NotFound
+from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.resources import CONFIGMAPS, CORE_EVENTS, HPAS, LEASES, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
+from dovetail.kube.transport import Request
+from dovetail.model.meta import ObjectMeta, View
+from dovetail.model.nodes import Event, Lease
+from dovetail.model.quantity import QuantityError, resources
+from dovetail.view import events
+from dovetail.view.decisions import DecisionLog
+from dovetail.view.difference import Difference, difference
+from dovetail.view.fleet import Fleet
+from dovetail.view.model import Amounts, FleetView, Health
+
+VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
+NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", False)
+
+#: Changes within so many seconds become one difference.
+COALESCE_S = 0.25
+#: How often the server is asked whether it is there, and how long it may take to answer.
+PROBE_INTERVAL_S, PROBE_TIMEOUT_S = 3.0, 3.0
+USAGE_INTERVAL_S = 15.0
+LEASES_INTERVAL_S = 30.0
+
+Listener = Callable[[FleetView, Difference], None]
+
+
+class NodeMetrics(View, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+    usage: Mapping[str, str] = {}
+
+
+class Observer:
+    """Runs until cancelled. `speed` is how many seconds of the loop pass in a second of the viewer."""
+
+    def __init__(self, kube: Kube, clock: Clock, *, history_namespace: str | None = None, speed: float = 1.0) -> None:
+        self.kube = kube.read_only().observed(self._observe)
+        self.clock = clock
+        self._speed = speed
+        self._history_namespace = history_namespace
+        self.state = ClusterState(self.kube, clock, only_viewed=True)
+        self.fleet = Fleet(self.state)
+        self.events = events.Events()
+        self.decisions = DecisionLog()
+        self.hpas: Reflector[dict[str, Any]] = Reflector(self.kube, HPAS)
+        self.vpas: Reflector[dict[str, Any]] = Reflector(self.kube, VPAS)
+        self._event_watch: Reflector[Event] = Reflector(
+            self.kube, CORE_EVENTS, Event, keep=events.kept, on_event=self._take_event
+        )
+        #: Watches of the decision history, by namespace.
+        self.histories: dict[str, Reflector[dict[str, Any]]] = {}
+        for each in (self.hpas, self.vpas, self._event_watch):
+            each.optional = True
+        self.view = FleetView()
+        #: Set once there is a whole view.
+        self.ready = asyncio.Event()
+        self._listeners: list[Listener] = []
+        self._changed = asyncio.Event()
+        self._decided = False
+        self._unreachable = ""
+        self._metrics_problem = "not asked yet"
+        self._autoscaler: str | None = None
+        self._kubernetes: str | None = None
+        self._api_errors = 0
+        self._last_api_error = ""
+        for resource in (PODS, NODES, NODECLAIMS, NODEPOOLS):
+            self.state.listen(resource, self._note)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every new view and what changed; returns what ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.state.run(), name="view cluster state")
+            for reflector in (self.hpas, self.vpas, self._event_watch):
+                group.create_task(reflector.run(), name=f"view {reflector.resource.name}")
+            group.create_task(self._watch_history(group), name="view history")
+            group.create_task(self._probe(), name="view probe")
+            group.create_task(self._measure(), name="view usage")
+            group.create_task(self._publish(), name="view publish")
+
+    # -- what the watches say
+
+    def _note(self, change: Change[Any]) -> None:
+        self._changed.set()
+
+    def _take_event(self, change: Change[Event]) -> None:
+        self.events.take(change)
+        self._changed.set()
+
+    def _take_history(self, change: Change[dict[str, Any]]) -> None:
+        self.decisions.take(change)
+        self._decided = True
+        self._changed.set()
+
+    def _observe(self, request: Request, answer: int | KubeError, seconds: float) -> None:
+        """Count what the API server refuses; a kind that it does not serve is no error."""
+        failed = answer >= 400 and answer not in (404, 410) if isinstance(answer, int) else True
+        if failed and not isinstance(answer, NotFound):
+            self._api_errors += 1
+            self._last_api_error = f"{request.method} {request.path}: {answer}"
+
+    async def _watch_history(self, group: asyncio.TaskGroup) -> None:
+        """The decision history is beside the controller: in the namespaces that have its lease."""
+        while True:
+            leases = await self._leases()
+            if leases is not None:
+                self._autoscaler = no_autoscaler(leases, self.clock.now()) if leases else None
+            named = {lease.metadata.namespace for lease in leases or ()} or {NAMESPACE}
+            for namespace in {self._history_namespace} if self._history_namespace else named:
+                if namespace not in self.histories:
+                    history: Reflector[dict[str, Any]] = Reflector(
+                        self.kube, CONFIGMAPS, namespace=namespace, labels=f"{LABEL}=true", on_event=self._take_history
+                    )
+                    history.optional = True
+                    self.histories[namespace] = history
+                    group.create_task(history.run(), name=f"view history {namespace}")
+            await asyncio.sleep(LEASES_INTERVAL_S)
+
+    async def _leases(self) -> list[Lease] | None:
+        named = f"metadata.name={Settings().leader_election_name}"
+        try:
+            return (await self.kube.list(LEASES, fields=named, type=Lease)).items
+        except KubeError:
+            return None
+
+    async def _probe(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(PROBE_TIMEOUT_S * self._speed):
+                    body = (await self.kube.request("GET", "/version")).body
+                self._kubernetes = msgspec.json.decode(body).get("gitVersion")
+                self._unreachable = ""
+            except (KubeError, TimeoutError, msgspec.DecodeError) as problem:
+                self._unreachable = str(problem) or f"no answer within {PROBE_TIMEOUT_S:g} s"
+            self._changed.set()
+            await asyncio.sleep(PROBE_INTERVAL_S * self._speed)
+
+    async def _measure(self) -> None:
+        """Usage of the nodes; without metrics it is unknown."""
+        while True:
+            try:
+                found = (await self.kube.list(NODE_METRICS, type=NodeMetrics)).items
+                self.fleet.set_usage({each.metadata.name: _usage(each) for each in found})
+                self._metrics_problem = ""
+            except NotFound:
+                self._metrics_problem = "metrics.k8s.io is not served: install metrics-server"
+                self.fleet.set_usage({})
+            except KubeError as problem:
+                self._metrics_problem = str(problem)
+                self.fleet.set_usage({})
+            self._changed.set()
+            await asyncio.sleep(USAGE_INTERVAL_S)
+
+    # -- publishing
+
+    async def _publish(self) -> None:
+        await self.state.synced.wait()
+        while True:
+            self._update()
+            self.ready.set()
+            await asyncio.sleep(COALESCE_S * self._speed)
+            await self._changed.wait()
+            self._changed.clear()
+
+    def _update(self) -> None:
+        if self._decided:
+            self._decided = False
+            self.fleet.set_decisions(self.decisions.all())
+        subjects = tuple(self.events.changed)
+        self.events.changed.clear()
+        pods = [f"{subject.namespace}/{subject.name}" for subject in subjects if subject.kind == "Pod"]
+        self.fleet.set_scheduler_messages(self._scheduler_says, pods)
+        self.fleet.set_health(self._health())
+        new = self.fleet.view()
+        if new is self.view:
+            return
+        old, self.view = self.view, new
+        change = difference(old, new)
+        for listener in tuple(self._listeners):
+            listener(new, change)
+
+    def _scheduler_says(self, key: str) -> str:
+        namespace, _, name = key.partition("/")
+        return self.events.last_message(namespace, name, "FailedScheduling")
+
+    def _health(self) -> Health:
+        failures = dict(self.state.unread())
+        watches: tuple[Reflector[Any], ...] = (self.hpas, self.vpas, self._event_watch, *self.histories.values())
+        for reflector in watches:
+            if reflector.failure is not None:
+                failures[reflector.resource.name] = reflector.failure
+        refused = {name: why for name, why in failures.items() if isinstance(why, NotFound | Forbidden)}
+        problems = {name: str(why) for name, why in failures.items() if name not in refused}
+        if self._unreachable:
+            problems["API server"] = self._unreachable
+        read = any(history.synced.is_set() for history in self.histories.values())
+        kubelets = Counter(node.status.node_info.kubelet_version for node in self.state.nodes.store)
+        return Health(
+            connected=not problems,
+            problems=problems,
+            unread={name: _short(why) for name, why in refused.items()},
+            safe_mode=safe_mode(self.decisions.all()) if read else None,
+            autoscaler=self._autoscaler,
+            api_errors=self._api_errors,
+            last_api_error=self._last_api_error,
+            metrics=self._metrics_problem,
+            kubernetes=self._kubernetes,
+            dovetail=__version__,
+            kubelets={version or "unknown": count for version, count in kubelets.items()},
+        )
+
+
+def _short(why: KubeError) -> str:
+    return "not served" if isinstance(why, NotFound) else "not permitted"
+
+
+def _usage(metrics: NodeMetrics) -> Amounts:
+    with suppress(QuantityError):
+        return resources(metrics.usage)
+    return {}
