@@ -196,7 +196,9 @@ def test_a_missing_ssm_parameter_is_reported_on_nodeclass_and_pod_until_it_is_ba
         await world.pods(1, nodeSelector={"karpenter.sh/nodepool": "default"})
         await world.pods(1, prefix="other", **ELSEWHERE)
         await world.until(lambda: world.running("other"))
-        await world.says("nodepool 'default' is left out", "al2023@latest", "SSM", "BAD_NODECLASS", name="p0")
+        await world.says(
+            "NodePool default is not ready: EC2NodeClass default: ", "al2023@latest", "SSM", "BAD_NODECLASS", name="p0"
+        )
         ready = (await world.conditions(kinds.EC2NODECLASSES, "default"))["AMIsReady"]
         assert ready.startswith("False/AMINotFound") and "pin a version" in ready
         parameters.update(gone)
@@ -314,7 +316,7 @@ def test_a_denied_kms_key_is_named_as_the_cause_of_ended_instances_and_costs_few
         await world.pods(1, prefix="other", **ELSEWHERE)
         await world.says("InstanceTerminated", "Client.InternalError", "KMS key", "NEVER_JOINED", name="p0", within=120)
         await world.until(lambda: world.running("other"))
-        await world.says("nodepool 'default' is left out", "KMS key", name="p0")
+        await world.says("NodePool default is left out for a while", "KMS key", name="p0")
         await asyncio.sleep(600)
         assert world.count("create_fleet") <= 6
         aws.endpoint.market.denied_keys.clear()

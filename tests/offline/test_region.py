@@ -143,7 +143,7 @@ def test_a_pool_that_no_server_would_take_is_planned_with_a_note(ask: Any) -> No
                     ]
                 }
             },
-            "it is not ready (no subnets)",
+            "it is not ready: no subnets",
         ),
     ],
 )

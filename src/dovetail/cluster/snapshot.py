@@ -9,7 +9,7 @@ from dovetail.cluster.state import ClusterState
 from dovetail.cluster.workload_selectors import Selectors
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.pods import Pod, TopologySpreadConstraint
-from dovetail.planner.snapshot import MinValues, Pool, Preferences, Snapshot
+from dovetail.planner.snapshot import MinValues, Pool, Preferences, Snapshot, UnusablePool
 
 
 class SnapshotBuilder:
@@ -32,11 +32,12 @@ class SnapshotBuilder:
         self._offers: tuple[tuple[InstanceType, ...], ...] = ()
         self._types: dict[tuple[str, str], InstanceType] = {}
 
-    def build(self, pools: Iterable[Pool], pending: Iterable[Pod]) -> Snapshot:
+    def build(self, pools: Iterable[Pool], pending: Iterable[Pod], unusable: Iterable[UnusablePool] = ()) -> Snapshot:
         cluster_state, offered = self._cluster_state, tuple(pools)
         types = self._merged(offered)
         return Snapshot(
             pools=offered,
+            unusable_pools=tuple(unusable),
             nodes=cluster_state.states(types),
             pending=tuple(pending),
             daemons=tuple(cluster_state.daemonsets.store.all()),

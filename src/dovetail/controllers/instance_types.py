@@ -14,15 +14,17 @@ from structlog.typing import FilteringBoundLogger
 
 from dovetail.clock import Clock
 from dovetail.cloud.provider import Cloud, CloudError
-from dovetail.cluster import nodepools
+from dovetail.cluster import nodepools, unusable_nodepools
 from dovetail.cluster.state import ClusterState
+from dovetail.cluster.unusable_nodepools import Cause
 from dovetail.controllers.discovered_capacity import DiscoveredCapacity
 from dovetail.controllers.logs import ref
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.node_overlays import overlaid
-from dovetail.planner.snapshot import Pool
+from dovetail.model.reasons import REASONS
+from dovetail.planner.snapshot import Pool, UnusablePool
 
 #: An empty NodeClass, for clouds that need none.
 NO_CLASS: Mapping[str, Any] = {}
@@ -55,6 +57,7 @@ class Offers:
         self._log = log
         self._made: dict[str, tuple[NodePool, tuple[InstanceType, ...], Pool]] = {}
         self._plain: dict[str, tuple[NodePool, Mapping[str, Any]]] = {}
+        self._unusable: dict[str, tuple[NodePool, tuple[InstanceType, ...], Pool]] = {}
 
     def pause(self, pool: str, seconds: float, why: str) -> None:
         """Leave a NodePool out of planning for a while: its launches fail, and others may do better."""
@@ -64,37 +67,45 @@ class Offers:
     def paused(self, pool: str) -> bool:
         return self._paused.get(pool, (float("-inf"), ""))[0] > self._clock.monotonic()
 
-    def unusable(self) -> dict[str, str]:
-        """The NodePools that nothing can be planned on now, and why: for the message of an unschedulable pod."""
-        found = {}
-        for pool in sorted(self._cluster_state.pools.store.all(), key=lambda each: each.name):
-            if pool.static or pool.metadata.deletion_timestamp is not None:
-                continue
-            if not nodepools.ready(pool):
-                found[pool.name] = self._unready(pool)
-            elif self.paused(pool.name):
-                found[pool.name] = self._paused[pool.name][1]
-            elif pool.name in self._failing:
-                found[pool.name] = self._failing[pool.name]
-        return found
+    def unusable(self) -> tuple[UnusablePool, ...]:
+        """The NodePools that nothing can be planned on now, and why: they explain why a pod waits."""
+        found = [(pool, self.cause(pool)) for pool in nodepools.ordered(self._cluster_state.pools.store.all())]
+        return tuple(self._as_unusable(pool, cause) for pool, cause in found if cause is not None)
 
-    def _unready(self, pool: NodePool) -> str:
-        """Why a NodePool is not ready: its NodeClass's own condition where there is one."""
-        reference = pool.spec.template.spec.node_class_ref
-        node_class = self._cluster_state.node_classes.store.get(reference.name)
-        if node_class is None:
-            return f"{reference.kind} {reference.name!r} not found"
-        conditions = (node_class.get("status") or {}).get("conditions") or ()
-        bad = [
-            condition
-            for condition in conditions
-            if condition["status"] != "True" and condition["type"] != "Ready" and condition["message"]
+    def cause(self, pool: NodePool) -> Cause | None:
+        """Why nothing can be planned on a NodePool now; None if something can, or if it is static."""
+        if pool.static or (self._without_status and nodepools.has_no_status(pool)):
+            return None
+        classes = [
+            str((each.get("metadata") or {}).get("name")) for each in self._cluster_state.node_classes.store.all()
         ]
-        worst = min(bad, key=lambda each: (each["status"] == "Unknown", each["type"]), default=None)
-        if worst is not None:
-            return f"{reference.kind} {reference.name!r}: {worst['reason']}: {worst['message']}"
-        return "; ".join(
-            condition.message or condition.reason for condition in pool.status.conditions if condition.status != "True"
+        found = unusable_nodepools.cause(
+            pool,
+            self._cluster_state.node_classes.store.get(pool.spec.template.spec.node_class_ref.name),
+            class_required=self._cloud.node_class_required,
+            reconciled=True,
+            classes=classes,
+        )
+        if not nodepools.usable(pool):
+            return found
+        if self.paused(pool.name):
+            return _failing_launches(pool.name, self._paused[pool.name][1])
+        return _failing_launches(pool.name, self._failing[pool.name]) if pool.name in self._failing else None
+
+    def _as_unusable(self, pool: NodePool, cause: Cause) -> UnusablePool:
+        """With the types that it had last, else with those of the other NodePools: what it would offer."""
+        made = self._made.get(pool.name)
+        types = made[1] if made is not None else max((each[1] for each in self._made.values()), key=len, default=())
+        known = self._unusable.get(pool.name)
+        if known is None or known[0] is not pool or known[1] is not types:
+            known = self._unusable[pool.name] = (pool, types, nodepools.for_planner(pool, types))
+        return UnusablePool(
+            pool=known[2],
+            code=cause.code,
+            why=cause.why,
+            remedy=cause.remedy,
+            object=cause.object,
+            leaving=cause.leaving,
         )
 
     def node_class(self, pool: NodePool) -> Mapping[str, Any] | None:
@@ -146,10 +157,11 @@ class Offers:
             self._log.error("skipping, unable to resolve instance types", NodePool=ref(pool.name), error=problem.detail)
             self._failing[pool.name] = problem.message
             return None
-        self._failing.pop(pool.name, None)
         if not types:
             self._log.info("skipping, no resolved instance types found", NodePool=ref(pool.name))
+            self._failing[pool.name] = "its NodeClass offers no instance types"
             return None
+        self._failing.pop(pool.name, None)
         known = self._made.get(pool.name)
         if known is not None and known[0] is pool and known[1] is types:
             return known[2]
@@ -174,8 +186,28 @@ class Offers:
     def _forget_deleted(self) -> None:
         """Remember no more NodePools than there are."""
         there = self._cluster_state.pools.store
-        memories: tuple[dict[str, Any], ...] = (self._made, self._plain, self._classes, self._failing, self._paused)
+        memories: tuple[dict[str, Any], ...] = (
+            self._made,
+            self._plain,
+            self._classes,
+            self._failing,
+            self._paused,
+            self._unusable,
+        )
         for memory in memories:
             if len(memory) > len(there):
                 for name in [each for each in memory if each not in there]:
                     del memory[name]
+
+
+def _failing_launches(pool: str, why: str) -> Cause:
+    """A NodePool that is left out because its launches fail. The message may end with the reason's code."""
+    text, _, last = why.rpartition(" (")
+    code = last.rstrip(")")
+    known = code in REASONS and last.endswith(")")
+    return Cause(
+        code=code if known else "NO_NODEPOOL",
+        why=f"is left out for a while: {text if known else why}",
+        remedy=REASONS[code].remedy if known else "see the events of its NodeClaims",
+        object=f"nodepool/{pool}",
+    )

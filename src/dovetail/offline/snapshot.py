@@ -13,6 +13,7 @@ from dovetail.cli.errors import Problem
 from dovetail.cloud.simulated import catalog_file as catalogue_file
 from dovetail.cluster import state_node as views
 from dovetail.cluster.nodepools import for_planner, labels, types_by_pool
+from dovetail.cluster.unusable_nodepools import Cause, cause
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
@@ -30,7 +31,7 @@ from dovetail.model.workloads import DaemonSet, Deployment, Job, PodDisruptionBu
 from dovetail.offline.objects import Objects
 from dovetail.offline.region import of_class
 from dovetail.offline.volume_claims import claims_of
-from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot
+from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot, UnusablePool
 
 
 def catalogue(path: str) -> tuple[InstanceType, ...]:
@@ -73,7 +74,7 @@ def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, 
 
 
 def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str) -> Snapshot:
-    pools = _pools(objects, types, any_type, region)
+    pools, unusable = _pools(objects, types, any_type, region)
     _check_crowd(objects)
     made, claims = pods_of(objects.of)
     pods = [*map(_stored, objects.of(Pod)), *made]
@@ -84,6 +85,7 @@ def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool,
     waiting = [pod for pod in pods if _waits(pod)]
     return Snapshot(
         pools=pools,
+        unusable_pools=unusable,
         nodes=tuple(nodes),
         pending=(*waiting, *going),
         daemons=tuple(objects.of(DaemonSet)),
@@ -111,28 +113,53 @@ def _check_crowd(objects: Objects) -> None:
             )
 
 
-def _pools(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str) -> tuple[Pool, ...]:
-    """The pools with what they may launch, at the prices and capacities that overlays give them."""
+def _pools(
+    objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str
+) -> tuple[tuple[Pool, ...], tuple[UnusablePool, ...]]:
+    """The pools with what they may launch, at the prices and capacities that overlays give them; and the others."""
     overlays = objects.of(NodeOverlay)
     if not objects.of(NodePool):
         requirements = () if any_type else DEFAULT_POOL.requirements
-        return (replace(DEFAULT_POOL, types=overlaid(types, overlays), requirements=requirements),)
+        return (replace(DEFAULT_POOL, types=overlaid(types, overlays), requirements=requirements),), ()
     sold = {
         pool.name: of_class(pool, objects.node_classes, region) if region else types for pool in objects.of(NodePool)
     }
     valid = agreed(overlays, [(labels(pool), sold[pool.name]) for pool in objects.of(NodePool)]) if overlays else ()
-    active = [pool for pool in objects.of(NodePool) if not why_idle(pool)]
-    return tuple(for_planner(pool, overlaid(sold[pool.name], valid, labels(pool))) for pool in active)
+    usable: list[Pool] = []
+    unusable: list[UnusablePool] = []
+    for pool in objects.of(NodePool):
+        planned = for_planner(pool, overlaid(sold[pool.name], valid, labels(pool)))
+        found = why_unusable(pool, objects)
+        if found is not None:
+            unusable.append(
+                UnusablePool(
+                    pool=planned,
+                    code=found.code,
+                    why=found.why,
+                    remedy=found.remedy,
+                    object=found.object,
+                    leaving=found.leaving,
+                )
+            )
+        elif not pool.static:
+            usable.append(planned)
+    return tuple(usable), tuple(unusable)
 
 
-def why_idle(pool: NodePool) -> str:
+def why_unusable(pool: NodePool, objects: Objects) -> Cause | None:
+    """Why a pool launches nothing for pods, by the conditions in the input; what is not in the input is no evidence."""
+    if pool.static:
+        return None
+    node_class = objects.node_classes.get(pool.spec.template.spec.node_class_ref.name)
+    return cause(pool, node_class, class_required=False, reconciled=False)
+
+
+def why_idle(pool: NodePool, objects: Objects) -> str:
     """Why a pool launches nothing for pods; empty if it does."""
-    if pool.metadata.deletion_timestamp is not None:
-        return "it is being deleted"
     if pool.static:
         return "it has replicas, and launches nothing for pods"
-    troubles = [each for each in pool.status.conditions if each.type == "Ready" and each.status == "False"]
-    return f"it is not ready ({troubles[0].message or troubles[0].reason})" if troubles else ""
+    found = why_unusable(pool, objects)
+    return f"it {found.why}" if found is not None else ""
 
 
 def _namespaces(objects: Objects, pods: list[Pod]) -> dict[str, dict[str, str]]:

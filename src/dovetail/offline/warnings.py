@@ -24,7 +24,7 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
         yield f"no NodePool in the input: on-demand c, m and r nodes for linux/amd64 in {region} are taken"
     for pool in pools:
         name = pool.spec.template.spec.node_class_ref.name
-        if why := why_idle(pool):
+        if why := why_idle(pool, objects):
             yield f"NodePool {pool.name} is left out: {why}"
         elif objects.node_classes and name not in objects.node_classes:
             yield f"NodePool {pool.name}: EC2NodeClass {name} is not in the input; AL2023 nodes are taken"

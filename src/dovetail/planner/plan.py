@@ -77,11 +77,22 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     nearest: Choice | None = None
     nearest_lacks: str = ""
     misses: int = 1
+    suits: bool = True
+    """Whether the pod may use nodes of the pool: its taints, labels, zones and kinds of resources are not the cause."""
+    object: str = ""
+    """What has to be changed, if the pool launches nothing now."""
+    left_over: bool = False
+    """Whether offerings were left by every single question: then only all of them together keep the pod out."""
 
     @property
     def barren(self) -> bool:
         """Whether what the pool itself says leaves nothing, a pod that asks."""
         return self.emptied_by.startswith("its ")
+
+    @property
+    def unusable(self) -> bool:
+        """Whether the pool launches nothing now, whatever a pod asks for."""
+        return bool(self.object)
 
     @property
     def miss(self) -> str:
@@ -101,6 +112,8 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str = ""
     pools: Mapping[str, Funnel] = {}
     """The funnel of each pool, that of the pool to blame first."""
+    object: str = ""
+    """What has to be changed, as kind/name; empty where it is the pod."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,6 +61,23 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     limits: Resources = {}
 
 
+class UnusablePool(msgspec.Struct, frozen=True, kw_only=True):
+    """A NodePool that launches nothing now: not ready, being deleted, or paused because its launches fail.
+
+    It is no candidate for a plan. It explains why a pod waits that it would have suited: `why` says what is wrong in
+    words that end a sentence about the NodePool, `code` is the reason, `object` is what has to be changed.
+    `pool.types` are those that it would have, as far as they are known.
+    """
+
+    pool: Pool
+    code: str
+    why: str
+    remedy: str
+    object: str
+    leaving: bool = False
+    """Being deleted: it will not be usable again."""
+
+
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     """An existing node or on its way, and the pods bound to it.
 
@@ -97,6 +114,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """
 
     pools: tuple[Pool, ...]
+    unusable_pools: tuple[UnusablePool, ...] = ()
     nodes: tuple[NodeState, ...] = ()
     pending: tuple[Pod, ...] = ()
     daemons: tuple[DaemonSet, ...] = ()

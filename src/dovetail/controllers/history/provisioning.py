@@ -41,16 +41,18 @@ def launched(
 def refused(
     decision_history: DecisionHistory, cluster_state: ClusterState, pods: Mapping[str, Unschedulable], decision: str
 ) -> Decision:
-    """Pods with the same reason are one entry; the reasons that most of them have are shown."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    """Pods with the same reason in every NodePool are one entry; the reasons that most of them have are shown."""
+    groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for key, why in pods.items():
-        groups.setdefault((why.code, why.message), []).append(key)
+        funnels = tuple(f"{name}: {funnel.emptied_by}" for name, funnel in why.pools.items())
+        groups.setdefault((why.code, why.message, funnels), []).append(key)
     shown = sorted(groups.items(), key=lambda item: -len(item[1]))[:SHOWN]
+    messages = list(dict.fromkeys(message for (_, message, _), _ in shown))
     return Decision(
         id=decision,
         kind="refuse",
         time=decision_history.now(),
-        summary=f"{len(pods)} pod(s) are unschedulable: {_reasons([message for (_, message), _ in shown])}",
+        summary=f"{len(pods)} pod(s) are unschedulable: {_reasons(messages)}",
         view_age=cluster_state.age(),
         pod_count=len(pods),
         refusals=tuple(
@@ -61,7 +63,7 @@ def refused(
                 message=message,
                 pools=msgspec.to_builtins(pods[alike[0]].pools),
             )
-            for (code, message), alike in shown
+            for (code, message, _), alike in shown
         ),
     )
 

@@ -123,6 +123,7 @@ _ASIDE = (
     "unavailable",
     "preferences",
     "min_values",
+    "unusable_pools",
 )
 
 

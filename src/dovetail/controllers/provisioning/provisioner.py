@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from dovetail.cluster import nodepools
 from dovetail.cluster.nominations import Target
@@ -31,11 +32,15 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.reasons import REASONS
+from dovetail.planner.explain.unschedulable import NO_NODEPOOL
 from dovetail.planner.plan import Machine, Plan, Unschedulable
 from dovetail.planner.snapshot import Snapshot
 
 #: An unschedulable pod is tried again after so many seconds, then after twice as many, up to the last.
 RETRY_MIN_S, RETRY_MAX_S = 10.0, 60.0
+#: Pool, class and pods are often applied together. For so long after that a pool that is not ready yet is no news, and
+#: its pods are tried again after so many seconds.
+FIRST_WARNING_GRACE, RETRY_EARLY_S = timedelta(seconds=15), 2.0
 #: Errors that the same NodeClaim would get again. Without an answer it may have been created all the same.
 FINAL_ERRORS = (Forbidden, Unauthorized, Invalid)
 #: Concurrent creations of NodeClaims.
@@ -139,7 +144,9 @@ class Provisioner:
             self._batcher.lull.clear()
             if self._context.cluster_state.synced.is_set() and (pods := self._split_by_problem()[0]):
                 self._planning.plan_speculatively(
-                    self._context.snapshot_builder.build(await self._context.offers.all(), pods)
+                    self._context.snapshot_builder.build(
+                        await self._context.offers.all(), pods, self._context.offers.unusable()
+                    )
                 )
 
     # -- one batch
@@ -152,8 +159,11 @@ class Provisioner:
             return
         if not any(not pool.static for pool in context.cluster_state.pools.store.all()):
             context.log.info("no dynamic nodepools found", controller="provisioner")
-            why = Unschedulable(code="NO_NODEPOOL", message="no nodepools found")
-            self._report_unplanned([(pod, why) for pod in pods])
+            why = NO_NODEPOOL
+            early = [pod for pod in pods if self._too_early(pod, why)]
+            for pod in early:
+                self._try_soon(pod)
+            self._report_unplanned([(pod, why) for pod in pods if pod not in early])
             return
         await self._serve(pods)
 
@@ -174,7 +184,7 @@ class Provisioner:
         context = self._context
         began = context.clock.monotonic()
         context.pod_latency.planning(pods)
-        snapshot = context.snapshot_builder.build(await context.offers.all(), pods)
+        snapshot = context.snapshot_builder.build(await context.offers.all(), pods, context.offers.unusable())
         decision = context.decision_history.new_id()
         with context.metrics.planning("provisioner", decision, len(pods)):
             plan = await self._planning.provision(snapshot)
@@ -324,13 +334,17 @@ class Provisioner:
         refused = plan.unschedulable
         context.metrics.unschedulable.labels("provisioner").set(len(refused))
         changed = False
-        unusable = context.offers.unusable() if refused else {}
+        reported: dict[str, Unschedulable] = {}
         for key, why in refused.items():
             pod = pods.get(key)
             if pod is None:
                 continue
+            if self._too_early(pod, why):
+                self._try_soon(pod)
+                continue
+            reported[key] = why
             self._postpone(pod)
-            message = _reported(why, unusable)
+            message = _reported(why)
             context.event_publisher.failed_scheduling(pod, message, decision)
             if self._reported.get(pod.metadata.uid) != message:
                 self._reported[pod.metadata.uid] = message
@@ -346,8 +360,20 @@ class Provisioner:
         self._report_nodepools_without_types(plan)
         if changed:
             context.decision_history.record(
-                provisioning.refused(context.decision_history, context.cluster_state, refused, decision)
+                provisioning.refused(context.decision_history, context.cluster_state, reported, decision)
             )
+
+    def _too_early(self, pod: Pod, why: Unschedulable) -> bool:
+        """Whether what is missing may have been applied with the pod, a moment ago: a warning would pass at once."""
+        if why.code not in ("NO_NODEPOOL", "BAD_NODECLASS"):
+            return False
+        pool = self._context.cluster_state.pools.store.get(next(iter(why.pools), ""))
+        cause = self._context.offers.cause(pool) if pool is not None else None
+        if pool is not None and (cause is None or not cause.awaited):
+            return cause is None
+        born = [pod.metadata.creation_timestamp, pool.metadata.creation_timestamp if pool is not None else None]
+        latest = max((moment for moment in born if moment is not None), default=None)
+        return latest is not None and self._context.clock.now() - latest < FIRST_WARNING_GRACE
 
     def _report_nodepools_without_types(self, plan: Plan) -> None:
         """NodePools without any launchable instance type, for all pods."""
@@ -372,6 +398,9 @@ class Provisioner:
             context.decision_history.record(
                 provisioning.refused(context.decision_history, context.cluster_state, changed, decision)
             )
+
+    def _try_soon(self, pod: Pod) -> None:
+        self._refused[pod.metadata.uid] = (0, self._context.clock.monotonic() + RETRY_EARLY_S)
 
     def _postpone(self, pod: Pod) -> None:
         times = self._refused.get(pod.metadata.uid, (0, 0.0))[0] + 1
@@ -425,12 +454,9 @@ class Provisioner:
         ).inc()
 
 
-def _reported(why: Unschedulable, unusable: Mapping[str, str]) -> str:
-    """The reason, its remedy and its code, as `kubectl describe pod` shows them, and which NodePools were left out."""
+def _reported(why: Unschedulable) -> str:
+    """The reason, its remedy and its code, as `kubectl describe pod` shows them."""
     remedy = why.remedy or (REASONS[why.code].remedy if why.code in REASONS else "")
-    text = (
-        f"{why.message}; {remedy} ({why.code})"
-        if remedy and remedy not in why.message
-        else f"{why.message} ({why.code})"
-    )
-    return text + "".join(f"; nodepool {pool!r} is left out: {problem}" for pool, problem in unusable.items())
+    if remedy and remedy not in why.message:
+        return f"{why.message}; {remedy} ({why.code})"
+    return f"{why.message} ({why.code})"

@@ -118,7 +118,7 @@ def _types(subject: Subject, index: int, term: Term, shop: InstanceCatalog | Non
     if not bad:
         return
     where = f" in {shop.region}" if shop is not None else ""
-    key = _meant_key(term.values)
+    key = meant_key(term.values)
     if key is not None and len(bad) == len(term.values):
         yield subject.finding(
             "DV104",
@@ -146,7 +146,8 @@ def _one_off(value: str, meant: str) -> bool:
     return re.sub(r"[^a-z0-9]", "", value.lower()) == re.sub(r"[^a-z0-9]", "", meant)
 
 
-def _meant_key(values: Sequence[str]) -> str | None:
+def meant_key(values: Sequence[str]) -> str | None:
+    """The label whose values these are, where a list of instance types was expected."""
     for pattern, key in ((_SIZE, _SIZE_KEY), (_CATEGORY, _CATEGORY_KEY), (_FAMILY, _FAMILY_KEY)):
         if all(pattern.fullmatch(value) for value in values):
             return key

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
+from dovetail.model.lint.requirements import meant_key
 from dovetail.model.reasons import reason
 from dovetail.planner.explain.filters import Question
 from dovetail.planner.explain.suggestions import contradictory, of_values, values
@@ -82,28 +83,32 @@ def widened(problem: Problem, state: PackingState, request: PlacementRequest, po
 
 def barren(pool: Pool) -> Funnel:
     """A pool that has nothing to offer to any pod, and what of its own is to blame; what the pod lacks comes on top."""
-    words, start = _to_blame(pool), sum(len(kind.offerings) for kind in pool.types)
+    words, meant = _to_blame(pool)
+    start = sum(len(kind.offerings) for kind in pool.types)
+    wrong_key = f"write the key {meant} instead of {INSTANCE_TYPE}" if meant else "widen what the NodePool requires"
     return Funnel(
         start=start,
         steps=(Step(clause=words, left=0),),
         code="NO_TYPE_MATCHES",
         emptied_by=words,
-        remedy="widen what the NodePool requires" if start else "see why its NodeClass offers none",
+        remedy=wrong_key if start else "see why its NodeClass offers none",
         misses=2,
     )
 
 
-def _to_blame(pool: Pool) -> str:
+def _to_blame(pool: Pool) -> tuple[str, str]:
+    """What of a pool leaves nothing; and the label whose values it lists as instance types, if it does."""
     if not any(kind.offerings for kind in pool.types):
-        return f"its NodeClass (it offers no types{' in any zone' if pool.types else ''})"
+        return f"its NodeClass (it offers no types{' in any zone' if pool.types else ''})", ""
     clauses = pool_clauses(pool)
     for each in clauses:
         if not offered(pool, (each,)):
             there = values(pool, each[0])
-            described = of_values((each,), there, there)
-            return f"its own requirement {text(each)}{f' ({described})' if described else ''}"
+            meant = meant_key(each[2]) if each[0] == INSTANCE_TYPE and each[1] == "In" else None
+            described = "these are no instance types" if meant else of_values((each,), there, there)
+            return f"its own requirement {text(each)}{f' ({described})' if described else ''}", meant or ""
     needed = [each for each in clauses if offered(pool, (other for other in clauses if other != each))]
-    return f"its own requirements {' and '.join(map(text, needed)) or 'together'}"
+    return f"its own requirements {' and '.join(map(text, needed)) or 'together'}", ""
 
 
 #: So many shelves are remembered.

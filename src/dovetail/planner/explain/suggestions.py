@@ -5,7 +5,7 @@ Most pods without a node ask for a label that no pod has, for a value that a pod
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, WELL_KNOWN, ZONE
@@ -22,20 +22,44 @@ from dovetail.planner.snapshot import Pool
 _MAX_LISTED = 6
 
 
-def of_labels(catalog: OfferingCatalog, pool: Pool, asked: Term, among: int) -> str:
-    """What is to be had instead of what is `asked` of a label, among offerings; empty where nothing is to be said."""
+def of_labels(catalog: OfferingCatalog, pools: Sequence[Pool], pool: Pool, asked: Term, among: int) -> str:
+    """What is to be had instead of what is `asked` of a label, among offerings; empty where nothing is to be said.
+
+    The label or the value that was meant may be that of any of the pools.
+    """
     if not asked or NEVER in asked:
         return ""
     key = asked[0][0]
     if key in (HOSTNAME, NODE_NAME):
         return "a new node gets a name of its own"
     if not known(catalog, pool, key):
-        meant = catalog.recall(("meant", pool.name, key), lambda: tuple(_meant_label(key, labels_of(catalog, pool))))
+        every = catalog.recall("every label", lambda: frozenset[str]().union(*(labels_of(catalog, p) for p in pools)))
+        if key in every:
+            return "its nodes do not have that label"
+        meant = catalog.recall(("meant", key), lambda: tuple(_meant_label(key, every)))
         return "; ".join(("no node has that label", *meant))
     if contradictory(asked):
         return "no value is both"
     there = [value for value, mask in catalog.by_label(key).items() if value and value != UNBORN and mask & among]
-    return catalog.recall(("hint", pool.name, asked, among), lambda: of_values(asked, there, values(pool, key)))
+    return catalog.recall(("hint", pool.name, asked, among), lambda: _of_pools(pools, pool, asked, there))
+
+
+def _of_pools(pools: Sequence[Pool], pool: Pool, asked: Term, there: Iterable[str]) -> str:
+    """The values of a label in a pool; and where the value that was meant is another pool's, that one."""
+    key, found = asked[0][0], of_values(asked, there, values(pool, asked[0][0]))
+    wanted = [value for _, operator, named in asked if operator == "In" for value in named]
+    if "did you mean" in found or len(wanted) != 1 or wanted[0] in values(pool, key):
+        return found
+    elsewhere = {value: other.name for other in reversed(pools) for value in _declared(other, key) if other is not pool}
+    meant = nearest(wanted[0], elsewhere) if wanted[0] not in elsewhere else None
+    hint = f"did you mean {meant} of NodePool {elsewhere[meant]}?" if meant else ""
+    return "; ".join(filter(None, (found, hint)))
+
+
+def _declared(pool: Pool, key: str) -> set[str]:
+    """The values that a pool itself gives to a label."""
+    own = {pool.labels[key]} if key in pool.labels else set[str]()
+    return own.union(*(need.values for need in pool.requirements if need.key == key and need.operator == "In"))
 
 
 def of_values(asked: Term, there: Iterable[str], offered: Set[str]) -> str:

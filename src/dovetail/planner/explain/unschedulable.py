@@ -1,16 +1,22 @@
 """Why a pod has no node: for each pool, how many offerings each question left, and which one took the last.
 
 The nearest miss is the cheapest of what the last question turned away, as far as possible of what lacks nothing else:
-the price of the remedy. Where all are too small, it is the cheapest of the largest. Blamed is the pool that is
-nearest to
-a place; if it forbids a node that would do, that node is the nearest miss.
+the price of the remedy. Where all are too small, it is the cheapest of the largest.
+
+The first cause is that of the pool that gets furthest: a pool that would hold the pod and is not ready comes first,
+then the pools that the pod may use, then all others. If the pool to blame forbids a node that would do, that node is
+the nearest miss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from dovetail.model.reasons import reason
+from dovetail.planner.explain import admission
 from dovetail.planner.explain import suggestions as hints
 from dovetail.planner.explain.filters import Question, at_last, in_the_way, of_offerings, size_words, too_few
 from dovetail.planner.explain.remedies import barren, remedy, widened
@@ -18,9 +24,10 @@ from dovetail.planner.offerings.catalog import OfferingCatalog, lowest
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.plan import Funnel, Step, Unschedulable
 from dovetail.planner.problem.compile import Problem
-from dovetail.planner.problem.pod_classes import PodClass
+from dovetail.planner.problem.pod_classes import PodClass, pod_key
 from dovetail.planner.problem.request import PlacementRequest
 from dovetail.planner.problem.resources import PORT
+from dovetail.planner.snapshot import Pool, UnusablePool
 
 #: Of pools that lack one thing each, further along is nearer to a place.
 _PROGRESS = (
@@ -40,27 +47,133 @@ _PROGRESS = (
     "LIMIT_REACHED",
     "MIN_VALUES",
 )
+#: A pool that fails on one of these is none that the pod may use.
+_UNSUITABLE = frozenset({"UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "VOLUME_ZONE"})
 #: Of those that a question turned away, how many types are named, and how many offerings are looked at for them.
 _NAMED, _LOOKED_AT = 10, 200
+#: So many NodePools are named in a message; others are counted.
+_MAX_POOL_NAMES = 3
+NO_NODEPOOL = Unschedulable(code="NO_NODEPOOL", message="there is no NodePool; create one", remedy="create a NodePool")
 
 
-def unschedulable(problem: Problem, state: PackingState, one: PodClass) -> Unschedulable:
+class Verdict(NamedTuple):
+    """What a pool says to a pod. `tier` is 0 for the pools to blame first."""
+
+    tier: int
+    funnel: Funnel
+    names: tuple[str, ...]
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        code = self.funnel.code
+        return self.tier, self.funnel.misses, -_PROGRESS.index(code) if code in _PROGRESS else -len(_PROGRESS)
+
+
+class UnusablePools:
+    """The pools that launch nothing now, asked whether they would hold a pod. `classes` are the pods without a node."""
+
+    def __init__(self, problem: Problem, classes: Sequence[PodClass]) -> None:
+        self._unusable = {each.pool.name: each for each in problem.snapshot.unusable_pools}
+        self._problem: Problem | None = None
+        self._class_of: dict[str, PodClass] = {}
+        if not self._unusable or not classes:
+            return
+        first = {one.pods[0] for one in classes if one.pods}
+        pods = tuple(pod for pod in problem.snapshot.pending if pod_key(pod) in first)
+        pools = tuple(each.pool for each in self._unusable.values())
+        self._problem = Problem(replace(problem.snapshot, pools=pools, unusable_pools=(), pending=pods))
+        self._class_of = {name: one for one in self._problem.classes for name in one.pods}
+
+    def verdicts(self, one: PodClass) -> list[Verdict]:
+        """What each of them would say if it could launch nodes."""
+        alike = self._class_of.get(one.pods[0]) if one.pods else None
+        problem = self._problem
+        if problem is None or alike is None or alike.error:
+            return []
+        request, state = problem.request(alike, len(alike.levels) - 1), PackingState(problem)
+        return [
+            self._verdict(problem, state, request, index, name)
+            for index in range(len(problem.pools))
+            for name in _alike(problem, index)
+        ]
+
+    def _verdict(
+        self, problem: Problem, state: PackingState, request: PlacementRequest, index: int, name: str
+    ) -> Verdict:
+        pool, cause = problem.pools[index], self._unusable[name]
+        if not problem.catalog.of_pool[index]:
+            words = admission.refusal(pool, request.level.terms, request.cls.shape.tolerations)
+            return _of_unusable(cause, words, 0 if not words else 1, suits=not words)
+        funnel = _funnel(problem, state, request, index)
+        held = funnel.left_over
+        return _of_unusable(cause, "" if held else funnel.emptied_by, 0 if held else funnel.misses, funnel.suits)
+
+
+def _of_unusable(cause: UnusablePool, words: str, misses: int, suits: bool) -> Verdict:
+    """`words` are what would keep the pod out beside the cause."""
+    steps = (Step(clause=cause.why, left=0), *([Step(clause=words, left=0)] if words else ()))
+    funnel = Funnel(
+        start=0,
+        steps=steps,
+        code=cause.code,
+        emptied_by=f"{cause.why}; it would be refused for {words}" if words else cause.why,
+        remedy=cause.remedy,
+        misses=misses + 1,
+        suits=suits and not misses,
+        object=cause.object,
+    )
+    tier = 3 if words else 2 if cause.leaving else 0
+    return Verdict(tier, funnel, (cause.pool.name,))
+
+
+def unschedulable(
+    problem: Problem, state: PackingState, one: PodClass, unusable: UnusablePools | None = None
+) -> Unschedulable:
     """The reason for a class, with every pool's funnel; the pool to blame comes first."""
     if one.error:
         return _plainly(one.shape.code if one.shape.error else one.storage.code, one.error)
-    if not problem.pools:
-        return _plainly("NO_NODEPOOL", reason("NO_NODEPOOL").text)
+    verdicts = (unusable or UnusablePools(problem, [one])).verdicts(one)
+    if not problem.pools and not verdicts:
+        return NO_NODEPOOL
     request = problem.request(one, len(one.levels) - 1)
-    funnels = {index: _funnel(problem, state, request, index) for index in range(len(problem.pools))}
-    order = sorted(funnels, key=lambda at: (funnels[at].misses, -_PROGRESS.index(funnels[at].code), at))
-    blamed = order[0]
-    best = funnels[blamed] = widened(problem, state, request, blamed, funnels[blamed])
-    name = problem.pools[blamed].name
-    message = f"NodePool {name}: {best.emptied_by} left none of {best.start} offerings; {best.remedy}"
-    if best.nearest is not None:
-        message += f" (nearest: {best.miss})"
-    pools = {name: funnels[at] for at in order for name in _alike(problem, at)}
-    return Unschedulable(code=best.code, message=message, remedy=best.remedy, pools=pools)
+    for index, pool in enumerate(problem.pools):
+        funnel = _funnel(problem, state, request, index)
+        verdicts.append(Verdict(_tier(pool, request, funnel), funnel, _alike(problem, index)))
+    order = sorted(range(len(verdicts)), key=lambda at: (*verdicts[at].rank, at))
+    first = verdicts[order[0]]
+    if not first.funnel.unusable:
+        blamed = next(index for index, pool in enumerate(problem.pools) if pool.name == first.names[0])
+        first = first._replace(funnel=widened(problem, state, request, blamed, first.funnel))
+    ordered = [first, *(verdicts[at] for at in order[1:])]
+    best = first.funnel
+    return Unschedulable(
+        code=best.code,
+        message=_message(ordered),
+        remedy=best.remedy,
+        pools={name: verdict.funnel for verdict in ordered for name in verdict.names},
+        object=best.object or (f"nodepool/{first.names[0]}" if first.tier < 3 else ""),
+    )
+
+
+def _tier(pool: Pool, request: PlacementRequest, funnel: Funnel) -> int:
+    if not funnel.barren:
+        return 1 if funnel.suits else 3
+    admitted = not admission.refusal(pool, request.level.terms, request.cls.shape.tolerations)
+    return 0 if admitted and admission.roomy(pool, request.cls.requests) else 3
+
+
+def _message(ordered: Sequence[Verdict]) -> str:
+    """The first cause in words. Pools that all refuse a pod for the same are named together."""
+    first = ordered[0].funnel
+    same = [verdict for verdict in ordered if verdict.funnel.emptied_by == first.emptied_by]
+    together = len(same) == len(ordered) and not first.unusable
+    names = [name for verdict in (same if together else ordered[:1]) for name in verdict.names]
+    more = f" and {len(names) - _MAX_POOL_NAMES} more" if len(names) > _MAX_POOL_NAMES else ""
+    who = f"NodePool{'s' * (len(names) > 1)} {', '.join(names[:_MAX_POOL_NAMES])}{more}"
+    if first.unusable:
+        return f"{who} {first.emptied_by}; {first.remedy}"
+    message = f"{who}: {first.emptied_by} left none of {first.start} offerings; {first.remedy}"
+    return f"{message} (nearest: {first.miss})" if first.nearest is not None else message
 
 
 def _alike(problem: Problem, pool: int) -> tuple[str, ...]:
@@ -97,7 +210,7 @@ def _funnel(problem: Problem, state: PackingState, request: PlacementRequest, po
     described = (
         hints.of_amounts(catalog, one, question.resource, at)
         if question.resource
-        else hints.of_labels(catalog, one, question.clauses, before)
+        else hints.of_labels(catalog, problem.pools, one, question.clauses, before)
     )
     words = f"{question.words} ({described})" if described else question.words
     steps.append(_step(catalog, words, before, 0))
@@ -110,6 +223,8 @@ def _funnel(problem: Problem, state: PackingState, request: PlacementRequest, po
         nearest=catalog.rows[at].choice,
         nearest_lacks=", ".join([*short.values(), *others]),
         misses=len(short.keys() - {question.resource}) + len(others) + 1,
+        suits=question.code not in _UNSUITABLE and not question.absent,
+        left_over=len(steps) > len(questions),
     )
 
 

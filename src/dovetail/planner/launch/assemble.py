@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.planner.explain.unschedulable import unschedulable
+from dovetail.planner.explain.unschedulable import UnusablePools, unschedulable
 from dovetail.planner.launch.node_claims import machines_and_placements, recharged
 from dovetail.planner.packing.objective import zone_budget
 from dovetail.planner.packing.pack import Packing
@@ -33,8 +33,9 @@ def plan_of(problem: Problem, packing: Packing, tier: int = 1, bound: float | No
             return recharged(problem, was, machine) if varies else None
 
         machines = pin_zones(machines, settled, zone_budget(least, packing.left, packing.state.run.baseline))
+    unusable = UnusablePools(problem, [problem.classes[index] for index in left])
     for index, names in left.items():
-        why = Placement(unschedulable=unschedulable(problem, packing.state, problem.classes[index]))
+        why = Placement(unschedulable=unschedulable(problem, packing.state, problem.classes[index], unusable))
         placements.update(dict.fromkeys(names, why))
     price = _price(machines)
     cost = Cost(per_hour=price, lower_bound=bound, bound_of=bound_of, for_zones=max(0.0, price - least))

@@ -1,0 +1,124 @@
+"""NodePools that launch nothing now, and why: the condition's own message, and what has to be changed.
+
+Pure: the NodePool and its EC2NodeClass come in as the server has them. A condition that no controller has written
+is no evidence; it counts as "not reconciled yet" only where a controller is known to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.spelling import nearest
+
+Json = Mapping[str, Any]
+
+#: What helps where a condition of an EC2NodeClass is False.
+_REMEDIES = {
+    "SubnetsReady": "correct spec.subnetSelectorTerms, or tag the subnets as it asks",
+    "SecurityGroupsReady": "correct spec.securityGroupSelectorTerms, or tag the security groups as it asks",
+    "AMIsReady": "correct spec.amiSelectorTerms",
+    "InstanceProfileReady": "correct spec.role, or create the role",
+    "CapacityReservationsReady": "correct spec.capacityReservationSelectorTerms",
+    "ValidationSucceeded": "grant the controller's role what is missing, or correct the EC2NodeClass",
+}
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """`why` ends a sentence that begins with the NodePool's name; `object` is what has to be changed."""
+
+    code: str
+    why: str
+    remedy: str
+    object: str
+    leaving: bool = False
+    awaited: bool = False
+    """Not reconciled yet, or applied in another order: it may pass by itself within seconds."""
+
+
+def cause(
+    pool: NodePool, node_class: Json | None, *, class_required: bool, reconciled: bool, classes: Iterable[str] = ()
+) -> Cause | None:
+    """Why a NodePool launches nothing, or None.
+
+    `reconciled`: whether a controller writes conditions, so that a missing one means something. `classes` are the
+    names of the EC2NodeClasses that exist.
+    """
+    mine = f"nodepool/{pool.name}"
+    if pool.metadata.deletion_timestamp is not None:
+        remedy = "use another NodePool, or create it again once it is gone"
+        return Cause(code="NO_NODEPOOL", why="is being deleted", remedy=remedy, object=mine, leaving=True)
+    reference = pool.spec.template.spec.node_class_ref
+    if node_class is None and class_required:
+        return _missing(reference.kind or "EC2NodeClass", reference.name, classes)
+    return _of_class(node_class, reference.kind or "EC2NodeClass") or _own(pool, mine, reconciled)
+
+
+def _missing(kind: str, name: str, classes: Iterable[str]) -> Cause:
+    meant = nearest(name, classes)
+    hint = f"; did you mean {meant}?" if meant else ""
+    return Cause(
+        code="BAD_NODECLASS",
+        why=f"is not ready: its {kind} {name} does not exist{hint}",
+        remedy="create it, or name another in spec.template.spec.nodeClassRef.name",
+        object=f"{kind.lower()}/{name}",
+        awaited=True,
+    )
+
+
+def _of_class(node_class: Json | None, kind: str) -> Cause | None:
+    """What is wrong with the NodeClass, by its own conditions."""
+    metadata = (node_class or {}).get("metadata") or {}
+    name = metadata.get("name")
+    mine = f"{kind.lower()}/{name}"
+    if metadata.get("deletionTimestamp"):
+        why, remedy = (
+            f"is not ready: its {kind} {name} is being deleted",
+            "name another in spec.template.spec.nodeClassRef",
+        )
+        return Cause(code="BAD_NODECLASS", why=why, remedy=remedy, object=mine)
+    conditions = ((node_class or {}).get("status") or {}).get("conditions") or ()
+    bad = [each for each in conditions if each.get("status") == "False"]
+    worst = min(bad, key=lambda each: (each.get("type") == "Ready", str(each.get("type"))), default=None)
+    if worst is not None:
+        said = ": ".join(filter(None, (worst.get("reason"), worst.get("message"))))
+        remedy = _REMEDIES.get(str(worst.get("type")), "correct it")
+        return Cause(
+            code="BAD_NODECLASS",
+            why=f"is not ready: {kind} {name}: {said or worst.get('type')}",
+            remedy=remedy,
+            object=mine,
+        )
+    unknown = [each for each in conditions if each.get("status") == "Unknown" and each.get("type") != "Ready"]
+    if unknown:
+        said = str(unknown[0].get("message") or unknown[0].get("reason") or "not reconciled yet")
+        why, remedy = f"is not ready: {kind} {name}: {unknown[0].get('type')} is unknown: {said}", _WAIT
+        return Cause(code="BAD_NODECLASS", why=why, remedy=remedy, object=mine, awaited=True)
+    return None
+
+
+_WAIT = "wait a moment; if it stays so, see the controller's log"
+
+
+def _own(pool: NodePool, mine: str, reconciled: bool) -> Cause | None:
+    conditions = {each.type: each for each in pool.status.conditions}
+    ready = conditions.get("Ready")
+    if ready is None and not reconciled:
+        return None
+    if ready is not None and (ready.status == "True" or (ready.status != "False" and not reconciled)):
+        return None
+    bad = [each for each in pool.status.conditions if each.status == "False" and each.type != "Ready"]
+    worst = next((each for each in bad if each.message), ready)
+    if worst is None or worst.status != "False":
+        why = "is not ready: no controller has written its status yet"
+        return Cause(code="NO_NODEPOOL", why=why, remedy=_WAIT, object=mine, awaited=True)
+    return Cause(
+        code="NO_NODEPOOL",
+        why=f"is not ready: {worst.message or worst.reason or worst.type}",
+        remedy="correct the NodePool" if worst.type == "ValidationSucceeded" else "see its status.conditions",
+        object=mine,
+        awaited=worst.reason == "NodeClassReadinessUnknown",
+    )
