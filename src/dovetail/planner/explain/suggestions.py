@@ -67,13 +67,14 @@ def of_values(asked: Term, there: Iterable[str], offered: Set[str]) -> str:
     found = sorted(there, key=lambda value: (integer(value) or 0, value))
     if not found:
         return "there is none"
+    numbers = all(integer(value) is not None for value in found)
+    wanted = [value for _, operator, named in asked if operator == "In" for value in named]
+    meant = nearest(wanted[0], found) if len(wanted) == 1 and wanted[0] not in offered and not numbers else None
+    if meant:
+        return f"did you mean {meant}?"
     if len(found) <= _MAX_LISTED:
         return f"there {'is' if len(found) == 1 else 'are'} {', '.join(found)}"
-    if all(integer(value) is not None for value in found):
-        return f"there are {found[0]} to {found[-1]}"
-    wanted = [value for _, operator, named in asked if operator == "In" for value in named]
-    meant = nearest(wanted[0], found) if len(wanted) == 1 and wanted[0] not in offered else None
-    return f"did you mean {meant}?" if meant else ""
+    return f"there are {found[0]} to {found[-1]}" if numbers else ""
 
 
 def of_amounts(catalog: OfferingCatalog, pool: Pool, name: str, at: int) -> str:

@@ -64,9 +64,11 @@ class Verdict(NamedTuple):
     names: tuple[str, ...]
 
     @property
-    def rank(self) -> tuple[int, int, int]:
-        code = self.funnel.code
-        return self.tier, self.funnel.misses, -_PROGRESS.index(code) if code in _PROGRESS else -len(_PROGRESS)
+    def rank(self) -> tuple[int, int, int, bool]:
+        code, words = self.funnel.code, self.funnel.emptied_by
+        progress = _PROGRESS.index(code) if code in _PROGRESS else len(_PROGRESS)
+        misspelt = "did you mean" in words and " of NodePool " not in words
+        return self.tier, self.funnel.misses, -progress, not misspelt
 
 
 class UnusablePools:

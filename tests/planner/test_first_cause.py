@@ -1,0 +1,123 @@
+"""The first cause: the pool that gets furthest for a pod, and pools that are not ready where they would hold it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.model.instance_type import InstanceType
+from dovetail.planner.plan import Unschedulable
+from dovetail.planner.provision import provision
+from dovetail.planner.snapshot import Pool, Snapshot, UnusablePool
+from tests.planner.conftest import SHOP, ZONE, kind, pod, pool
+from tests.planner.test_explain import the_reason
+from tests.planner.test_remedies import requirement
+
+TEAM = {"team": "a"}
+TAINT = ({"key": "dedicated", "value": "x", "effect": "NoSchedule"},)
+
+
+def why(asking: Any, *pools: Pool, unusable: tuple[UnusablePool, ...] = ()) -> Unschedulable:
+    return the_reason(provision(Snapshot(pools=pools, unusable_pools=unusable, pending=(asking,))))
+
+
+def broken(name: str = "broken", leaving: bool = False, types: tuple[InstanceType, ...] = SHOP, **more: Any) -> Any:
+    return UnusablePool(
+        pool=pool(name, types=types, **more),
+        code="BAD_NODECLASS",
+        why="is not ready: EC2NodeClass shared: SubnetsNotFound: no subnets",
+        remedy="tag a subnet",
+        object="ec2nodeclass/shared",
+        leaving=leaving,
+    )
+
+
+def test_a_pool_that_is_too_small_is_blamed_before_one_that_the_pod_cannot_use_by_its_label() -> None:
+    """The other pool would be large enough, and the pod's selector forbids it."""
+    small = pool("small", types=SHOP[:1], labels=TEAM)
+    found = why(pod("p", cpu="8", nodeSelector=TEAM), pool("large", labels={"team": "b"}), small)
+    assert (found.code, next(iter(found.pools)), found.object) == ("NO_TYPE_FITS", "small", "nodepool/small")
+
+
+def test_a_pool_that_is_too_small_is_blamed_before_one_whose_taint_the_pod_does_not_tolerate() -> None:
+    found = why(pod("p", cpu="8"), pool("tainted", taints=TAINT), pool("small", types=SHOP[:1]))
+    assert (found.code, next(iter(found.pools))) == ("NO_TYPE_FITS", "small")
+
+
+def test_a_pool_whose_taint_is_the_only_obstacle_is_blamed_before_one_of_another_label() -> None:
+    wanted = pool("wanted", labels=TEAM, taints=TAINT)
+    found = why(pod("p", nodeSelector=TEAM), pool("other", labels={"team": "b"}), wanted)
+    assert (found.code, next(iter(found.pools))) == ("UNTOLERATED_TAINT", "wanted")
+
+
+def test_a_pool_that_is_not_ready_and_would_hold_the_pod_is_the_first_cause_with_its_own_message() -> None:
+    found = why(pod("p", cpu="8"), pool("small", types=SHOP[:1]), unusable=(broken(),))
+    assert found.message == (
+        "NodePool broken is not ready: EC2NodeClass shared: SubnetsNotFound: no subnets; tag a subnet"
+    )
+    assert (found.code, found.object) == ("BAD_NODECLASS", "ec2nodeclass/shared")
+    assert list(found.pools) == ["broken", "small"], "every pool is there, the one to blame first"
+
+
+def test_a_pool_that_is_not_ready_and_would_not_hold_the_pod_either_is_not_blamed() -> None:
+    small = pool("small", types=SHOP[:1])
+    tainted = why(pod("p", cpu="8"), small, unusable=(broken(taints=TAINT),))
+    assert (tainted.code, next(iter(tainted.pools))) == ("NO_TYPE_FITS", "small")
+    too_small = why(pod("p", cpu="8"), small, unusable=(broken(types=SHOP[:1]),))
+    assert (too_small.code, next(iter(too_small.pools))) == ("NO_TYPE_FITS", "small")
+    assert "it would be refused for cpu 8 (at most 2)" in too_small.pools["broken"].emptied_by
+
+
+def test_a_pool_without_known_types_is_judged_by_its_template() -> None:
+    elsewhere = requirement(ZONE, "z1")
+    asking = pod("p", nodeSelector={ZONE: "z2"})
+    refusing = broken("one", types=(), requirements=(elsewhere,))
+    suited = broken("two", types=(), requirements=(requirement(ZONE, "z2"),))
+    found = why(asking, unusable=(refusing, suited))
+    assert next(iter(found.pools)) == "two"
+    assert "it would be refused for" in found.pools["one"].emptied_by
+
+
+def test_a_pool_that_is_being_deleted_is_blamed_only_if_no_other_may_be_used() -> None:
+    leaving = broken("leaving", leaving=True)
+    assert next(iter(why(pod("p", cpu="8"), pool("small", types=SHOP[:1]), unusable=(leaving,)).pools)) == "small"
+    assert next(iter(why(pod("p", cpu="8"), pool("t", taints=TAINT), unusable=(leaving,)).pools)) == "leaving"
+
+
+def test_without_any_pool_a_pool_is_asked_for() -> None:
+    assert why(pod("p")).message == "there is no NodePool; create one"
+
+
+def test_a_misspelt_value_of_another_pool_is_suggested() -> None:
+    pools = (pool("a-web", labels={"team": "web"}), pool("pay", labels={"team": "payments"}))
+    found = why(pod("p", nodeSelector={"team": "paymants"}), *pools)
+    assert list(found.pools) == ["pay", "a-web"]
+    assert "did you mean payments?" in found.message
+    assert "did you mean payments of NodePool pay?" in found.pools["a-web"].emptied_by
+
+
+def test_a_misspelt_label_of_another_pool_is_suggested() -> None:
+    pools = (pool("plain"), pool("gpu", labels={"example.com/accelerator": "a100"}, taints=TAINT))
+    found = why(pod("p", nodeSelector={"example.com/acelerator": "a100"}), *pools)
+    assert "did you mean example.com/accelerator?" in found.message
+
+
+def test_pools_that_refuse_for_the_same_are_named_together_and_counted() -> None:
+    pools = tuple(pool(f"p{number}", labels={"n": str(number)}) for number in range(5))
+    found = why(pod("p", nodeSelector={"team": "x"}), *pools)
+    assert found.message.startswith("NodePools p0, p1, p2 and 2 more: team In [x] (no node has that label)")
+    assert found.object == "", "no pool is the one to change"
+
+
+def test_letters_instead_of_instance_types_are_explained_by_the_label_that_was_meant() -> None:
+    letters = pool(requirements=(requirement("node.kubernetes.io/instance-type", "c", "m", "t"),))
+    found = why(pod("p"), letters)
+    assert "(these are no instance types)" in found.message
+    assert found.remedy == (
+        "write the key karpenter.k8s.aws/instance-category instead of node.kubernetes.io/instance-type"
+    )
+
+
+def test_a_pool_whose_own_requirements_leave_nothing_is_blamed_before_one_that_is_too_small() -> None:
+    odd = pool("odd", types=(kind("huge", 64, 256, 3.0),), requirements=(requirement(ZONE, "nowhere"),))
+    found = why(pod("p", cpu="32"), odd, pool("small", types=SHOP[:1]))
+    assert next(iter(found.pools)) == "odd"
