@@ -195,7 +195,7 @@ def alike(classes: int, copies: int) -> list[dict[str, Any]]:
     return found
 
 
-def machine(at: int, rng: random.Random) -> NodeState:
+def node(at: int, rng: random.Random) -> NodeState:
     """A node with twenty pods of some of three hundred workloads."""
     held = []
     for place in range(20):

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dovetail.cloud.aws.client import EC2_MACHINES, Record, ec2_bucket
+from dovetail.cloud.aws.client import EC2_INSTANCE_BUCKETS, Record, ec2_bucket
 from dovetail.kube import resources as kinds
 from tests.controllers.aws_world import AwsWorld, account, run_scenario
 
@@ -39,8 +39,8 @@ def usage(records: Iterable[Record]) -> dict[str, Usage]:
 def _share(operation: str, calls: list[Record]) -> float:
     """Of the bucket for calls, or of the one for instances: whichever was emptier."""
     share = _gone([(call.at, 1) for call in calls], *ec2_bucket(operation))
-    if operation in EC2_MACHINES:
-        share = max(share, _gone([(call.at, call.machines) for call in calls], *EC2_MACHINES[operation]))
+    if operation in EC2_INSTANCE_BUCKETS:
+        share = max(share, _gone([(call.at, call.instances) for call in calls], *EC2_INSTANCE_BUCKETS[operation]))
     return share
 
 
@@ -90,8 +90,8 @@ def main() -> None:
     lab.close()
 
 
-def _print(title: str, records: list[Record], machines: int) -> None:
-    print(f"{title}, {machines} instances")
+def _print(title: str, records: list[Record], instances: int) -> None:
+    print(f"{title}, {instances} instances")
     for name, used in usage(records).items():
         size, refill = ec2_bucket(name)
         print(f"  {name:36} {used.calls:5} calls   bucket {size:4.0f} + {refill:2.0f}/s   share {used.share:4.0%}")

@@ -73,7 +73,7 @@ def decisions(plan: Plan) -> object:
     placements = {
         pod: [
             placement.node,
-            placement.machine,
+            placement.new_node,
             placement.unschedulable and placement.unschedulable.code,
             len(placement.relaxed),
         ]
@@ -89,7 +89,7 @@ def decisions(plan: Plan) -> object:
             sorted(node.pods),
             dict(node.labels),
         ]
-        for node in plan.machines
+        for node in plan.nodes
     ]
     return [placements, claims, round(plan.cost.per_hour, 9)]
 
@@ -108,7 +108,7 @@ def line_of(seed: int, tier: int, plan: Plan, snapshot: Snapshot) -> Line:
         price=plan.cost.per_hour,
         pending=len(plan.unschedulable),
         relaxed=sum(len(placement.relaxed) for placement in plan.placements.values()),
-        zones=len({node.choice.zone for node in plan.machines}),
+        zones=len({node.choice.zone for node in plan.nodes}),
         violations=len(verify(plan, snapshot)),
     )
 

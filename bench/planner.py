@@ -71,7 +71,7 @@ def speed(largest: int) -> None:
     types = burst.fake_types()
     pool = Pool(name="default", types=types, limits={"cpu": 10**10, "memory": 10**7 * 2**30})
     print(
-        f"{'pods':>6} {'classes':>8} {'first ms':>9} {'ms':>7} {'pods/s':>8} {'us/class':>9} {'machines':>9} "
+        f"{'pods':>6} {'classes':>8} {'first ms':>9} {'ms':>7} {'pods/s':>8} {'us/class':>9} {'nodes':>9} "
         f"{'$/h':>8}   Karpenter: pods/s, nodes, $/h, times slower"
     )
     for count in SIZES:
@@ -81,12 +81,12 @@ def speed(largest: int) -> None:
         assert not plan.unschedulable
         classes = len(Problem(snapshot).classes)
         line = f"{count:>6} {classes:>8} {first * 1e3:>9.1f} {seconds * 1e3:>7.1f} {count / seconds:>8.0f} "
-        line += f"{seconds / classes * 1e6:>9.1f} {len(plan.machines):>9} {plan.cost.per_hour:>8.2f}"
+        line += f"{seconds / classes * 1e6:>9.1f} {len(plan.nodes):>9} {plan.cost.per_hour:>8.2f}"
         if count <= largest:
             other = karpenter(bodies, types)
             theirs = count / other["seconds"]
-            cost, ratio = other["cost"], count / seconds / theirs
-            line += f"   {theirs:.0f}, {len(other['machines'])}, {cost:.2f}, {ratio:.0f}x"
+            cost, ratio, launched = other["cost"], count / seconds / theirs, len(other["machines"])
+            line += f"   {theirs:.0f}, {launched}, {cost:.2f}, {ratio:.0f}x"
         print(line, flush=True)
 
 
@@ -143,10 +143,10 @@ def small() -> None:
     """The bursts that most clusters see. Karpenter's seconds are those of its `Solve` alone."""
     types = burst.fake_types()
     pool = Pool(name="default", types=types)
-    room = burst.machine(0, random.Random(1))
+    room = burst.node(0, random.Random(1))
     one = Snapshot(pools=(pool,), nodes=(room,), pending=burst.pods([burst.body("p", 100, 128, {})]))
     seconds, _, plan = best_of(20, one)
-    assert not plan.machines and not plan.unschedulable
+    assert not plan.nodes and not plan.unschedulable
     print(f"one pod onto a node with room: {seconds * 1e3:.2f} ms")
     for count in (1, 10, 50, 100, 200, 500):
         bodies = burst.mix(count) if count in (1, 50, 100, 500) else burst.mix(500)[:: 500 // count]
@@ -215,7 +215,7 @@ def scratch() -> None:
         gc.freeze()
         cpu, wall, plan = _planned(snapshot)
         print(
-            f"100,000 pods from scratch, {name}: {cpu:.2f} s of processor ({wall:.2f} s), {len(plan.machines)} "
+            f"100,000 pods from scratch, {name}: {cpu:.2f} s of processor ({wall:.2f} s), {len(plan.nodes)} "
             f"nodes, {len(plan.unschedulable)} without a place",
             flush=True,
         )
@@ -224,14 +224,14 @@ def scratch() -> None:
 
 def live(rounds: int) -> None:
     rng = random.Random(1)
-    nodes = [burst.machine(at, rng) for at in range(5000)]
+    nodes = [burst.node(at, rng) for at in range(5000)]
     memory = Memory()
     pool = Pool(name="default", types=burst.fake_types())
     cpu, wall, tidying = [], [], []
     with settling():
         for turn in range(rounds + 1):
             for at in rng.sample(range(5000), 100 if turn else 0):
-                held = nodes[at].pods[1:] if turn % 2 else (*nodes[at].pods, *burst.machine(10_000 + at, rng).pods[:1])
+                held = nodes[at].pods[1:] if turn % 2 else (*nodes[at].pods, *burst.node(10_000 + at, rng).pods[:1])
                 nodes[at] = msgspec.structs.replace(nodes[at], pods=held)
             pending = burst.pods(burst.diverse(1000, rng, f"burst{turn}"))
             snapshot = Snapshot(pools=(pool,), nodes=tuple(nodes), pending=pending, memory=memory)
@@ -340,7 +340,7 @@ def _gap(name: str, pool: Pool, bodies: list[dict[str, Any]], deadline: float, g
         gaps[tier].append(plan.cost.per_hour / bound - 1)
     print(
         f"{name}: bound ${bound:.3f}/h, quick {gaps[1][-1]:.2%} in {quickly.seconds:.2f} s, "
-        f"bettered {gaps[2][-1]:.2%} in {best.seconds:.2f} s, {len(best.machines)} nodes",
+        f"bettered {gaps[2][-1]:.2%} in {best.seconds:.2f} s, {len(best.nodes)} nodes",
         flush=True,
     )
 

@@ -58,7 +58,7 @@ class Reported(Trouble):
     def answer(self, environ: Environ) -> Answer | None:
         if asked(environ)[1] == "CreateFleet":
             count = int(_COUNT.findall(body_of(environ).decode())[0])
-            reported = json.dumps({"fleet": time.time(), "machines": count})
+            reported = json.dumps({"fleet": time.time(), "instances": count})
             sys.stdout.write(reported + "\n")  # one write: many threads tell
             sys.stdout.flush()
         return super().answer(environ)
@@ -81,9 +81,9 @@ async def _lab(folder: Path, nodes: int) -> None:
             await lab.kube.create(kinds.CRDS, definition)
         await eks._authorise(lab, made)
         await lab.nodes(nodes, "m5.large", (f"{REGION}a", f"{REGION}c"))
-        machines = Ec2(endpoint, made, lab.fleet, lab.client("kubelet"), chance, Timing(3600.0, 0.0, 0.0))
+        instances = Ec2(endpoint, made, lab.fleet, lab.client("kubelet"), chance, Timing(3600.0, 0.0, 0.0))
         print(json.dumps({"aws": endpoint.url}), flush=True)
-        await machines.run()
+        await instances.run()
 
 
 # -- the driver's
@@ -143,8 +143,8 @@ class Stage:
         """When nodes were asked for, call by call."""
         return [line["fleet"] for line in self.lab.said if "fleet" in line]
 
-    def machines(self) -> int:
-        return sum(line.get("machines", 0) for line in self.lab.said)
+    def instances(self) -> int:
+        return sum(line.get("instances", 0) for line in self.lab.said)
 
     async def created(self, count: int) -> float:
         """When there were so many pods, by what their owners say."""
@@ -161,7 +161,7 @@ class Stage:
         while len(self.fleets()) != last[0] or time.time() - last[1] < QUIET:
             await asyncio.sleep(0.5)
             claims = len((await self.kube.list(kinds.NODECLAIMS)).items)
-            if len(self.fleets()) != last[0] or self.machines() < claims:
+            if len(self.fleets()) != last[0] or self.instances() < claims:
                 last = (len(self.fleets()), time.time())
 
     async def pods(self, name: str, replicas: int, cpu: str, memory: str) -> None:
@@ -213,7 +213,7 @@ async def _stage(folder: Path, nodes: int) -> Stage:
 
 async def burst(folder: Path) -> None:
     stage = await _stage(folder, 0)
-    before, ours, lab = stage.machines(), stage.ours.cpu(), stage.lab.cpu()
+    before, ours, lab = stage.instances(), stage.ours.cpu(), stage.lab.cpu()
     calls = len(stage.fleets())
     for number, (cpu, memory) in enumerate(MIX):
         await stage.pods(f"mix{number}", 1000 // len(MIX), cpu, memory)
@@ -221,7 +221,7 @@ async def burst(folder: Path) -> None:
     await stage.settled()
     took = stage.fleets()[-1] - created
     print(
-        f"1,000 mixed pods, empty cluster: {stage.machines() - before} nodes in {len(stage.fleets()) - calls} calls,"
+        f"1,000 mixed pods, empty cluster: {stage.instances() - before} nodes in {len(stage.fleets()) - calls} calls,"
         f" the last asked for {took:.2f} s"
         f" after the last pod came (batch window {WINDOW:.0f} s included);"
         f" CPU {stage.ours.cpu() - ours:.1f} s ours, {stage.lab.cpu() - lab:.1f} s the lab's"

@@ -62,7 +62,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     before: float
     price: float
     fresh: float
-    machines: int
+    nodes: int
     launched: int
     waves: int
     planner: float
@@ -75,7 +75,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         saving = 1.0 - self.price / self.before if self.before else 0.0
         return (
             f"at rest after {self.rest:.0f} s: ${self.before:.2f} to ${self.price:.2f} an hour, {saving:.1%} saved, "
-            f"{self.above:.1%} above a fresh plan; {self.machines} nodes left, {self.launched} launched; "
+            f"{self.above:.1%} above a fresh plan; {self.nodes} nodes left, {self.launched} launched; "
             f"{self.evictions} evictions in {self.waves} waves; {self.planner:.2f} s of choosing"
         )
 
@@ -204,7 +204,7 @@ async def measure(
                     before=before,
                     price=yard.price(),
                     fresh=await yard.fresh(),
-                    machines=len(scaler.cloud.standing()) if scaler.cloud else 0,
+                    nodes=len(scaler.cloud.standing()) if scaler.cloud else 0,
                     launched=scaler.totals["instances launched"] - launched,
                     waves=now[0] - waves,
                     planner=now[1] - planner,

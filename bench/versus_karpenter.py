@@ -32,7 +32,7 @@ from dovetail.model.fit.podinfo import pod_info
 from dovetail.offline import snapshot
 from dovetail.offline.objects import read
 from dovetail.planner.optimise.improve import better_by_work
-from dovetail.planner.plan import Choice, Cost, Machine, Placement, Plan
+from dovetail.planner.plan import Choice, Cost, Placement, Plan, PlannedNode
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
@@ -89,7 +89,7 @@ class Problem:
     def _broken(self) -> dict[str, str]:
         """The pods that Karpenter places against the rules, and why."""
         placements = {key: Placement(node=name) for key, name in self.theirs["existing"].items()}
-        machines = []
+        planned_nodes = []
         for at, each in enumerate(self.theirs["machines"] or ()):
             choice = Choice(
                 instance_type=each["instanceType"],
@@ -98,8 +98,8 @@ class Problem:
                 capacity_type=each["capacityType"],
                 reservation_id=each.get("reservationId"),
             )
-            machines.append(
-                Machine(
+            planned_nodes.append(
+                PlannedNode(
                     name=f"k-{at}",
                     pool=each["nodePool"],
                     offerings=(choice,),
@@ -109,10 +109,10 @@ class Problem:
                     labels=each["labels"],
                 )
             )
-            placements |= dict.fromkeys(each["pods"], Placement(machine=f"k-{at}"))
+            placements |= dict.fromkeys(each["pods"], Placement(new_node=f"k-{at}"))
         pods = {each.metadata.key: pod_info(each) for each in self.snapshot.pending}
-        theirs = Plan(placements=placements, machines=tuple(machines), cost=Cost(per_hour=self.theirs["cost"]))
-        return stuck(theirs, pods, World(self.snapshot, machines))
+        theirs = Plan(placements=placements, nodes=tuple(planned_nodes), cost=Cost(per_hour=self.theirs["cost"]))
+        return stuck(theirs, pods, World(self.snapshot, planned_nodes))
 
     @property
     def ratio(self) -> float | None:
@@ -126,7 +126,7 @@ class Problem:
     def overdrawn(self) -> bool:
         """Whether Karpenter launches more nodes than a pool's limit: it does not count them within a round."""
         held = Counter(each["metadata"]["labels"][_LABELS] for each in self.by_kind.get("NodeClaim", ()))
-        held.update(machine["nodePool"] for machine in self.theirs["machines"] or ())
+        held.update(planned["nodePool"] for planned in self.theirs["machines"] or ())
         limits = {pool["metadata"]["name"]: pool["spec"].get("limits", {}) for pool in self.by_kind["NodePool"]}
         return any(held[name] > int(each["nodes"]) for name, each in limits.items() if "nodes" in each)
 
@@ -148,7 +148,7 @@ class Problem:
         preferences, zones = self.preferences, self.zones
         if preferences[0] < preferences[1]:
             yield f"preferences {preferences[0]} < {preferences[1]}"
-        if zones[0] < zones[1] and self.plan.machines:
+        if zones[0] < zones[1] and self.plan.nodes:
             yield f"zones {zones[0]} < {zones[1]}"
 
     @property
@@ -196,12 +196,12 @@ class Problem:
         kept = [each for each in self.theirs["machines"] or () if not self.broken.keys() >= {*each["pods"]}]
         return len({each["zone"] for each in self.ours["machines"]}), len({each["zone"] for each in kept})
 
-    def _scene(self, machines: dict[str, tuple[Object, str]], places: dict[str, str]) -> Scene:
+    def _scene(self, planned_nodes: dict[str, tuple[Object, str]], places: dict[str, str]) -> Scene:
         taints = {
             pool["metadata"]["name"]: pool["spec"]["template"]["spec"].get("taints", [])
             for pool in self.by_kind["NodePool"]
         }
-        nodes = {name: (labels, taints[pool]) for name, (labels, pool) in machines.items()}
+        nodes = {name: (labels, taints[pool]) for name, (labels, pool) in planned_nodes.items()}
         for node in (*self.by_kind.get("NodeClaim", ()), *self.by_kind.get("Node", ())):
             nodes[node["metadata"]["name"]] = (node["metadata"]["labels"], node["spec"].get("taints", []))
         pods: dict[str, list[Object]] = {name: [] for name in nodes}
@@ -218,31 +218,31 @@ class Problem:
             pool["metadata"]["name"]: pool["spec"]["template"].get("metadata", {}).get("labels", {})
             for pool in self.by_kind["NodePool"]
         }
-        machines = {}
-        for machine in self.ours["machines"]:
-            labels = {key: values[0] for key, values in known[machine["instanceType"]]["labels"].items()}
+        planned_nodes = {}
+        for planned in self.ours["machines"]:
+            labels = {key: values[0] for key, values in known[planned["instanceType"]]["labels"].items()}
             labels |= {
-                ZONE: machine["zone"],
-                _CAPACITY: machine["capacityType"],
-                _TYPE: machine["instanceType"],
-                _LABELS: machine["nodePool"],
-                **teams[machine["nodePool"]],
+                ZONE: planned["zone"],
+                _CAPACITY: planned["capacityType"],
+                _TYPE: planned["instanceType"],
+                _LABELS: planned["nodePool"],
+                **teams[planned["nodePool"]],
             }
             labels |= {
                 each["key"]: each["values"][0]
-                for each in machine["requirements"]
+                for each in planned["requirements"]
                 if each["operator"] == "In" and each["key"] not in labels
             }
-            machines[machine["name"]] = (labels, machine["nodePool"])
+            planned_nodes[planned["name"]] = (labels, planned["nodePool"])
         places = {pod: place.get("node") or place.get("machine") for pod, place in self.ours["pods"].items()}
-        return self._scene(machines, {pod: place for pod, place in places.items() if place})
+        return self._scene(planned_nodes, {pod: place for pod, place in places.items() if place})
 
     def _their_scene(self) -> Scene:
-        machines, places = {}, dict(self.theirs["existing"])
-        for at, machine in enumerate(self.theirs["machines"] or ()):
-            machines[f"m-{at}"] = (machine["labels"], machine["nodePool"])
-            places |= dict.fromkeys(machine["pods"], f"m-{at}")
-        return self._scene(machines, places)
+        planned_nodes, places = {}, dict(self.theirs["existing"])
+        for at, planned in enumerate(self.theirs["machines"] or ()):
+            planned_nodes[f"m-{at}"] = (planned["labels"], planned["nodePool"])
+            places |= dict.fromkeys(planned["pods"], f"m-{at}")
+        return self._scene(planned_nodes, places)
 
 
 def _by_workload(counts: dict[str, int]) -> dict[str, list[int]]:

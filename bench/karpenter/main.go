@@ -18,7 +18,7 @@ type problem struct {
 	Catalog []instanceType    `json:"catalog"`
 }
 
-type machine struct {
+type launched struct {
 	NodePool      string            `json:"nodePool"`
 	InstanceType  string            `json:"instanceType"`
 	Zone          string            `json:"zone"`
@@ -33,7 +33,7 @@ type machine struct {
 type answer struct {
 	Seconds  float64           `json:"seconds"`
 	Cost     float64           `json:"cost"`
-	Machines []machine         `json:"machines"`
+	Nodes    []launched        `json:"machines"`
 	Existing map[string]string `json:"existing"`
 	Errors   map[string]string `json:"errors"`
 	Ignored  []string          `json:"ignored"`

@@ -114,7 +114,7 @@ func told(results scheduling.Results) answer {
 	}
 	for _, claim := range results.NewNodeClaims {
 		bought := cheapest(claim)
-		found.Machines = append(found.Machines, bought)
+		found.Nodes = append(found.Nodes, bought)
 		found.Cost += bought.Price
 	}
 	return found
@@ -123,8 +123,8 @@ func told(results scheduling.Results) answer {
 func key(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
 // cheapest is the claim as it would be launched at best: its cheapest offering, and the labels its node would have.
-func cheapest(claim *scheduling.NodeClaim) machine {
-	best := machine{Price: math.Inf(1), NodePool: claim.NodePoolName, Types: len(claim.InstanceTypeOptions)}
+func cheapest(claim *scheduling.NodeClaim) launched {
+	best := launched{Price: math.Inf(1), NodePool: claim.NodePoolName, Types: len(claim.InstanceTypeOptions)}
 	var kind *cloudprovider.InstanceType
 	for _, each := range claim.InstanceTypeOptions {
 		for _, o := range each.Offerings.Launchable().Compatible(claim.Requirements) {

@@ -55,7 +55,7 @@ def scenario(seed: int) -> Object:
     if chance.random() < 0.45:
         fleet = Fleet(chance, pools, types)
         for at in range(chance.randint(1, 8)):
-            objects += fleet.machine(at)
+            objects += fleet.node(at)
         running = sorted(set(fleet.names))
     workloads = Workloads(chance, taints, running)
     left, index = total, 0

@@ -100,7 +100,7 @@ class Fleet:
         self.names: list[str] = []
         """Apps that run already."""
 
-    def machine(self, at: int) -> list[Object]:
+    def node(self, at: int) -> list[Object]:
         chance = self.chance
         state = chance.choice(("up", "up", "up", "joining", "claimed", "going"))
         pool, kind, zone = chance.choice(self.pools), chance.choice(self.types), chance.choice(ZONES)

@@ -429,7 +429,7 @@ def _systems(problem: Object, chance: random.Random) -> None:
 
 
 def _choosers(problem: Object, chance: random.Random) -> None:
-    """Pods that name the pool, the type, the size or the machine itself."""
+    """Pods that name the pool, the type, the size or the node itself."""
     names = [pool["metadata"]["name"] for pool in of(problem, "NodePool")]
     nodes = [node["metadata"]["name"] for node in of(problem, "Node")]
     for pods in some(problem, chance, 0.35):

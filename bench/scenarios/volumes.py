@@ -28,7 +28,7 @@ def voluminous(seed: int) -> Object:
         if chance.random() < 0.5:
             kind["attachLimits"] = {EBS: chance.choice((4, 26))}
     for _ in range(chance.choice((0, 1, 3))):
-        shop.machine()
+        shop.node()
     for at, write in enumerate(chance.sample(_STATES, chance.choice((1, 2, 4)))):
         write(shop, f"{write.__name__.strip('_').replace('_', '-')}-{at}")
     case.pods("ballast", chance.choice((5, 20)))
@@ -41,16 +41,16 @@ class _Shop:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.chance = case.chance
-        self.machines: list[str] = []
+        self.nodes: list[str] = []
         self._classes: set[str] = set()
 
-    def machine(self) -> None:
+    def node(self) -> None:
         self.case.node(self.chance.choice(ZONES), attach=self.chance.choice((None, 2)))
-        self.machines.append(f"node-{len(self.machines)}")
+        self.nodes.append(f"node-{len(self.nodes)}")
 
     def somewhere(self) -> Object:
         """A term that leads to a node, there or gone, perhaps with its zone."""
-        host = self.case.need(HOST, "In", self.chance.choice((*self.machines, "gone")))
+        host = self.case.need(HOST, "In", self.chance.choice((*self.nodes, "gone")))
         zone = [self.case.need(ZONE, "In", self.chance.choice(ZONES))] if self.chance.random() < 0.2 else []
         return {"matchExpressions": [host, *zone]}
 
@@ -143,7 +143,7 @@ def _shared(shop: _Shop, name: str) -> None:
 
 def _chosen(shop: _Shop, name: str) -> None:
     """Claims for which a node was chosen already."""
-    where = {"volume.kubernetes.io/selected-node": shop.chance.choice((*shop.machines, "gone"))}
+    where = {"volume.kubernetes.io/selected-node": shop.chance.choice((*shop.nodes, "gone"))}
     spec = {"storageClassName": shop.storage_class("chosen")}
     shop.users(name, lambda own: shop.case.claim(own, spec, {"phase": "Pending"}, where))
 

@@ -75,10 +75,10 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     last_claim: float | None
     running: float
     waves: int
-    machines: int
+    nodes: int
     price: float
     rest: float
-    machines_at_rest: int
+    nodes_at_rest: int
     price_at_rest: float
     plan: float = 0.0
     evictions: int
@@ -94,8 +94,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         above = self.price_at_rest / self.plan - 1 if self.plan else 0.0
         return (
             f"{self.side:9} {self.pods:5} pods  {claims} in {self.waves} waves  running {self.running:.0f} s"
-            f" {self.machines} nodes ${self.price:.3f} cpu {self.cpu:.1f} s | rest {self.rest:.0f} s"
-            f" {self.machines_at_rest} nodes ${self.price_at_rest:.3f} plan ${self.plan:.3f} ({above:+.1%})"
+            f" {self.nodes} nodes ${self.price:.3f} cpu {self.cpu:.1f} s | rest {self.rest:.0f} s"
+            f" {self.nodes_at_rest} nodes ${self.price_at_rest:.3f} plan ${self.plan:.3f} ({above:+.1%})"
             f" evictions {self.evictions} (twice {self.moved_twice}) missing {self.missing}"
             f" cpu {self.cpu_at_rest:.1f} s peak {self.memory:.0f} MiB used "
             + "/".join(f"{share:.0%}" for share in self.used)
@@ -174,13 +174,13 @@ async def _step(
         missing = observer.missing(wanted)
         if placed is None and not missing:
             elapsed = clock.monotonic() - began
-            placed = (elapsed, observer.machines(), observer.price(), side.cpu() - spent)
+            placed = (elapsed, observer.nodes(), observer.price(), side.cpu() - spent)
         if first and placed and asked.hurry and clock.monotonic() - began > placed[0] + asked.hurry:
             break
         at_rest = clock.monotonic() - max(observer.changed, began) > asked.quiet
         if at_rest and (not missing or clock.monotonic() - observer.changed > 3 * asked.quiet):
             break
-    running, machines, price, cpu = placed or (LONGEST, observer.machines(), observer.price(), side.cpu() - spent)
+    running, nodes, price, cpu = placed or (LONGEST, observer.nodes(), observer.price(), side.cpu() - spent)
     claims = [each - began for each in observer.claims]
     return Seen(
         side=side.name,
@@ -189,10 +189,10 @@ async def _step(
         last_claim=max(claims, default=None),
         running=running,
         waves=observer.waves(),
-        machines=machines,
+        nodes=nodes,
         price=price,
         rest=observer.changed - began,
-        machines_at_rest=observer.machines(),
+        nodes_at_rest=observer.nodes(),
         price_at_rest=observer.price(),
         evictions=len(observer.evictions),
         moved_twice=observer.moved_twice,

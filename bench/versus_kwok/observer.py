@@ -70,7 +70,7 @@ class Observer:
         later = [b - a for a, b in zip(self.claims, self.claims[1:], strict=False)]
         return bool(self.claims) + sum(gap > APART for gap in later)
 
-    def machines(self) -> int:
+    def nodes(self) -> int:
         return sum(1 for _ in self._nodes.store.all())
 
     def price(self) -> float:

@@ -68,7 +68,7 @@ class Fleet:
         template = {"metadata": {"labels": {"team": "shop"}}}
         await self.kube.patch(NODEPOOLS, "default", {"spec": {"template": template}})
 
-    async def delete_machines(self) -> None:
+    async def delete_nodes(self) -> None:
         """A node by its name, and another node's claim."""
         claims = (await self.kube.list(NODECLAIMS)).items
         await self.kube.delete(NODES, claims[0]["status"]["nodeName"])
@@ -114,7 +114,7 @@ class Fleet:
         return {
             "begin": self.begin,
             "drift": self.drift,
-            "nodes deleted": self.delete_machines,
+            "nodes deleted": self.delete_nodes,
             "down and up": self.down_and_up,
             "roll": self.roll,
             "guarded down": self.guarded_down,
@@ -159,7 +159,7 @@ async def _trouble(name: str, act: Callable[[], Awaitable[None]], fleet: Fleet, 
     plan = await asyncio.to_thread(_plan, fleet)
     return (
         f"{side.name:9} {name:20} {fleet.wanted:4} pods  rest {observer.changed - began:.0f} s"
-        f"  {observer.machines()} nodes ${observer.price():.3f} plan ${plan:.3f}"
+        f"  {observer.nodes()} nodes ${observer.price():.3f} plan ${plan:.3f}"
         f"  launched {len(observer.claims)}  evictions {len(observer.evictions)} (twice {observer.moved_twice})"
         f"  missing {observer.missing(fleet.wanted)}  empty nodes {observer.vacant()}"
         f"  not ours {await _strangers(fleet.kube)}  cpu {side.cpu() - spent:.1f} s"

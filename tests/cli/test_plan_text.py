@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from dovetail.cli.plan_json import as_json
 from dovetail.cli.plan_text import as_text
-from dovetail.planner.plan import Choice, Cost, Funnel, Machine, Placement, Plan, Step, Unschedulable
+from dovetail.planner.plan import Choice, Cost, Funnel, Placement, Plan, PlannedNode, Step, Unschedulable
 
 CHOICE = Choice(instance_type="m5.large", zone="ap-northeast-2a", capacity_type="on-demand", price=0.118)
 
@@ -17,14 +17,14 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
 
 
-def _node(name: str, pods: tuple[str, ...], **requests: int) -> Machine:
-    return Machine(name=name, pool="default", offerings=(CHOICE,), requirements=(), requests=requests, pods=pods)
+def _node(name: str, pods: tuple[str, ...], **requests: int) -> PlannedNode:
+    return PlannedNode(name=name, pool="default", offerings=(CHOICE,), requirements=(), requests=requests, pods=pods)
 
 
-def _plan(*machines: Machine, refused: dict[str, Unschedulable] | None = None) -> Plan:
-    places = {pod: Placement(machine=machine.name) for machine in machines for pod in machine.pods}
+def _plan(*planned_nodes: PlannedNode, refused: dict[str, Unschedulable] | None = None) -> Plan:
+    places = {pod: Placement(new_node=planned.name) for planned in planned_nodes for pod in planned.pods}
     places |= {pod: Placement(unschedulable=why) for pod, why in (refused or {}).items()}
-    return Plan(placements=places, machines=machines, cost=Cost(per_hour=0.118 * len(machines)))
+    return Plan(placements=places, nodes=planned_nodes, cost=Cost(per_hour=0.118 * len(planned_nodes)))
 
 
 def _why(**pools: Funnel) -> Unschedulable:

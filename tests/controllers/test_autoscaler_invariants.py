@@ -67,7 +67,7 @@ async def _budget(world: Any) -> None:
 
 
 async def _flood(world: Any) -> None:
-    world.cloud.calls["machines"] = 1000
+    world.cloud.calls["instances"] = 1000
     await asyncio.sleep(61)
 
 

@@ -34,7 +34,7 @@ class _Kube:
 
 
 class _Cloud:
-    async def machines(self) -> tuple[Any, ...]:
+    async def instances(self) -> tuple[Any, ...]:
         return (SimpleNamespace(provider_id="cloud:///i-1", capacity_type="on-demand"),)
 
 

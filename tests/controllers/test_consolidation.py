@@ -13,7 +13,7 @@ from dovetail.controllers.disruption.consolidation import Proposal, Question, Re
 from dovetail.controllers.disruption.types import Candidate, Command, Reason, legacy_log_text
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.pods import Pod
-from dovetail.planner.plan import Choice, Cost, Machine, Plan
+from dovetail.planner.plan import Choice, Cost, Plan, PlannedNode
 
 
 def candidate(name: str, price: float | None, pods: int = 1, kind: str = "on-demand") -> Candidate:
@@ -31,15 +31,15 @@ def candidate(name: str, price: float | None, pods: int = 1, kind: str = "on-dem
     )
 
 
-def planned_node(*prices: float, kind: str = "on-demand") -> Machine:
+def planned_node(*prices: float, kind: str = "on-demand") -> PlannedNode:
     offerings = tuple(
         Choice(instance_type=f"t{i}", zone="a", capacity_type=kind, price=price) for i, price in enumerate(prices)
     )
-    return Machine(name="m", pool="default", offerings=offerings, requirements=(), requests={}, pods=())
+    return PlannedNode(name="m", pool="default", offerings=offerings, requirements=(), requests={}, pods=())
 
 
-def plan(*planned_nodes: Machine) -> Plan:
-    return Plan(placements={}, machines=planned_nodes, cost=Cost(per_hour=sum(each.price for each in planned_nodes)))
+def plan(*planned_nodes: PlannedNode) -> Plan:
+    return Plan(placements={}, nodes=planned_nodes, cost=Cost(per_hour=sum(each.price for each in planned_nodes)))
 
 
 def test_a_node_whose_pods_fit_elsewhere_is_removed() -> None:
@@ -57,7 +57,7 @@ def test_a_replacement_keeps_only_offerings_that_keep_the_saving() -> None:
         [candidate("a", 0.2)], lambda _: plan(planned_node(0.1, 0.15, 0.3)), spot_to_spot=False
     )
     assert isinstance(found, Proposal)
-    (launched,) = found.plan.machines
+    (launched,) = found.plan.nodes
     assert [offering.price for offering in launched.offerings] == [0.1, 0.15]
     assert {
         "key": "node.kubernetes.io/instance-type",
@@ -93,8 +93,8 @@ def test_a_spot_node_that_replaces_one_is_among_the_cheapest_fifteen_so_that_it_
     both = [candidate("a", 0.5, kind="spot"), candidate("b", 0.5, kind="spot")]
     together = consolidation.evaluate(both, lambda _: plan(many), spot_to_spot=True)
     assert isinstance(alone, Proposal) and isinstance(together, Proposal)
-    assert [offering.price for offering in alone.plan.machines[0].offerings] == [0.01 * i for i in range(1, 16)]
-    assert len(together.plan.machines[0].offerings) == 30
+    assert [offering.price for offering in alone.plan.nodes[0].offerings] == [0.01 * i for i in range(1, 16)]
+    assert len(together.plan.nodes[0].offerings) == 30
 
 
 def test_a_replacement_keeps_the_min_values_of_its_nodepool_or_is_rejected() -> None:
@@ -102,7 +102,7 @@ def test_a_replacement_keeps_the_min_values_of_its_nodepool_or_is_rejected() -> 
     wanted = msgspec.structs.replace(planned_node(0.1, 0.15, 0.3), requirements=(insists,))
     found = consolidation.evaluate([candidate("a", 0.2)], lambda _: plan(wanted), spot_to_spot=False)
     assert isinstance(found, Proposal)
-    assert {**insists, "values": ["t0", "t1"]} in found.plan.machines[0].requirements
+    assert {**insists, "values": ["t0", "t1"]} in found.plan.nodes[0].requirements
     found = consolidation.evaluate([candidate("a", 0.12)], lambda _: plan(wanted), spot_to_spot=False)
     assert isinstance(found, Rejection) and found.code == "NOT_CHEAPER"
 

@@ -93,7 +93,7 @@ def test_new_pods_trigger_no_pass_and_deleted_pods_do() -> None:
 
 def test_a_pending_consolidation_holds_while_all_that_it_was_made_from_is_unchanged() -> None:
     one, other = object(), object()
-    proposal = Proposal(candidates=(), plan=Plan(placements={}, machines=(), cost=Cost(per_hour=0.0)), saving=1.0)
+    proposal = Proposal(candidates=(), plan=Plan(placements={}, nodes=(), cost=Cost(per_hour=0.0)), saving=1.0)
     pending = PendingConsolidation(proposal, 0.0, ((one,), (other,)))
     assert pending.still(((one,), (other,)))
     assert not pending.still(((one, other), ()))

@@ -66,7 +66,7 @@ CALLS = (
     ("create", "configmaps"),
     ("patch", "configmaps"),
 )
-OPERATIONS = ("instance_types", "launch", "get", "machines", "terminate", "drift", "interruptions", "unhealthy")
+OPERATIONS = ("instance_types", "launch", "get", "instances", "terminate", "drift", "interruptions", "unhealthy")
 #: Those that the normal suite sweeps.
 USUAL = (
     ("create", "nodeclaims", "timeout"),
@@ -76,9 +76,9 @@ USUAL = (
     ("watch", "nodeclaims", "empty"),
     ("patch", "nodeclaims/status", "empty"),
     ("cloud", "launch", "timeout"),
-    ("cloud", "machines", "empty"),
+    ("cloud", "instances", "empty"),
     ("cloud", "get", "empty"),
-    ("cloud", "machines", "garbage"),
+    ("cloud", "instances", "garbage"),
 )
 
 
@@ -169,7 +169,7 @@ class FaultyCloud:
             raise InsufficientCapacity("no instance in the answer")
         if operation == "get":
             raise InstanceNotFound(parts[0])
-        return () if operation in ("instance_types", "machines", "unhealthy") else None
+        return () if operation in ("instance_types", "instances", "unhealthy") else None
 
     def _messages(self, inner: Any) -> Any:
         async def messages() -> Any:

@@ -32,8 +32,8 @@ def test_with_capacity_in_one_offering_alone_the_pod_gets_that_one(run_scenario:
         (instance,) = world.cloud.standing()
         assert (instance.instance_type, instance.zone, instance.capacity_type) == ("m.2xlarge", "b", "on-demand")
 
-    only = Stock(instance_type="m.2xlarge", zone="b", capacity_type="on-demand", machines=5)
-    run_scenario(scenario, market=Market(stock=(only, Stock(machines=0))))
+    only = Stock(instance_type="m.2xlarge", zone="b", capacity_type="on-demand", instances=5)
+    run_scenario(scenario, market=Market(stock=(only, Stock(instances=0))))
 
 
 def test_capacity_nowhere_is_published_on_the_pod_and_tried_again(run_scenario: RunScenario) -> None:
@@ -48,7 +48,7 @@ def test_capacity_nowhere_is_published_on_the_pod_and_tried_again(run_scenario: 
         world.cloud.market = Market()
         await world.until(world.all_bound, within=600)
 
-    run_scenario(scenario, market=Market(stock=(Stock(machines=0),)))
+    run_scenario(scenario, market=Market(stock=(Stock(instances=0),)))
 
 
 def test_throttled_launches_are_repeated_and_nothing_is_launched_twice(run_scenario: RunScenario) -> None:
@@ -140,7 +140,7 @@ def test_failing_launches_enter_safe_mode_and_success_ends_it(run_scenario: RunS
     run_scenario(scenario, market=Market(error_rate=1.0))
 
 
-@pytest.mark.parametrize(("call", "deed"), [("machines", "list instances"), ("terminate", "terminate instances")])
+@pytest.mark.parametrize(("call", "deed"), [("instances", "list instances"), ("terminate", "terminate instances")])
 def test_a_cloud_that_denies_terminations_stops_disruption(run_scenario: RunScenario, call: str, deed: str) -> None:
     """Otherwise replacements would be launched for nodes that cannot be terminated."""
 

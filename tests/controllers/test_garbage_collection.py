@@ -37,10 +37,10 @@ def test_ready_nodes_outlive_a_cloud_that_lists_no_instances(run_scenario: RunSc
         await world.until(lambda: _initialized(world))
         claims, bound = await _names(world, kinds.NODECLAIMS), await world.bound()
         assert len(claims) == nodes
-        world.cloud.err("empty-machines", HOUR_S)
-        looks = world.cloud.calls["machines"]
+        world.cloud.err("empty-instances", HOUR_S)
+        looks = world.cloud.calls["instances"]
         await asyncio.sleep(HOUR_S)
-        assert world.cloud.calls["machines"] - looks >= HOUR_S / PERIOD_S / 2
+        assert world.cloud.calls["instances"] - looks >= HOUR_S / PERIOD_S / 2
         assert await _names(world, kinds.NODECLAIMS) == claims
         assert await world.bound() == bound
         assert len(world.cloud.standing()) == nodes
@@ -58,7 +58,7 @@ def test_safe_mode_stands_while_the_cloud_leaves_out_many_nodeclaims_and_ends_wh
         await asyncio.sleep(2 * PERIOD_S)
         scaler = world.autoscaler
         assert not scaler.safety.safe_mode
-        world.cloud.err("empty-machines", 2 * PERIOD_S)
+        world.cloud.err("empty-instances", 2 * PERIOD_S)
         await asyncio.sleep(PERIOD_S + 10)
         why = scaler.safety.causes()[Cause.CLOUD_EMPTY]
         assert "3 of 3 NodeClaims" in why and "region, account and role" in why
@@ -84,7 +84,7 @@ def test_many_nodeclaims_left_out_are_not_collected_though_their_nodes_are_not_r
         await world.served(4, cpu="1500m")
         await world.until(lambda: _initialized(world))
         claims = await _names(world, kinds.NODECLAIMS)
-        world.cloud.err("empty-machines", HOUR_S)
+        world.cloud.err("empty-instances", HOUR_S)
         lost = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
         for name in await _names(world, kinds.NODES):
             body = {"status": {"conditions": [lost]}}
@@ -135,7 +135,7 @@ def test_a_nodeclaim_that_only_the_list_left_out_is_not_missing(run_scenario: Ru
         await world.served(6, cpu="1500m")
         await world.until(lambda: _initialized(world))
         claims = await _names(world, kinds.NODECLAIMS)
-        world.cloud.err("half-machines", HOUR_S)
+        world.cloud.err("half-instances", HOUR_S)
         await asyncio.sleep(HOUR_S)
         assert not world.autoscaler.safety.safe_mode
         assert await _names(world, kinds.NODECLAIMS) == claims

@@ -28,7 +28,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.read_only import ReadOnly, WriteRefused
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.in_process import InProcess
-from dovetail.planner.plan import Choice, Machine
+from dovetail.planner.plan import Choice, PlannedNode
 
 RunScenario = Callable[..., None]
 
@@ -249,14 +249,14 @@ def test_a_read_only_cloud_refuses_every_change(run_scenario: RunScenario) -> No
             with pytest.raises(CloudError, match="dry run"):
                 await change
         assert [batch async for batch in cloud.interruptions()] == []
-        assert await cloud.machines() == ()
+        assert await cloud.instances() == ()
 
     run_scenario(scenario)
 
 
-def _machine(name: str, price: float | None) -> Machine:
+def _planned_node(name: str, price: float | None) -> PlannedNode:
     choice = Choice(instance_type=name, zone="a", capacity_type="on-demand", price=price)
-    return Machine(name=name, pool="p", offerings=(choice,), requirements=(), requests={}, pods=())
+    return PlannedNode(name=name, pool="p", offerings=(choice,), requirements=(), requests={}, pods=())
 
 
 def _actual(name: str, price: float | None) -> ActualNode:
@@ -266,17 +266,17 @@ def _actual(name: str, price: float | None) -> ActualNode:
 @pytest.mark.parametrize(
     ("planned", "actual", "outcome"),
     [
-        ([_machine("m", 1.0)], [_actual("m", 1.0)], Outcome.SAME),
-        ([_machine("m", 1.0)], [_actual("m", 1.0), _actual("m", 1.0)], Outcome.CHEAPER),
-        ([_machine("m", 2.0)], [_actual("c", 1.0)], Outcome.DEARER),
-        ([_machine("m", 2.0)], [_actual("c", 1.0), _actual("c", 1.0)], Outcome.DIFFERENT),
-        ([_machine("m", 2.0)], [_actual("x", None)], Outcome.UNKNOWN),
+        ([_planned_node("m", 1.0)], [_actual("m", 1.0)], Outcome.SAME),
+        ([_planned_node("m", 1.0)], [_actual("m", 1.0), _actual("m", 1.0)], Outcome.CHEAPER),
+        ([_planned_node("m", 2.0)], [_actual("c", 1.0)], Outcome.DEARER),
+        ([_planned_node("m", 2.0)], [_actual("c", 1.0), _actual("c", 1.0)], Outcome.DIFFERENT),
+        ([_planned_node("m", 2.0)], [_actual("x", None)], Outcome.UNKNOWN),
         ([], [_actual("m", 1.0)], Outcome.CHEAPER),
         ([], [], Outcome.SAME),
     ],
 )
 def test_a_plan_is_compared_with_what_was_launched(
-    planned: list[Machine], actual: list[ActualNode], outcome: Outcome
+    planned: list[PlannedNode], actual: list[ActualNode], outcome: Outcome
 ) -> None:
     assert compare(planned, actual).outcome is outcome
 

@@ -66,19 +66,19 @@ def test_a_controller_that_fails_is_restarted_and_the_others_go_on(
 def test_a_cloud_that_raises_what_it_must_not_stops_no_launch(run_scenario: RunScenario) -> None:
     async def scenario(world: Any) -> None:
         await world.pool()
-        listed = world.cloud.machines
+        listed = world.cloud.instances
 
         async def broken() -> Any:
             raise OSError("no route to host")
 
-        world.cloud.machines = broken
+        world.cloud.instances = broken
         await world.served(3, cpu="1500m")
         await asyncio.sleep(30)
         assert {line["controller"] for line in world.logged("controller failed")} == {"GarbageCollection"}
         assert world.autoscaler.supervisor.unrecovered() == []
         await asyncio.sleep(900)
         assert world.autoscaler.supervisor.unrecovered()[0].startswith("controller GarbageCollection failed")
-        world.cloud.machines = listed
+        world.cloud.instances = listed
         await asyncio.sleep(100 + RECOVERED_AFTER_S)
         assert world.autoscaler.supervisor.unrecovered() == []
         assert await world.all_bound()

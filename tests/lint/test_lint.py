@@ -24,7 +24,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GI = 1024**3
 
 
-def machine(name: str, cpu: int, arch: str = "amd64") -> InstanceType:
+def instance_type(name: str, cpu: int, arch: str = "amd64") -> InstanceType:
     family, _, size = name.partition(".")
     labels = {
         "node.kubernetes.io/instance-type": (name,),
@@ -46,7 +46,8 @@ def machine(name: str, cpu: int, arch: str = "amd64") -> InstanceType:
 
 
 SHOP = InstanceCatalog(
-    "ap-northeast-2", [machine("m5.large", 2), machine("c5.xlarge", 4), machine("m6g.large", 2, "arm64")]
+    "ap-northeast-2",
+    [instance_type("m5.large", 2), instance_type("c5.xlarge", 4), instance_type("m6g.large", 2, "arm64")],
 )
 
 

@@ -104,8 +104,8 @@ def test_windows_is_what_a_class_of_windows_images_sells(ask: Any) -> None:
 
 
 def test_prices_have_their_source(ask: Any) -> None:
-    (machine,) = ask(_pool(_in("karpenter.sh/capacity-type", "spot")), _pod())["machines"]
-    assert machine["priceSource"].startswith("estimated ")
+    (planned,) = ask(_pool(_in("karpenter.sh/capacity-type", "spot")), _pod())["machines"]
+    assert planned["priceSource"].startswith("estimated ")
 
 
 def test_what_was_left_out_or_taken_for_granted_is_noted(ask: Any) -> None:

@@ -78,13 +78,13 @@ _USE = {"persistentVolumeClaim": {"claimName": "data"}}
 def test_a_pods_own_volume_has_its_claim() -> None:
     template = {"spec": {"storageClassName": "gp3", "accessModes": ["ReadWriteOnce"]}}
     plan = _planned(_CLASS, _pod({"ephemeral": {"volumeClaimTemplate": template}}))
-    assert {choice.zone for machine in plan.machines for choice in machine.offerings} == {"b"}
+    assert {choice.zone for planned in plan.nodes for choice in planned.offerings} == {"b"}
 
 
 @pytest.mark.parametrize("status", [{}, {"phase": "Bound"}])
 def test_a_claim_that_names_its_volume_is_bound_unless_it_says_otherwise(status: dict[str, str]) -> None:
     plan = _planned(_CLASS, _VOLUME, _claim(status=status), _pod(_USE))
-    assert {choice.zone for machine in plan.machines for choice in machine.offerings} == {"b"}
+    assert {choice.zone for planned in plan.nodes for choice in planned.offerings} == {"b"}
 
 
 @pytest.mark.parametrize(("phase", "why"), [("Lost", "does not exist"), ("Pending", "not bound yet")])
@@ -105,8 +105,8 @@ def test_what_names_no_namespace_lives_in_the_default_one_together() -> None:
     claim = _claim(status={"phase": "Bound"})
     claim["metadata"].pop("namespace", None)
     plan = _planned(_CLASS, _VOLUME, claim, *pods)
-    assert {name: place.machine for name, place in plan.placements.items()}.keys() == {"default/a", "default/b"}
-    assert len(plan.machines) == 2
+    assert {name: place.new_node for name, place in plan.placements.items()}.keys() == {"default/a", "default/b"}
+    assert len(plan.nodes) == 2
 
 
 @pytest.mark.parametrize(

@@ -126,5 +126,5 @@ def solve() -> Solve:
 
 def zones_of(plan: Plan) -> list[str]:
     """The zone of each placed pod's node, sorted."""
-    where = {machine.name: machine.choice.zone for machine in plan.machines}
-    return sorted(where[place.machine] for place in plan.placements.values() if place.machine is not None)
+    where = {planned.name: planned.choice.zone for planned in plan.nodes}
+    return sorted(where[place.new_node] for place in plan.placements.values() if place.new_node is not None)

@@ -58,7 +58,7 @@ def test_pods_move_to_nodes_that_stay() -> None:
 def test_a_big_node_is_replaced_by_what_its_pods_need() -> None:
     plan = _consolidated(node("n1", "large", "1", "500m"))
     assert plan.remove == ("n1",)
-    assert [machine.choice.instance_type for machine in plan.machines] == ["small"]
+    assert [planned.choice.instance_type for planned in plan.nodes] == ["small"]
     assert plan.cost.per_hour == pytest.approx(0.10)
     assert plan.cost.before == pytest.approx(0.80)
 
@@ -118,4 +118,4 @@ def test_what_waits_is_launched_for_where_nothing_may_go() -> None:
     plan = consolidate(snapshot, deadline=0.2)
     assert [str(each) for each in verify(plan, snapshot)] == []
     assert plan.remove == ()
-    assert plan.placements["default/new"].machine == "m-1"
+    assert plan.placements["default/new"].new_node == "m-1"

@@ -17,13 +17,13 @@ def test_those_a_spread_only_counts_stay_off_its_owners_nodes_where_no_pod_goes_
     others = pods(4, "other", cpu="900m", labels={"app": "web"})
     plan = solve(*owners, *others, pools=(pool(types=(SMALL,)),))
     assert not plan.unschedulable
-    assert all(len({name.rsplit("-")[0] for name in machine.pods}) == 1 for machine in plan.machines)
+    assert all(len({name.rsplit("-")[0] for name in planned.pods}) == 1 for planned in plan.nodes)
 
 
 def test_a_spread_with_slack_launches_no_node_for_balance(solve: Solve) -> None:
     standing = (node("n1", "z1", cpu="2"), node("n2", "z2", cpu="4"))
     plan = solve(*pods(4, cpu="900m", **spread(skew=4)), nodes=standing)
-    assert not plan.machines
+    assert not plan.nodes
 
 
 def test_a_preference_to_be_apart_holds_in_the_end(solve: Solve) -> None:
@@ -31,10 +31,10 @@ def test_a_preference_to_be_apart_holds_in_the_end(solve: Solve) -> None:
     shy = pods(6, "shy", cpu="1500m", **near("podAntiAffinity", ZONE, app="loud", weight=50))
     loud = pods(2, "loud", cpu="200m", nodeSelector={"kubernetes.io/arch": "amd64"})
     plan = solve(*shy, *loud)
-    zones = {machine.name: machine.choice.zone for machine in plan.machines}
+    zones = {planned.name: planned.choice.zone for planned in plan.nodes}
     where: dict[str, set[str]] = {key.rsplit("-")[0]: set() for key in plan.placements}
     for key, place in plan.placements.items():
-        where[key.rsplit("-")[0]].add(zones[place.machine or ""])
+        where[key.rsplit("-")[0]].add(zones[place.new_node or ""])
     assert not where["default/shy"] & where["default/loud"]
 
 

@@ -31,7 +31,7 @@ def test_a_port_that_two_daemons_want_is_taken_and_no_less_than_that(solve: Solv
     daemons = (daemon("one", container=_listens(80)), daemon("two", container=_listens(80)))
     asking = [pod(f"a{n}", cpu="1500m", container=_listens(80)) for n in range(2)]
     plan = solve(*asking, *pods(9, cpu="700m"), nodes=(node("old", cpu="4"),), daemons=daemons, deadline=0.1)
-    assert set(plan.unschedulable) == {"default/a1"}, "the machine that is there has it free"
+    assert set(plan.unschedulable) == {"default/a1"}, "the node that is there has it free"
 
 
 def test_a_port_that_a_daemon_holds_on_another_address_is_free(solve: Solve) -> None:
@@ -54,8 +54,8 @@ def test_a_daemon_counts_only_where_it_may_run(solve: Solve) -> None:
     tainted = (pool(taints=taints),)
     shy, bold = daemon(cpu="1"), daemon(cpu="1", tolerations=tolerant)
     two = pods(2, tolerations=tolerant)
-    assert len(solve(*two, pools=tainted, daemons=(shy,)).machines) == 1
-    assert solve(*two, pools=tainted, daemons=(bold,)).machines[0].requests["cpu"] == 3000
+    assert len(solve(*two, pools=tainted, daemons=(shy,)).nodes) == 1
+    assert solve(*two, pools=tainted, daemons=(bold,)).nodes[0].requests["cpu"] == 3000
 
 
 def test_no_node_is_launched_whose_daemons_alone_exceed_it(solve: Solve) -> None:
@@ -64,8 +64,8 @@ def test_no_node_is_launched_whose_daemons_alone_exceed_it(solve: Solve) -> None
     agent = daemon(container={"resources": {"requests": {"cpu": "10m", "memory": "1Gi"}}})
     asking = pod("a", memory="0", cpu="100m")
     plan = solve(asking, pools=(pool(types=(nano, *SHOP)),), daemons=(agent,))
-    assert [machine.choice.instance_type for machine in plan.machines] == ["small"]
-    assert all(choice.instance_type != "nano" for machine in plan.machines for choice in machine.offerings)
+    assert [planned.choice.instance_type for planned in plan.nodes] == ["small"]
+    assert all(choice.instance_type != "nano" for planned in plan.nodes for choice in planned.offerings)
 
 
 def test_a_pod_without_a_node_hears_that_daemons_leave_no_room(solve: Solve) -> None:

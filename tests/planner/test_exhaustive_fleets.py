@@ -74,9 +74,9 @@ def _moved(shop: tuple[InstanceType, ...], kept: list[NodeState], moving: list[P
     return least
 
 
-def _holds(machine: NodeState, pods: list[Pod]) -> bool:
+def _holds(node: NodeState, pods: list[Pod]) -> bool:
     return all(
-        sum(requests(each).get(name, 0) for each in pods) <= machine.allocatable[name] for name in ("cpu", "memory")
+        sum(requests(each).get(name, 0) for each in pods) <= node.allocatable[name] for name in ("cpu", "memory")
     )
 
 

@@ -24,7 +24,7 @@ def test_small_lonely_pods_do_not_crowd_out_large_ones(solve: Solve) -> None:
     shop = (pool(types=(SMALL, MEDIUM)),)
     plan = solve(*one_per_node, *large, pools=shop, nodes=(node("n1"), node("n2")), deadline=1.0)
     assert [plan.placements[f"default/large-{at}"].node is not None for at in range(2)] == [True, True]
-    assert [machine.choice.instance_type for machine in plan.machines] == ["small", "small"]
+    assert [planned.choice.instance_type for planned in plan.nodes] == ["small", "small"]
 
 
 def test_a_pod_that_fits_on_an_existing_node_takes_one_packing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,14 +67,14 @@ def test_a_node_found_full_for_one_zone_is_still_asked_for_another(solve: Solve)
         for zone in ("z1", "z2")
     ]
     plan = solve(*wanted, nodes=(node("n1", "z1"), node("n2", "z2")))
-    assert plan.machines == ()
+    assert plan.nodes == ()
 
 
 def test_a_lot_answers_for_the_smallest_of_its_offerings(solve: Solve) -> None:
     snapshot = Snapshot(pools=(pool(),), pending=(pod("a"),))
     plan = solve(*snapshot.pending)
-    world = World(snapshot, plan.machines)
-    lot = Lots(world).of(plan.machines[0])
+    world = World(snapshot, plan.nodes)
+    lot = Lots(world).of(plan.nodes[0])
     assert set(lot.kinds) == {"small", "medium", "large"}
     assert lot.holds((), {}, {"cpu": 2000})
     assert not lot.holds((), {}, {"cpu": 2001})

@@ -133,23 +133,23 @@ def test_a_cheaper_node_that_a_pod_would_rather_not_have_is_reported_from_one_it
     term = {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]}
     preference = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}
     plan = solve(pod("a", affinity={"nodeAffinity": preference}), pools=(pool(types=(*SHOP, arm)),))
-    because = {lost.choice.instance_type: lost.because for lost in plan.machines[0].cheaper}
+    because = {lost.choice.instance_type: lost.because for lost in plan.nodes[0].cheaper}
     assert because["small"] == "default/a prefers kubernetes.io/arch In [arm64]"
     plan = solve(pod("a", nodeSelector={"kubernetes.io/arch": "arm64"}), pools=(pool(types=(*SHOP, arm)),))
-    because = {lost.choice.instance_type: lost.because for lost in plan.machines[0].cheaper}
+    because = {lost.choice.instance_type: lost.because for lost in plan.nodes[0].cheaper}
     assert because["small"] == "default/a asks for kubernetes.io/arch In [arm64]"
 
 
 def test_a_cheaper_node_in_another_domain_or_a_lighter_pool_says_so(solve: Solve) -> None:
     spot = kind("spot", 2, 8, 0.12, spot=True)
     plan = solve(*pods(2, **spread("karpenter.sh/capacity-type")), pools=(pool(types=(*SHOP, spot)),))
-    dear = next(machine for machine in plan.machines if machine.choice.capacity_type == "on-demand")
+    dear = next(planned for planned in plan.nodes if planned.choice.capacity_type == "on-demand")
     assert [lost.because for lost in dear.cheaper] == [
         "topology constraints pin the node to karpenter.sh/capacity-type=on-demand"
     ]
     pools = (pool("heavy", types=(SHOP[1],), weight=5), pool("light", types=(SHOP[0],)))
     plan = solve(pod("a"), pools=pools)
-    assert [lost.because for lost in plan.machines[0].cheaper] == ["NodePool light has less weight"]
+    assert [lost.because for lost in plan.nodes[0].cheaper] == ["NodePool light has less weight"]
 
 
 def test_nothing_is_cheaper_than_the_node_that_the_dearest_pod_needs(solve: Solve) -> None:

@@ -65,7 +65,7 @@ def test_the_optimiser_runs_where_nothing_can_be_launched(solve: Solve) -> None:
     waiting = (*pods(3, cpu="1500m"), *pods(5, "db", cpu="900m"))
     plan = solve(*waiting, nodes=nodes, unavailable=sold_out, deadline=0.1)
     assert 1 <= len(plan.unschedulable) <= 2
-    assert not plan.machines
+    assert not plan.nodes
 
 
 def test_contradictory_requirements_are_reported_with_the_clause_that_emptied_the_shop(solve: Solve) -> None:
@@ -152,7 +152,7 @@ def test_a_selector_that_no_pod_can_read_selects_no_pod(solve: Solve) -> None:
 
 def test_new_nodes_have_names_that_no_node_has(solve: Solve) -> None:
     plan = solve(*pods(3), nodes=(node("m-1", cpu="100m"), node("mm-2", cpu="100m")), deadline=0.05)
-    assert {machine.name[:4] for machine in plan.machines} == {"mmm-"}
+    assert {planned.name[:4] for planned in plan.nodes} == {"mmm-"}
 
 
 @pytest.mark.parametrize("limit", [-(10**30), -1, 0, 10**30])
@@ -182,5 +182,5 @@ def test_more_rules_on_sharing_than_the_bound_looks_at_leave_it_below_every_plan
         for i in range(3)
     ]
     plan = solve(*apart, deadline=0.1)
-    assert len(plan.machines) >= 3
+    assert len(plan.nodes) >= 3
     assert plan.cost.lower_bound is not None and 0 < plan.cost.lower_bound <= plan.cost.per_hour

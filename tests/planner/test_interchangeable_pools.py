@@ -26,30 +26,30 @@ def test_pools_that_differ_in_a_label_that_no_pod_mentions_count_as_one() -> Non
 def test_the_plan_is_that_of_one_pool(solve: Solve) -> None:
     one, many = solve(*pods(20), pools=teams(1)), solve(*pods(20), pools=teams(50))
     assert many.cost.per_hour == one.cost.per_hour
-    assert {machine.pool for machine in many.machines} == {"pool-000"}
+    assert {planned.pool for planned in many.nodes} == {"pool-000"}
 
 
 def test_a_pool_that_a_pod_selects_is_kept(solve: Solve) -> None:
     plan = solve(pod("a", nodeSelector={TEAM: "t37"}), pod("b"), pools=teams(50))
-    assert plan.placements["default/a"].machine is not None
-    assert "pool-037" in {machine.pool for machine in plan.machines}
+    assert plan.placements["default/a"].new_node is not None
+    assert "pool-037" in {planned.pool for planned in plan.nodes}
 
 
 def test_a_pool_selected_by_its_name_is_kept(solve: Solve) -> None:
     plan = solve(pod("a", nodeSelector={"karpenter.sh/nodepool": "pool-041"}), pools=teams(50))
-    assert [machine.pool for machine in plan.machines] == ["pool-041"]
+    assert [planned.pool for planned in plan.nodes] == ["pool-041"]
 
 
 def test_a_pool_that_a_pod_avoids_is_not_the_one_that_stands_for_the_others(solve: Solve) -> None:
     term = {"matchExpressions": [{"key": TEAM, "operator": "NotIn", "values": ["t0"]}]}
     away = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     plan = solve(pod("a", affinity=away), pools=teams(50))
-    assert [machine.pool for machine in plan.machines] == ["pool-001"]
+    assert [planned.pool for planned in plan.nodes] == ["pool-001"]
 
 
 def test_every_pool_of_a_label_that_pods_spread_over_is_kept(solve: Solve) -> None:
     plan = solve(*pods(12, **spread(key=TEAM)), pools=teams(12))
-    assert len({machine.pool for machine in plan.machines}) == 12
+    assert len({planned.pool for planned in plan.nodes}) == 12
 
 
 def test_a_limit_that_may_bind_keeps_the_pools_behind_it(solve: Solve) -> None:
@@ -58,7 +58,7 @@ def test_a_limit_that_may_bind_keeps_the_pools_behind_it(solve: Solve) -> None:
     assert planned_with(*pods(40), pools=pools) == ["small-0", "small-1", "a"]
     plan = solve(*pods(40), pools=pools)
     assert not plan.unschedulable
-    assert "b" not in {machine.pool for machine in plan.machines}
+    assert "b" not in {planned.pool for planned in plan.nodes}
 
 
 def test_a_limit_counts_what_the_pool_already_has() -> None:

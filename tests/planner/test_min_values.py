@@ -21,7 +21,7 @@ TYPES = ({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_
 def test_limits_count_the_larger_node_that_flexibility_allows(solve: Solve) -> None:
     """Two small nodes would do, but each may be launched as a medium one: the limit has room for one of those."""
     plan = solve(*pods(2, cpu="1500m"), pools=(pool(types=SHOP, requirements=TYPES, limits={"cpu": 7000}),))
-    assert {choice.instance_type for machine in plan.machines for choice in machine.offerings} == {"small", "medium"}
+    assert {choice.instance_type for planned in plan.nodes for choice in planned.offerings} == {"small", "medium"}
     assert len(plan.unschedulable) == 1
 
 
@@ -34,18 +34,18 @@ def test_a_reserved_node_has_others_to_fall_back_on_where_its_pool_asks_for_vari
     """A reservation is of one type; the pool's two types are there if it cannot be had."""
     kept = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id="cr-1", reservation_capacity=1)
     types = (kind("small", 2, 8, 0.1, offerings=(*SMALL.offerings, kept)), MEDIUM)
-    (machine,) = solve(*pods(1), pools=(pool(types=types, requirements=TYPES),)).machines
-    assert (machine.price, machine.choice.reservation_id) == (0.0, "cr-1")
-    assert {choice.instance_type for choice in machine.offerings} == {"small", "medium"}
-    assert not [each for each in machine.requirements if each["key"].endswith("capacity-reservation-id")]
+    (planned,) = solve(*pods(1), pools=(pool(types=types, requirements=TYPES),)).nodes
+    assert (planned.price, planned.choice.reservation_id) == (0.0, "cr-1")
+    assert {choice.instance_type for choice in planned.offerings} == {"small", "medium"}
+    assert not [each for each in planned.requirements if each["key"].endswith("capacity-reservation-id")]
 
 
 def test_variety_may_come_from_nodes_that_are_smaller_and_dearer(solve: Solve) -> None:
     """The large one is a bargain, but there is one of its size: what fits the medium one may be launched as either."""
     bargain = kind("large", 16, 64, 0.15)
-    (machine,) = solve(*pods(1, cpu="3"), pools=(pool(types=(SMALL, MEDIUM, bargain), requirements=TYPES),)).machines
-    assert [choice.instance_type for choice in machine.offerings if choice.zone == "z1"] == ["large", "medium"]
-    assert machine.price == 0.15
+    (planned,) = solve(*pods(1, cpu="3"), pools=(pool(types=(SMALL, MEDIUM, bargain), requirements=TYPES),)).nodes
+    assert [choice.instance_type for choice in planned.offerings if choice.zone == "z1"] == ["large", "medium"]
+    assert planned.price == 0.15
 
 
 def test_pods_that_accept_few_types_are_charged_for_the_largest_of_enough(solve: Solve) -> None:
@@ -56,7 +56,7 @@ def test_pods_that_accept_few_types_are_charged_for_the_largest_of_enough(solve:
     shop = (pool(types=SHOP, requirements=TYPES, limits={"cpu": 24_000}),)
     plan = solve(*pods(1, name="picky", cpu="1500m", **picky), *pods(1, cpu="1500m"), pools=shop)
     assert not plan.unschedulable
-    held = {machine.pods: {choice.instance_type for choice in machine.offerings} for machine in plan.machines}
+    held = {planned.pods: {choice.instance_type for choice in planned.offerings} for planned in plan.nodes}
     assert held == {("default/picky-0",): {"small", "large"}, ("default/web-0",): {"small", "medium"}}
 
 
@@ -66,7 +66,7 @@ def test_a_preference_to_be_spread_gives_way_to_variety(solve: Solve) -> None:
     preference = spread(whenUnsatisfiable="ScheduleAnyway")
     plan = solve(*pods(4, cpu="900m", **preference), pools=(pool(requirements=zones),))
     assert not plan.unschedulable
-    assert all(len({choice.zone for choice in machine.offerings}) >= 2 for machine in plan.machines)
+    assert all(len({choice.zone for choice in planned.offerings}) >= 2 for planned in plan.nodes)
 
 
 ZONES_VARY = ({"key": ZONE, "operator": "Exists", "min_values": 2},)
@@ -80,7 +80,7 @@ def test_a_preference_for_kinds_of_capacity_keeps_no_pod_from_a_reservation_that
     types = (SMALL, MEDIUM, kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
     even = spread(CAPACITY_TYPE, whenUnsatisfiable="ScheduleAnyway")
     plan = solve(*pods(8, **even), pools=(pool(types=types, requirements=TYPES),))
-    assert [machine.choice.reservation_id for machine in plan.machines] == ["cr-1", None]
+    assert [planned.choice.reservation_id for planned in plan.nodes] == ["cr-1", None]
 
 
 def test_a_preference_that_gives_way_to_variety_counts_as_lost_all_the_same() -> None:
@@ -97,16 +97,16 @@ def test_a_preference_that_gives_way_to_variety_counts_as_lost_all_the_same() ->
 
 def test_pods_that_must_be_in_one_zone_share_a_node_that_may_be_in_any(solve: Solve) -> None:
     """Of two nodes no pod would know whether they meet in one zone; on one node they do wherever it is."""
-    (machine,) = solve(*pods(6, **near("podAffinity", ZONE)), pools=(pool(requirements=ZONES_VARY),)).machines
-    assert {choice.zone for choice in machine.offerings} == set(ZONES)
-    assert len(machine.pods) == 6
+    (planned,) = solve(*pods(6, **near("podAffinity", ZONE)), pools=(pool(requirements=ZONES_VARY),)).nodes
+    assert {choice.zone for choice in planned.offerings} == set(ZONES)
+    assert len(planned.pods) == 6
 
 
 def test_pods_that_must_be_in_one_zone_use_many_nodes_where_a_pool_may_settle_it(solve: Solve) -> None:
     pools = (pool("vary", requirements=ZONES_VARY), pool("settle", types=(SMALL,)))
     plan = solve(*pods(20, **near("podAffinity", ZONE)), pools=pools)
     assert not plan.unschedulable
-    assert {machine.pool for machine in plan.machines} == {"settle"}
+    assert {planned.pool for planned in plan.nodes} == {"settle"}
 
 
 def test_pods_that_must_be_in_one_zone_use_all_existing_nodes(solve: Solve) -> None:
@@ -120,13 +120,13 @@ def test_a_node_may_not_change_its_zone_if_co_located_pods_of_its_pods_is_elsewh
     needy = pods(2, **near("podAffinity", ZONE))
     snapshot = Snapshot(pools=(pool(requirements=ZONES_VARY),), pending=needy)
     plan = provision(snapshot)
-    (machine,) = plan.machines
-    other = replace(machine, name="m-2", pods=machine.pods[1:], requests={"cpu": 1000, "memory": 2**30, "pods": 1})
-    machine = replace(other, name="m-1", pods=machine.pods[:1])
+    (planned,) = plan.nodes
+    other = replace(planned, name="m-2", pods=planned.pods[1:], requests={"cpu": 1000, "memory": 2**30, "pods": 1})
+    planned = replace(other, name="m-1", pods=planned.pods[:1])
     parted = replace(
         plan,
-        machines=(machine, other),
-        cost=Cost(per_hour=2 * machine.price),
-        placements={machine.pods[0]: Placement(machine="m-1"), other.pods[0]: Placement(machine="m-2")},
+        nodes=(planned, other),
+        cost=Cost(per_hour=2 * planned.price),
+        placements={planned.pods[0]: Placement(new_node="m-1"), other.pods[0]: Placement(new_node="m-2")},
     )
     assert {each.rule for each in verify(parted, snapshot)} == {"topology"}

@@ -122,7 +122,7 @@ def test_nodes_of_one_name_are_still_two() -> None:
     for turn in range(3):
         twins = tuple(node("same", "z1", cpu="2", memory=f"{8 + turn}Gi") for _ in range(2))
         snapshot = Snapshot(pools=(pool(),), nodes=twins, pending=pods(2, cpu="1500m"), memory=memory)
-        assert provision(snapshot).machines == ()
+        assert provision(snapshot).nodes == ()
 
 
 def test_full_nodes_are_left_out_without_changing_the_counts() -> None:
@@ -133,7 +133,7 @@ def test_full_nodes_are_left_out_without_changing_the_counts() -> None:
     ]
     snapshot = Snapshot(pools=(pool(),), nodes=tuple(crowd), pending=pods(4, "new", labels={"app": "web"}, **spread()))
     plan = provision(snapshot)
-    zones = {machine.choice.zone for machine in plan.machines}
+    zones = {planned.choice.zone for planned in plan.nodes}
     assert zones == {"z2", "z3"}
 
 

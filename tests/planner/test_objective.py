@@ -94,7 +94,7 @@ def test_a_preference_that_karpenter_relaxes_is_not_kept_at_a_higher_price(solve
     shop = (kind("small", 2, 8, 0.1, spot=True),)
     owners = pods(8, cpu="900m", **spread(CAPACITY, whenUnsatisfiable="ScheduleAnyway"))
     plan = solve(*owners, pools=(pool(types=shop, requirements=needs),), deadline=0.05)
-    kinds = [machine.choice.capacity_type for machine in plan.machines]
+    kinds = [planned.choice.capacity_type for planned in plan.nodes]
     assert kinds.count("on-demand") <= 1
 
 
@@ -177,7 +177,7 @@ def test_as_many_zones_are_used_as_karpenter_uses(solve: Solve) -> None:
     shop = (kind("large", 16, 64, 0.8, offerings=offers), kind("small", 2, 8, 0.11))
     owners = pods(3, "web", cpu="3", **spread(whenUnsatisfiable="ScheduleAnyway"))
     plan = solve(*owners, *pods(6, "fill", cpu="4"), pools=(pool(types=shop),), deadline=0.1)
-    assert len({machine.choice.zone for machine in plan.machines}) == 3
+    assert len({planned.choice.zone for planned in plan.nodes}) == 3
 
 
 def test_where_there_is_not_enough_a_pod_that_karpenter_places_has_a_place(solve: Solve) -> None:
@@ -254,8 +254,8 @@ def test_those_that_karpenter_leaves_out_have_the_places_that_keep_fewest_prefer
     preference = _prefers(INSTANCE_TYPE, "large")["affinity"]
     picky = pods(3, affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | preference)
     plan = solve(*picky, pools=(pool(types=shop),), deadline=0.05)
-    types = {machine.name: machine.choice.capacity_type for machine in plan.machines}
-    assert types[plan.placements["default/web-0"].machine or ""] == "reserved"
+    types = {planned.name: planned.choice.capacity_type for planned in plan.nodes}
+    assert types[plan.placements["default/web-0"].new_node or ""] == "reserved"
     assert sorted(types.values()) == ["on-demand", "on-demand", "reserved"]
 
 
@@ -268,7 +268,7 @@ def test_no_pod_is_placed_at_the_expense_of_a_preference_that_karpenter_keeps(so
     """The limit is worth a node as preferred, which Karpenter launches, or two others: one for each of them."""
     tight, preference = pool(types=(SMALL, MEDIUM), limits={"cpu": 4000}), _prefers(INSTANCE_TYPE, "medium")
     plan = solve(*_alone(preference["affinity"]), pools=(tight,), deadline=0.05)
-    assert [machine.choice.instance_type for machine in plan.machines] == ["medium"]
+    assert [planned.choice.instance_type for planned in plan.nodes] == ["medium"]
     assert [why.code for why in plan.unschedulable.values()] == ["LIMIT_REACHED"]
 
 

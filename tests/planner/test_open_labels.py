@@ -14,10 +14,10 @@ def test_a_node_takes_a_label_along_to_types_that_leave_it_open(solve: Solve) ->
         kind("any", 2, 8, 0.2, labels={_MODE: ("fast", "quiet")}),
     )
     plan = solve(*pods(1, nodeSelector={_MODE: "quiet"}), pools=(pool(types=shop),))
-    (machine,) = plan.machines
-    assert {choice.instance_type for choice in machine.offerings} == {"calm", "any"}
-    assert {"key": _MODE, "operator": "In", "values": ["quiet"]} in machine.requirements
-    assert machine.labels == {_MODE: "quiet"}
+    (planned,) = plan.nodes
+    assert {choice.instance_type for choice in planned.offerings} == {"calm", "any"}
+    assert {"key": _MODE, "operator": "In", "values": ["quiet"]} in planned.requirements
+    assert planned.labels == {_MODE: "quiet"}
 
 
 def test_a_node_without_a_label_does_not_become_one_that_has_it(solve: Solve) -> None:
@@ -25,5 +25,5 @@ def test_a_node_without_a_label_does_not_become_one_that_has_it(solve: Solve) ->
     preference = {"key": _MODE, "operator": "NotIn", "values": ["fast"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [preference]}]}
     avoid = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    (machine,) = solve(*pods(1, affinity=avoid), pools=(pool(types=shop),)).machines
-    assert {choice.instance_type for choice in machine.offerings} == {"bare"}
+    (planned,) = solve(*pods(1, affinity=avoid), pools=(pool(types=shop),)).nodes
+    assert {choice.instance_type for choice in planned.offerings} == {"bare"}

@@ -60,7 +60,7 @@ def test_a_node_offered_whole_is_taken_as_often_as_it_serves() -> None:
     assert found is not None
     assert found.cuts == pytest.approx([0.0, 5.0])
     assert found.price == pytest.approx(5 * SHOP[0].offerings[0].price, rel=1e-5)
-    assert found.machines == {}
+    assert found.nodes == {}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -157,7 +157,7 @@ def test_nodes_of_pods_that_want_one_each_lie_where_others_may_use_them(solve: S
     others = pods(400, name="wide", cpu="500m", **spread(app="wide"))
     types = (kind("small", 2, 8, 0.10), kind("huge", 64, 256, 3.1, capacity={"pods": 500}))
     plan = solve(*one_per_node, *others, pools=(pool(types=types),))
-    assert [machine.choice.instance_type for machine in plan.machines] == ["small"] * 200
+    assert [node.choice.instance_type for node in plan.nodes] == ["small"] * 200
 
 
 def test_the_bound_of_pods_that_want_a_node_each_counts_their_nodes() -> None:
@@ -177,5 +177,5 @@ def test_nodes_without_a_price_are_no_patterns(solve: Solve) -> None:
     nameless = kind("small", 2, 8, 0.10, offerings=[Offering(zone="z1", capacity_type="on-demand", price=None)])
     alone = near("podAntiAffinity", HOSTNAME)
     plan = solve(*pods(60, cpu="500m", **alone), pools=(pool(types=(nameless,)),), deadline=0.5)
-    assert len(plan.machines) == 60
-    assert plan.machines[0].choice.price is None
+    assert len(plan.nodes) == 60
+    assert plan.nodes[0].choice.price is None

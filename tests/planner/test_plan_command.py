@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from dovetail.cli.plan import plan
 from dovetail.cli.plan_json import as_json, json_pieces, yaml_pieces
 from dovetail.planner.optimise import improve
-from dovetail.planner.plan import Choice, Cost, Machine, Placement, Plan
+from dovetail.planner.plan import Choice, Cost, Placement, Plan, PlannedNode
 
 TYPE = {
     "name": "m5.large",
@@ -82,7 +82,7 @@ def test_a_deployment_becomes_its_pods_and_nodes(run: Any) -> None:
     assert list(found["pods"]) == ["default/web-0", "default/web-1", "default/web-2"]
     assert len(found["machines"]) == 2
     assert found["cost"]["perHour"] == pytest.approx(0.236)
-    machine = found["machines"][0]
+    planned = found["machines"][0]
     assert {
         "name",
         "nodePool",
@@ -93,7 +93,7 @@ def test_a_deployment_becomes_its_pods_and_nodes(run: Any) -> None:
         "requests",
         "requirements",
         "offerings",
-    } <= set(machine)
+    } <= set(planned)
     assert found["took"]["tier"] == 1
 
 
@@ -145,7 +145,7 @@ def test_many_pods_get_the_same_plan_on_a_slower_node(tmp_path: Path, monkeypatc
         found = json.loads(CliRunner().invoke(plan, ["-f", str(file), "-o", "json"]).stdout)
         plans.append({name: each for name, each in found.items() if name != "took"})
     assert plans[0] == plans[1]
-    assert next(looks) > 2.5, "else the slower machine would have been in time as well"
+    assert next(looks) > 2.5, "else the slower host would have been in time as well"
 
 
 def test_a_pod_without_a_place_is_status_one_and_the_plan_is_printed(run: Any) -> None:
@@ -234,7 +234,7 @@ def test_statefulsets_bring_their_claims(run: Any) -> None:
         "apps/v1",
     )
     found = json.loads(run(POOL, storage, sts).stdout)
-    assert {machine["zone"] for machine in found["machines"]} == {"ap-northeast-2b"}
+    assert {planned["zone"] for planned in found["machines"]} == {"ap-northeast-2b"}
 
 
 def test_pods_that_leave_a_going_node_have_their_successors_elsewhere(run: Any) -> None:
@@ -298,14 +298,14 @@ def test_text_and_yaml_say_the_same(run: Any) -> None:
 def _many(count: int) -> Plan:
     """Nodes that may become any of many types."""
     offers = tuple(Choice(instance_type=f"t{n}", zone="z", capacity_type="spot", price=0.01 + n) for n in range(50))
-    machines = tuple(
-        Machine(
+    planned_nodes = tuple(
+        PlannedNode(
             name=f"m-{n}", pool="p", offerings=offers, requirements=(), requests={"cpu": 5}, pods=(f"default/a-{n}",)
         )
         for n in range(count)
     )
-    places = {f"default/a-{n}": Placement(machine=f"m-{n}") for n in range(count)}
-    return Plan(placements=places, machines=machines, cost=Cost(per_hour=0.39052, lower_bound=0.0007999))
+    places = {f"default/a-{n}": Placement(new_node=f"m-{n}") for n in range(count)}
+    return Plan(placements=places, nodes=planned_nodes, cost=Cost(per_hour=0.39052, lower_bound=0.0007999))
 
 
 @pytest.mark.parametrize("count", [0, 1, 30])
@@ -367,7 +367,7 @@ def test_a_namespace_is_there_as_soon_as_a_pod_lives_in_it(run: Any) -> None:
     near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     result = run(POOL, *_running("n1", "1900m", [db]), _deployment("web", 3, "1500m", affinity=near))
     assert result.exit_code == 0
-    assert {machine["zone"] for machine in json.loads(result.stdout)["machines"]} == {"ap-northeast-2a"}
+    assert {planned["zone"] for planned in json.loads(result.stdout)["machines"]} == {"ap-northeast-2a"}
 
 
 def test_without_a_pool_or_a_catalogue_the_region_is_asked(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def _offered(shop: Pool, *preferences: tuple[str, ...]) -> set[tuple[str, str]]:
     snapshot = Snapshot(pools=(shop,), pending=pods(3, affinity={"nodeAffinity": {_SOFT: terms}}))
     plan = provision(snapshot, deadline=0.2, optimiser=better_by_work)
     assert verify(plan, snapshot) == []
-    return {(each.instance_type, each.zone) for machine in plan.machines for each in machine.offerings}
+    return {(each.instance_type, each.zone) for planned in plan.nodes for each in planned.offerings}
 
 
 def test_preferences_beside_the_heaviest_are_kept_too_and_by_whichever_offering_is_launched() -> None:

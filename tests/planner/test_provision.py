@@ -29,19 +29,19 @@ from tests.planner.conftest import (
 
 def test_the_cheapest_node_that_holds_the_pod_is_launched(solve: Solve) -> None:
     plan = solve(pod("a", cpu="1500m"))
-    assert [machine.choice.instance_type for machine in plan.machines] == ["small"]
+    assert [planned.choice.instance_type for planned in plan.nodes] == ["small"]
     assert plan.cost.per_hour == pytest.approx(0.10)
 
 
 def test_existing_nodes_come_before_new_nodes(solve: Solve) -> None:
     plan = solve(*pods(3), nodes=(node("n1"),))
     assert {place.node for place in plan.placements.values()} == {"n1"}
-    assert plan.machines == ()
+    assert plan.nodes == ()
 
 
 def test_small_nodes_are_launched_where_they_are_cheaper_than_a_big_one(solve: Solve) -> None:
     plan = solve(*pods(8, cpu="1900m"))
-    assert {machine.choice.instance_type for machine in plan.machines} == {"medium"}
+    assert {planned.choice.instance_type for planned in plan.nodes} == {"medium"}
 
 
 def test_a_pod_too_big_for_every_type_has_a_reason_and_a_nearest_miss(solve: Solve) -> None:
@@ -56,7 +56,7 @@ def test_a_pod_too_big_for_every_type_has_a_reason_and_a_nearest_miss(solve: Sol
 
 def test_a_node_selector_narrows_zone_and_type(solve: Solve) -> None:
     plan = solve(pod("a", nodeSelector={ZONE: "z2", "node.kubernetes.io/instance-type": "medium"}))
-    assert {(c.zone, c.instance_type) for c in plan.machines[0].offerings} == {("z2", "medium")}
+    assert {(c.zone, c.instance_type) for c in plan.nodes[0].offerings} == {("z2", "medium")}
 
 
 def test_any_required_affinity_term_will_do(solve: Solve) -> None:
@@ -81,16 +81,16 @@ def test_a_claim_admits_no_combination_that_its_pods_refuse(solve: Solve) -> Non
         },
     ]
     either = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    (machine,) = solve(pod("a", affinity=either), pools=(pool(types=shop),)).machines
-    said = {each["key"]: each["values"] for each in machine.requirements}
+    (planned,) = solve(pod("a", affinity=either), pools=(pool(types=shop),)).nodes
+    said = {each["key"]: each["values"] for each in planned.requirements}
     together = {
         (each.name, o.zone, o.capacity_type)
         for each in shop
         for o in each.offerings
         if each.name in said[INSTANCE_TYPE] and o.zone in said[ZONE] and o.capacity_type in said[CAPACITY_TYPE]
     }
-    assert together == {(each.instance_type, each.zone, each.capacity_type) for each in machine.offerings}
-    assert (machine.choice.instance_type, machine.choice.zone, machine.price) == ("old", "z2", pytest.approx(0.04))
+    assert together == {(each.instance_type, each.zone, each.capacity_type) for each in planned.offerings}
+    assert (planned.choice.instance_type, planned.choice.zone, planned.price) == ("old", "z2", pytest.approx(0.04))
 
 
 def test_what_a_claim_admits_gives_way_in_zones_where_types_have_to_vary(solve: Solve) -> None:
@@ -101,10 +101,10 @@ def test_what_a_claim_admits_gives_way_in_zones_where_types_have_to_vary(solve: 
     ]
     either = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     varied = pool(types=shop, requirements=({"key": INSTANCE_TYPE, "operator": "Exists", "min_values": 3},))
-    (plain,) = solve(pod("a", affinity=either), pools=(pool(types=shop),)).machines
+    (plain,) = solve(pod("a", affinity=either), pools=(pool(types=shop),)).nodes
     assert {each.instance_type for each in plain.offerings} == {"a", "b"}
-    (machine,) = solve(pod("a", affinity=either), pools=(varied,)).machines
-    assert {(each.instance_type, each.zone) for each in machine.offerings} == {("a", "z1"), ("b", "z1"), ("c", "z1")}
+    (planned,) = solve(pod("a", affinity=either), pools=(varied,)).nodes
+    assert {(each.instance_type, each.zone) for each in planned.offerings} == {("a", "z1"), ("b", "z1"), ("c", "z1")}
 
 
 def test_a_preferred_node_affinity_is_kept_while_it_can_be(solve: Solve) -> None:
@@ -125,7 +125,7 @@ def test_a_preference_that_cannot_be_kept_is_relaxed_and_said_so(solve: Solve) -
 
 def test_preferences_are_not_looked_at_when_the_policy_says_so(solve: Solve) -> None:
     plan = solve(*pods(3, **near("podAntiAffinity", HOSTNAME, weight=1)), preferences=Preferences.IGNORE)
-    assert len(plan.machines) == 1
+    assert len(plan.nodes) == 1
 
 
 def test_a_zone_spread_uses_every_zone_the_pools_could_open(solve: Solve) -> None:
@@ -149,7 +149,7 @@ def test_min_domains_keeps_the_minimum_at_zero_until_there_are_enough(solve: Sol
 
 def test_a_hostname_spread_caps_pods_per_node(solve: Solve) -> None:
     plan = solve(*pods(6, cpu="100m", **spread(HOSTNAME, skew=2)))
-    assert sorted(len(machine.pods) for machine in plan.machines) == [2, 2, 2]
+    assert sorted(len(planned.pods) for planned in plan.nodes) == [2, 2, 2]
 
 
 def test_a_soft_spread_is_kept_when_it_can_be(solve: Solve) -> None:
@@ -158,7 +158,7 @@ def test_a_soft_spread_is_kept_when_it_can_be(solve: Solve) -> None:
 
 
 def test_hostname_anti_affinity_gives_each_pod_its_own_node(solve: Solve) -> None:
-    assert len(solve(*pods(4, cpu="100m", **near("podAntiAffinity", HOSTNAME))).machines) == 4
+    assert len(solve(*pods(4, cpu="100m", **near("podAntiAffinity", HOSTNAME))).nodes) == 4
 
 
 def test_zone_anti_affinity_places_one_pod_per_zone_in_one_batch(solve: Solve) -> None:
@@ -170,7 +170,7 @@ def test_zone_anti_affinity_places_one_pod_per_zone_in_one_batch(solve: Solve) -
 def test_running_pods_anti_affinity_keeps_others_away(solve: Solve) -> None:
     guard = pod("guard", labels={"app": "guard"}, nodeName="n1", **near("podAntiAffinity", HOSTNAME))
     plan = solve(pod("a", labels={"app": "web"}), nodes=(node("n1", pods=(guard,)),))
-    assert plan.placements["default/a"].machine is not None
+    assert plan.placements["default/a"].new_node is not None
 
 
 def test_affinity_follows_pods_of_the_same_batch(solve: Solve) -> None:
@@ -186,7 +186,7 @@ def test_hostname_affinity_enlarges_the_node_it_must_share(solve: Solve) -> None
         pod("cache", labels={"app": "cache"}, cpu="1500m"),
         *pods(3, cpu="3", **near("podAffinity", HOSTNAME, app="cache")),
     )
-    assert [machine.choice.instance_type for machine in plan.machines] == ["large"]
+    assert [planned.choice.instance_type for planned in plan.nodes] == ["large"]
 
 
 def test_self_affinity_settles_one_zone_for_all(solve: Solve) -> None:
@@ -206,30 +206,30 @@ def test_taints_keep_pods_out_and_tolerations_let_them_in(solve: Solve) -> None:
 
 def test_prefer_no_schedule_is_avoided_and_borne_when_there_is_nothing_else(solve: Solve) -> None:
     disliked = pool("disliked", taints=({"key": "x", "effect": "PreferNoSchedule"},), weight=10)
-    assert {m.pool for m in solve(pod("a"), pools=(disliked, pool("plain"))).machines} == {"plain"}
-    assert {m.pool for m in solve(pod("a"), pools=(disliked,)).machines} == {"disliked"}
+    assert {m.pool for m in solve(pod("a"), pools=(disliked, pool("plain"))).nodes} == {"plain"}
+    assert {m.pool for m in solve(pod("a"), pools=(disliked,)).nodes} == {"disliked"}
 
 
 def test_host_ports_take_a_node_each(solve: Solve) -> None:
     port = {"ports": [{"containerPort": 80, "hostPort": 80}]}
-    assert len(solve(*pods(3, cpu="100m", container=port)).machines) == 3
+    assert len(solve(*pods(3, cpu="100m", container=port)).nodes) == 3
 
 
 def test_extended_resources_are_found_on_the_type_that_has_them(solve: Solve) -> None:
     gpu = kind("gpu", 4, 16, 3.0, capacity={"nvidia.com/gpu": 1})
     plan = solve(*pods(2, requests={"nvidia.com/gpu": "1"}), pools=(pool(types=(*SHOP, gpu)),))
-    assert [m.choice.instance_type for m in plan.machines] == ["gpu", "gpu"]
+    assert [m.choice.instance_type for m in plan.nodes] == ["gpu", "gpu"]
 
 
 def test_the_heavier_pool_is_used_first(solve: Solve) -> None:
     plan = solve(*pods(3), pools=(pool("light"), pool("heavy", types=(LARGE,), weight=5)))
-    assert {machine.pool for machine in plan.machines} == {"heavy"}
+    assert {planned.pool for planned in plan.nodes} == {"heavy"}
 
 
 def test_weight_decides_for_many_pods_too(solve: Solve) -> None:
     """Nodes chosen along a relaxation are of the heaviest pool that can serve a pod, however dear."""
     plan = solve(*pods(60, cpu="1500m"), pools=(pool("light"), pool("heavy", types=(LARGE,), weight=5)), deadline=0.2)
-    assert {machine.pool for machine in plan.machines} == {"heavy"}
+    assert {planned.pool for planned in plan.nodes} == {"heavy"}
 
 
 def test_limits_hold_exactly_inside_a_batch(solve: Solve) -> None:
@@ -240,12 +240,12 @@ def test_limits_hold_exactly_inside_a_batch(solve: Solve) -> None:
 
 def test_a_limit_on_nodes_is_never_overshot(solve: Solve) -> None:
     plan = solve(*pods(6, cpu="100m", **near("podAntiAffinity", HOSTNAME)), pools=(pool(limits={"nodes": 3}),))
-    assert len(plan.machines) == 3
+    assert len(plan.nodes) == 3
 
 
 def test_a_spread_under_a_limit_stays_within_its_skew(solve: Solve) -> None:
     plan = solve(*pods(9, cpu="1900m", **spread()), pools=(pool(types=(SMALL,), limits={"cpu": 8000}),))
-    assert len(plan.machines) == 4
+    assert len(plan.nodes) == 4
 
 
 @pytest.mark.parametrize("name", ["a", "z"])
@@ -254,7 +254,7 @@ def test_when_there_is_not_enough_the_important_go_first(solve: Solve, name: str
     vip = pods(2, name, cpu="1900m", priority=1000)
     waiting = [replace(each, metadata=replace(each.metadata, uid="")) for each in (*pods(4, "m", cpu="1900m"), *vip)]
     plan = solve(*waiting, pools=(pool(types=(SMALL,), limits={"nodes": 2}),))
-    assert all(plan.placements[each.metadata.key].machine for each in vip)
+    assert all(plan.placements[each.metadata.key].new_node for each in vip)
 
 
 def test_daemonsets_take_their_share_of_every_node(solve: Solve) -> None:
@@ -271,27 +271,27 @@ def test_daemonsets_take_their_share_of_every_node(solve: Solve) -> None:
         },
     }
     plan = solve(pod("a", cpu="1800m"), daemons=(msgspec.convert(body, DaemonSet),))
-    assert plan.machines[0].choice.instance_type == "medium"
-    assert plan.machines[0].requests["cpu"] == 2300
+    assert plan.nodes[0].choice.instance_type == "medium"
+    assert plan.nodes[0].requests["cpu"] == 2300
 
 
 def test_offerings_known_to_be_unavailable_are_not_launched(solve: Solve) -> None:
     gone = frozenset(("small", zone, "on-demand") for zone in ("z1", "z2", "z3"))
-    assert solve(pod("a"), unavailable=gone).machines[0].choice.instance_type == "medium"
+    assert solve(pod("a"), unavailable=gone).nodes[0].choice.instance_type == "medium"
 
 
 def test_reservations_are_used_as_far_as_they_reach(solve: Solve) -> None:
     reserved = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id="cr-1", reservation_capacity=2)
     types = (kind("small", 2, 8, 0.1, offerings=(*SMALL.offerings, reserved)),)
     plan = solve(*pods(3, cpu="1900m"), pools=(pool(types=types),))
-    assert sorted(m.choice.capacity_type for m in plan.machines) == ["on-demand", "reserved", "reserved"]
+    assert sorted(m.choice.capacity_type for m in plan.nodes) == ["on-demand", "reserved", "reserved"]
     assert plan.cost.per_hour == pytest.approx(0.1)
 
 
 def test_min_values_keep_enough_types_to_choose_from(solve: Solve) -> None:
     need = {"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2}
     plan = solve(*pods(20, cpu="700m"), pools=(pool(requirements=(need,)),))
-    assert all(len({c.instance_type for c in machine.offerings}) >= 2 for machine in plan.machines)
+    assert all(len({c.instance_type for c in planned.offerings}) >= 2 for planned in plan.nodes)
 
 
 def test_min_values_that_cannot_be_met_leave_the_pod_unless_best_effort(solve: Solve) -> None:
@@ -304,7 +304,7 @@ def test_min_values_that_cannot_be_met_leave_the_pod_unless_best_effort(solve: S
 def test_a_pools_own_label_separates_pods_that_ask_for_different_values(solve: Solve) -> None:
     teams = pool(requirements=({"key": "team", "operator": "In", "values": ("a", "b")},))
     plan = solve(pod("x", nodeSelector={"team": "a"}), pod("y", nodeSelector={"team": "b"}), pools=(teams,))
-    assert sorted(machine.labels["team"] for machine in plan.machines) == ["a", "b"]
+    assert sorted(planned.labels["team"] for planned in plan.nodes) == ["a", "b"]
 
 
 def test_a_label_no_pool_knows_is_named(solve: Solve) -> None:
@@ -318,7 +318,7 @@ def test_an_empty_catalogue_and_no_pool_give_reasons(solve: Solve) -> None:
 
 def test_a_missing_price_is_never_taken_for_nothing(solve: Solve) -> None:
     unpriced = kind("mystery", 2, 8, 0.1, offerings=(Offering(zone="z1", capacity_type="on-demand", price=None),))
-    assert solve(pod("a"), pools=(pool(types=(unpriced, MEDIUM)),)).machines[0].choice.instance_type == "medium"
+    assert solve(pod("a"), pools=(pool(types=(unpriced, MEDIUM)),)).nodes[0].choice.instance_type == "medium"
 
 
 def test_pods_of_a_node_that_goes_are_placed_elsewhere(solve: Solve) -> None:
@@ -350,7 +350,7 @@ def test_a_spread_over_a_zone_without_suitable_types_stops_at_its_skew(solve: So
 def test_a_nodes_limit_never_leaves_a_spread_lopsided(solve: Solve) -> None:
     first = pods(4, "lone", cpu="1500m", **near("podAntiAffinity", HOSTNAME, app="lone"))
     plan = solve(*first, *pods(6, cpu="100m", **spread()), pools=(pool(limits={"nodes": 4}),))
-    assert len(plan.machines) <= 4
+    assert len(plan.nodes) <= 4
 
 
 def test_a_pod_is_put_where_the_one_that_must_follow_it_can_go(solve: Solve) -> None:
@@ -362,7 +362,7 @@ def test_a_pod_is_put_where_the_one_that_must_follow_it_can_go(solve: Solve) -> 
 
 def test_a_node_says_why_the_cheaper_ones_lost(solve: Solve) -> None:
     plan = solve(pod("a", cpu="3"))
-    (lost,) = plan.machines[0].cheaper
+    (lost,) = plan.nodes[0].cheaper
     assert lost.choice.instance_type == "small"
     assert lost.because == "too small: cpu 3 > 2"
 

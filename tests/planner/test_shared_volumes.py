@@ -44,7 +44,7 @@ def _using(claim: str, count: int) -> list[Pod]:
 
 def test_pods_that_share_a_volume_take_one_attachment(solve: Solve) -> None:
     plan = solve(*_using("a", 12), pools=(pool(types=_SHOP[1:]),), claims=_claims("a"), storage_classes=_CLASSES)
-    assert len(plan.machines) == 1
+    assert len(plan.nodes) == 1
 
 
 def test_nodes_attach_own_volumes_beside_a_shared_one(solve: Solve) -> None:
@@ -53,7 +53,7 @@ def test_nodes_attach_own_volumes_beside_a_shared_one(solve: Solve) -> None:
     claims = _claims("a", "b", "c")
     plan = solve(*_using("a", 12), *own, pools=(pool(types=_SHOP[1:]),), claims=claims, storage_classes=_CLASSES)
     assert not plan.unschedulable
-    assert len(plan.machines) == 2
+    assert len(plan.nodes) == 2
 
 
 def test_a_node_that_is_full_takes_no_pod_with_a_volume_that_it_does_not_hold(solve: Solve) -> None:
@@ -93,7 +93,7 @@ def test_volumes_that_are_shared_by_few_are_attached_where_those_are(solve: Solv
     names = "abcdef"
     waiting = [each for name in names for each in _using(name, 2)]
     plan = solve(*waiting, pools=(pool(types=_SHOP[1:]),), claims=_claims(*names), storage_classes=_CLASSES)
-    assert len(plan.machines) == 3
+    assert len(plan.nodes) == 3
 
 
 def test_pods_that_use_several_volumes_share_them_all(solve: Solve) -> None:
@@ -191,20 +191,20 @@ def test_attachments_are_counted_as_if_pods_were_put_anew(data: st.DataObject) -
     """Whatever was put and taken, in whatever order: a node has its limit less the distinct volumes on it."""
     problem = _problem(*_using("a", 3), *_using("b", 3), *_using("c", 3), *_using("d", 1), claims="abcd")
     state = PackingState(problem)
-    machines = [state.open(0), state.open(1)]
+    nodes = [state.open(0), state.open(1)]
     for _ in range(data.draw(st.integers(1, 12))):
-        at, request = data.draw(st.sampled_from(machines)), data.draw(st.sampled_from(problem.first_requests))
+        at, request = data.draw(st.sampled_from(nodes)), data.draw(st.sampled_from(problem.first_requests))
         here = state.contents[at].get(request.number, 0)
         take = data.draw(st.integers(-here, state.holds(request, at, 2)))
         if take:
             state.put(request, at, take)
     twin = PackingState(problem)
-    for at in machines:
+    for at in nodes:
         assert twin.open(state.offering_of(at)) == at
         for number, count in state.contents[at].items():
             twin.put(state.placement_requests[number], at, count)
     assert (twin.free[:, : twin.size] == state.free[:, : state.size]).all()
-    assert min(_attachments(state, at) for at in machines) >= 0
+    assert min(_attachments(state, at) for at in nodes) >= 0
 
 
 @settings(max_examples=40, deadline=None)

@@ -26,16 +26,16 @@ def _column(problem: Problem, price: float) -> int:
     return int(np.flatnonzero(problem.frontier.prices == price)[0])
 
 
-@pytest.mark.parametrize("machines", [1, 8])
-def test_pods_on_a_node_made_smaller_are_counted_no_longer(machines: int) -> None:
+@pytest.mark.parametrize("nodes", [1, 8])
+def test_pods_on_a_node_made_smaller_are_counted_no_longer(nodes: int) -> None:
     problem = _problem()
     medium = _column(problem, MEDIUM.offerings[0].price or 0.0)
     other = next(one for one in problem.classes if one.count == 8)
     state = PackingState(problem)
-    for _ in range(machines):
+    for _ in range(nodes):
         state.put(problem.request(other, 0), state.open(medium), 1)
     (counter,) = problem.counters.values()
-    assert sum(state.counts[counter.slot]) == machines
+    assert sum(state.counts[counter.slot]) == nodes
     shrink(state)
     assert {problem.frontier.prices[state.offering_of(at)] for at in state.new_nodes()} == {SMALL.offerings[0].price}
     assert sum(state.counts[counter.slot]) == 0

@@ -33,13 +33,13 @@ def _state(state: PackingState) -> tuple[object, ...]:
     return (*figures, state.offering[:size].tolist(), state.counts, state.owners, state.contents, state.left)
 
 
-@pytest.mark.parametrize("machines", [1, 2, 3, 70])
-def test_nodes_launched_together_are_those_launched_one_by_one(machines: int) -> None:
+@pytest.mark.parametrize("nodes", [1, 2, 3, 70])
+def test_nodes_launched_together_are_those_launched_one_by_one(nodes: int) -> None:
     problem = _problem()
     request = problem.request(problem.classes[0], 0)
     together, apart = PackingState(problem), PackingState(problem)
-    open_nodes(together, request, 1, machines, 2)
-    for _ in range(machines):
+    open_nodes(together, request, 1, nodes, 2)
+    for _ in range(nodes):
         apart.put(request, apart.open(1), 2)
     assert _state(together) == _state(apart)
     assert used_by_all(together) == [apart.used(at) for at in apart.new_nodes()]
@@ -56,14 +56,14 @@ def test_nodes_launched_together_take_the_places_of_those_relaxed_first() -> Non
     assert state.offering_of(2) == 0
 
 
-@pytest.mark.parametrize("machines", [2, 40])
-def test_nodes_sized_together_stand_where_they_would_have_been_put_one_by_one(machines: int) -> None:
+@pytest.mark.parametrize("nodes", [2, 40])
+def test_nodes_sized_together_stand_where_they_would_have_been_put_one_by_one(nodes: int) -> None:
     problem = _problem()
     request = problem.request(problem.classes[0], 0)
     together, apart = PackingState(problem), PackingState(problem)
     largest = problem.frontier.size - 1
     for state in (together, apart):
-        open_nodes(state, request, largest, machines, 1)
+        open_nodes(state, request, largest, nodes, 1)
     shrink(together)
     for at in apart.new_nodes():
         shrink(apart, [at])

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.volumes import PersistentVolumeClaim, StorageClass
-from dovetail.planner.plan import Choice, Machine, Placement, Plan
+from dovetail.planner.plan import Choice, Placement, Plan, PlannedNode
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
@@ -22,18 +22,18 @@ def _rules(plan: Plan, snapshot: Snapshot) -> set[str]:
     return {each.rule for each in verify(plan, snapshot)}
 
 
-def _machine(plan: Plan, at: int = 0, **changes: Any) -> Plan:
-    machines = list(plan.machines)
-    machines[at] = replace(machines[at], **changes)
-    return replace(plan, machines=tuple(machines))
+def _planned_node(plan: Plan, at: int = 0, **changes: Any) -> Plan:
+    planned_nodes = list(plan.nodes)
+    planned_nodes[at] = replace(planned_nodes[at], **changes)
+    return replace(plan, nodes=tuple(planned_nodes))
 
 
 def _move(plan: Plan, key: str, to: str) -> Plan:
     """A pod on another node, with the books kept straight."""
-    machines = tuple(
-        replace(m, pods=tuple(p for p in m.pods if p != key) + ((key,) if m.name == to else ())) for m in plan.machines
+    planned_nodes = tuple(
+        replace(m, pods=tuple(p for p in m.pods if p != key) + ((key,) if m.name == to else ())) for m in plan.nodes
     )
-    return replace(plan, machines=machines, placements={**plan.placements, key: Placement(machine=to)})
+    return replace(plan, nodes=planned_nodes, placements={**plan.placements, key: Placement(new_node=to)})
 
 
 def _plan(*pending: Any, **more: Any) -> tuple[Plan, Snapshot]:
@@ -50,44 +50,44 @@ def test_a_forgotten_pod_is_noticed() -> None:
 
 def test_a_pod_that_is_not_where_the_plan_says_is_noticed() -> None:
     plan, snapshot = _plan(*pods(2))
-    assert "placed" in _rules(_machine(plan, pods=()), snapshot)
+    assert "placed" in _rules(_planned_node(plan, pods=()), snapshot)
 
 
 def test_a_node_that_is_too_small_is_noticed() -> None:
     plan, snapshot = _plan(*pods(3, cpu="1200m"))
     small = Choice(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
-    assert "fit" in _rules(_machine(plan, offerings=(small,)), snapshot)
+    assert "fit" in _rules(_planned_node(plan, offerings=(small,)), snapshot)
 
 
 def test_an_alternative_that_is_too_small_is_noticed() -> None:
     plan, snapshot = _plan(*pods(3, cpu="1200m"))
     small = Choice(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
-    largest = plan.machines[0].offerings[-1]
-    assert "fit" in _rules(_machine(plan, offerings=(small, largest)), snapshot)
+    largest = plan.nodes[0].offerings[-1]
+    assert "fit" in _rules(_planned_node(plan, offerings=(small, largest)), snapshot)
 
 
 def test_requirements_that_admit_what_is_too_small_are_noticed() -> None:
     plan, snapshot = _plan(*pods(3, cpu="1200m"))
-    everything = tuple(each for each in plan.machines[0].requirements if each["key"] != INSTANCE_TYPE)
-    found = {str(each) for each in verify(_machine(plan, requirements=everything), snapshot)}
+    everything = tuple(each for each in plan.nodes[0].requirements if each["key"] != INSTANCE_TYPE)
+    found = {str(each) for each in verify(_planned_node(plan, requirements=everything), snapshot)}
     assert found == {f"requirements: m-1: small/{zone}/on-demand has too little cpu" for zone in ZONES}
 
 
 def test_an_offering_no_pod_sells_and_a_wrong_price_are_noticed() -> None:
     plan, snapshot = _plan(pod("a"))
-    first = plan.machines[0].offerings[0]
-    assert _rules(_machine(plan, offerings=(replace(first, zone="z9"),)), snapshot) == {"offering"}
-    assert _rules(_machine(plan, offerings=(replace(first, price=0.01),)), snapshot) == {"offering"}
+    first = plan.nodes[0].offerings[0]
+    assert _rules(_planned_node(plan, offerings=(replace(first, zone="z9"),)), snapshot) == {"offering"}
+    assert _rules(_planned_node(plan, offerings=(replace(first, price=0.01),)), snapshot) == {"offering"}
 
 
 def test_offerings_out_of_order_are_noticed() -> None:
     plan, snapshot = _plan(pod("a"))
-    assert _rules(_machine(plan, offerings=plan.machines[0].offerings[::-1]), snapshot) == {"offering"}
+    assert _rules(_planned_node(plan, offerings=plan.nodes[0].offerings[::-1]), snapshot) == {"offering"}
 
 
 def test_an_unavailable_offering_is_noticed() -> None:
     plan, snapshot = _plan(pod("a"))
-    first = plan.machines[0].offerings[0]
+    first = plan.nodes[0].offerings[0]
     gone = frozenset([(first.instance_type, first.zone, first.capacity_type)])
     assert _rules(plan, replace(snapshot, unavailable=gone)) == {"offering"}
 
@@ -98,7 +98,7 @@ def test_a_type_that_lacks_what_its_pool_asks_for_is_noticed() -> None:
     needs = ({"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "Gt", "values": ("0",)},)
     plan, snapshot = _plan(pod("a"), pools=(pool(types=(SMALL, fast), requirements=needs),))
     plain = Choice(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
-    assert "offering" in _rules(_machine(plan, offerings=(plain,)), snapshot)
+    assert "offering" in _rules(_planned_node(plan, offerings=(plain,)), snapshot)
 
 
 def test_a_zone_that_only_sells_what_no_pool_may_launch_is_no_zone_to_level_with() -> None:
@@ -110,34 +110,34 @@ def test_a_zone_that_only_sells_what_no_pool_may_launch_is_no_zone_to_level_with
 
 def test_a_zone_the_pod_did_not_ask_for_is_noticed() -> None:
     plan, snapshot = _plan(pod("a", nodeSelector={ZONE: "z2"}))
-    moved = replace(plan.machines[0].offerings[0], zone="z1")
-    assert "fit" in _rules(_machine(plan, offerings=(moved,)), snapshot)
+    moved = replace(plan.nodes[0].offerings[0], zone="z1")
+    assert "fit" in _rules(_planned_node(plan, offerings=(moved,)), snapshot)
 
 
 def test_two_pods_that_avoid_each_other_on_one_node_are_noticed() -> None:
     plan, snapshot = _plan(*pods(2, cpu="100m", **near("podAntiAffinity", HOSTNAME)))
-    assert "fit" in _rules(_move(plan, "default/web-1", plan.placements["default/web-0"].machine or ""), snapshot)
+    assert "fit" in _rules(_move(plan, "default/web-1", plan.placements["default/web-0"].new_node or ""), snapshot)
 
 
 def test_a_spread_out_of_balance_is_noticed() -> None:
     plan, snapshot = _plan(*pods(3, cpu="100m", **spread()))
-    assert "fit" in _rules(_move(plan, "default/web-1", plan.placements["default/web-0"].machine or ""), snapshot)
+    assert "fit" in _rules(_move(plan, "default/web-1", plan.placements["default/web-0"].new_node or ""), snapshot)
 
 
 def test_a_spread_kept_by_opening_one_zone_is_noticed() -> None:
     """Every zone the pools could open counts, also those the plan leaves closed."""
     plan, snapshot = _plan(*pods(3, cpu="100m", **spread()))
-    one = plan.machines[0].name
+    one = plan.nodes[0].name
     for key in plan.placements:
         plan = _move(plan, key, one)
-    kept = tuple(machine for machine in plan.machines if machine.pods)
-    assert "fit" in _rules(replace(plan, machines=kept), snapshot)
+    kept = tuple(planned for planned in plan.nodes if planned.pods)
+    assert "fit" in _rules(replace(plan, nodes=kept), snapshot)
 
 
 def test_a_pinned_node_with_offerings_in_other_zones_is_noticed() -> None:
     plan, snapshot = _plan(pod("a", labels={"app": "web"}, **spread()))
-    elsewhere = [replace(c, zone="z3" if c.zone == "z1" else "z1") for c in plan.machines[0].offerings[:1]]
-    assert "topology" in _rules(_machine(plan, offerings=(plan.machines[0].offerings[0], *elsewhere)), snapshot)
+    elsewhere = [replace(c, zone="z3" if c.zone == "z1" else "z1") for c in plan.nodes[0].offerings[:1]]
+    assert "topology" in _rules(_planned_node(plan, offerings=(plan.nodes[0].offerings[0], *elsewhere)), snapshot)
 
 
 def test_an_affinity_left_alone_is_noticed() -> None:
@@ -154,7 +154,7 @@ def test_an_affinity_left_alone_is_noticed() -> None:
 def test_limits_count_the_largest_offering_of_each_node() -> None:
     plan, snapshot = _plan(*pods(4, cpu="1900m"), pools=(pool(limits={"cpu": 8000}),))
     large = Choice(instance_type="large", zone="z1", capacity_type="on-demand", price=0.80)
-    wide = _machine(plan, offerings=(*plan.machines[0].offerings, large))
+    wide = _planned_node(plan, offerings=(*plan.nodes[0].offerings, large))
     assert "limit" in _rules(wide, snapshot)
 
 
@@ -162,7 +162,7 @@ def test_a_node_that_is_full_or_unknown_is_noticed() -> None:
     full = pod("full", cpu="4", nodeName="n1")
     plan, snapshot = _plan(pod("a"), nodes=(node("n1", pods=(full,)),))
     for name in ("n1", "ghost"):
-        lie = replace(plan, machines=(), placements={"default/a": Placement(node=name)})
+        lie = replace(plan, nodes=(), placements={"default/a": Placement(node=name)})
         assert "fit" in _rules(lie, snapshot)
 
 
@@ -175,9 +175,9 @@ def test_an_untolerated_taint_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda m: replace(m, pool="absent"), lambda m: replace(m, offerings=())])
-def test_a_node_of_no_pool_or_no_offering_is_noticed(spoil: Callable[[Machine], Machine]) -> None:
+def test_a_node_of_no_pool_or_no_offering_is_noticed(spoil: Callable[[PlannedNode], PlannedNode]) -> None:
     plan, snapshot = _plan(pod("a"))
-    assert "offering" in _rules(replace(plan, machines=(spoil(plan.machines[0]),)), snapshot)
+    assert "offering" in _rules(replace(plan, nodes=(spoil(plan.nodes[0]),)), snapshot)
 
 
 def test_a_volume_for_one_pod_that_two_have_is_noticed() -> None:

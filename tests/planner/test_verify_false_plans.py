@@ -15,7 +15,7 @@ from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import resources
 from dovetail.planner.consolidate.search import consolidate
-from dovetail.planner.plan import Choice, Cost, Machine, Move, Placement, Plan, Unschedulable
+from dovetail.planner.plan import Choice, Cost, Move, Placement, Plan, PlannedNode, Unschedulable
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
@@ -32,15 +32,15 @@ _PLAN = provision(_WORLD)
 
 
 def _first(**changes: Any) -> Plan:
-    return replace(_PLAN, machines=(replace(_PLAN.machines[0], **changes), *_PLAN.machines[1:]))
+    return replace(_PLAN, nodes=(replace(_PLAN.nodes[0], **changes), *_PLAN.nodes[1:]))
 
 
 def _onto(name: str) -> Plan:
     """The pods of the first node on a node, with everything else kept straight."""
-    rest = _PLAN.machines[1:]
-    moved = {key: Placement(node=name) for key in _PLAN.machines[0].pods}
-    cost = Cost(per_hour=sum(machine.price for machine in rest))
-    return replace(_PLAN, machines=rest, placements={**_PLAN.placements, **moved}, cost=cost)
+    rest = _PLAN.nodes[1:]
+    moved = {key: Placement(node=name) for key in _PLAN.nodes[0].pods}
+    cost = Cost(per_hour=sum(planned.price for planned in rest))
+    return replace(_PLAN, nodes=rest, placements={**_PLAN.placements, **moved}, cost=cost)
 
 
 def _asking(key: str, operator: str, *values: str) -> Plan:
@@ -51,11 +51,11 @@ def _answered(**answer: Any) -> Plan:
     return replace(_PLAN, placements={**_PLAN.placements, "default/web-0": Placement(**answer)})
 
 
-_NAME, _CHOICE = _PLAN.machines[0].name, _PLAN.machines[0].choice
-_TWIN = replace(_PLAN.machines[0], pods=())
+_NAME, _CHOICE = _PLAN.nodes[0].name, _PLAN.nodes[0].choice
+_TWIN = replace(_PLAN.nodes[0], pods=())
 _LIES: dict[str, tuple[str, Plan]] = {
-    "two machines of one name": ("named", replace(_PLAN, machines=(*_PLAN.machines, _TWIN))),
-    "a machine with the name of one that is there": ("named", _first(name="here", pods=())),
+    "two nodes of one name": ("named", replace(_PLAN, nodes=(*_PLAN.nodes, _TWIN))),
+    "a node with the name of one that is there": ("named", _first(name="here", pods=())),
     "a zone of its own making": ("label", _first(labels={ZONE: "z9"})),
     "a name in a label": ("label", _first(labels={HOSTNAME: "x"})),
     "a label that the pool says otherwise": ("label", _first(labels={"team": "b"})),
@@ -68,13 +68,13 @@ _LIES: dict[str, tuple[str, Plan]] = {
     "a requirement for other types": ("requirements", _asking("node.kubernetes.io/instance-type", "NotIn", "medium")),
     "less than it costs": ("cost", replace(_PLAN, cost=Cost(per_hour=0.01))),
     "a bound above the cost": ("cost", replace(_PLAN, cost=replace(_PLAN.cost, lower_bound=99.0))),
-    "a machine removed that is not there": ("removed", replace(_PLAN, remove=("ghost",))),
-    "a machine removed that goes already": ("removed", replace(_PLAN, remove=("going",))),
+    "a node removed that is not there": ("removed", replace(_PLAN, remove=("ghost",))),
+    "a node removed that goes already": ("removed", replace(_PLAN, remove=("going",))),
     "evictions of no pod": ("moved", replace(_PLAN, evictions=3)),
     "a pod on a node that goes": ("fit", _onto("going")),
     "a pod on a node that is full": ("fit", _onto("here")),
     "a pod on a node that only stands for a zone": ("fit", _onto("phantom/1")),
-    "two answers": ("placed", _answered(node="here", machine=_NAME)),
+    "two answers": ("placed", _answered(node="here", new_node=_NAME)),
     "no answer": ("placed", _answered()),
     "a reason that is none": ("placed", _answered(unschedulable=Unschedulable(code="NOPE", message=""))),
     "an endless price": ("offering", _first(offerings=(replace(_CHOICE, price=float("inf")),))),
@@ -112,7 +112,7 @@ _IDLE = tuple(
             lambda plan: replace(
                 plan,
                 placements=dict.fromkeys(plan.placements, Placement(node=plan.remove[0])),
-                machines=(),
+                nodes=(),
                 moves={},
                 evictions=0,
             ),
@@ -144,7 +144,7 @@ class _Ask(NamedTuple):
     zone: str | None
     port: bool
     apart: bool
-    machine: int
+    node: int
 
 
 _asks = st.builds(
@@ -155,7 +155,7 @@ _asks = st.builds(
     st.sampled_from((False, False, True)),
     st.integers(0, 2),
 )
-_machines = st.lists(st.tuples(st.sampled_from(SHOP), st.sampled_from(ZONES)), min_size=3, max_size=3)
+_planned_nodes = st.lists(st.tuples(st.sampled_from(SHOP), st.sampled_from(ZONES)), min_size=3, max_size=3)
 
 
 def _pod(at: int, request: _Ask) -> Pod:
@@ -182,7 +182,7 @@ def _holds(cpu: int, zone: str, on: Sequence[_Ask]) -> bool:
 
 def _launched(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: Sequence[int]) -> Plan:
     """A plan that puts pods onto nodes of these sorts, true in everything but perhaps in that."""
-    machines = []
+    planned_nodes = []
     for number, (kind, zone) in enumerate(sorts):
         mine = [each for each, at in zip(waiting, where, strict=True) if at == number]
         used = resources({"cpu": "0", "memory": "0"}) | {"pods": len(mine)}
@@ -191,8 +191,8 @@ def _launched(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: S
                 used[name] += amount
         choice = Choice(instance_type=kind.name, zone=zone, capacity_type="on-demand", price=kind.offerings[0].price)
         said = ((INSTANCE_TYPE, kind.name), (ZONE, zone))
-        machines.append(
-            Machine(
+        planned_nodes.append(
+            PlannedNode(
                 name=f"m-{number}",
                 pool="default",
                 offerings=(choice,),
@@ -201,19 +201,19 @@ def _launched(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: S
                 pods=tuple(each.metadata.key for each in mine),
             )
         )
-    placements = {each.metadata.key: Placement(machine=f"m-{at}") for each, at in zip(waiting, where, strict=True)}
-    cost = Cost(per_hour=sum(machine.price for machine in machines))
-    return Plan(placements=placements, machines=tuple(machines), cost=cost)
+    placements = {each.metadata.key: Placement(new_node=f"m-{at}") for each, at in zip(waiting, where, strict=True)}
+    cost = Cost(per_hour=sum(planned.price for planned in planned_nodes))
+    return Plan(placements=placements, nodes=tuple(planned_nodes), cost=cost)
 
 
-@given(st.lists(_asks, min_size=1, max_size=8), _machines)
+@given(st.lists(_asks, min_size=1, max_size=8), _planned_nodes)
 def test_plain_arithmetic_agrees_about_any_assignment(
     placement_requests: list[_Ask], sorts: list[tuple[Any, str]]
 ) -> None:
     waiting = tuple(_pod(at, request) for at, request in enumerate(placement_requests))
-    plan = _launched(sorts, waiting, [request.machine for request in placement_requests])
+    plan = _launched(sorts, waiting, [request.node for request in placement_requests])
     right = all(
-        _holds(kind.capacity["cpu"], zone, [request for request in placement_requests if request.machine == number])
+        _holds(kind.capacity["cpu"], zone, [request for request in placement_requests if request.node == number])
         for number, (kind, zone) in enumerate(sorts)
     )
     found = verify(plan, Snapshot(pools=(pool(),), pending=waiting))
@@ -223,13 +223,13 @@ def test_plain_arithmetic_agrees_about_any_assignment(
 _Rule = Callable[[Counter[str], Counter[int]], bool]
 _RULES: dict[str, tuple[dict[str, Any], _Rule]] = {
     "level over zones": (spread(), lambda zones, _: max(zones.values()) - min(zones[zone] for zone in ZONES) <= 1),
-    "level over machines": (spread(HOSTNAME), lambda _, machines: max(machines.values()) <= 1),
+    "level over nodes": (spread(HOSTNAME), lambda _, nodes: max(nodes.values()) <= 1),
     "a slack spread": (spread(skew=2), lambda zones, _: max(zones.values()) - min(zones[z] for z in ZONES) <= 2),
     "in all zones": (spread(minDomains=4), lambda zones, _: max(zones.values()) <= 1),
     "apart by zone": (near("podAntiAffinity", ZONE), lambda zones, _: max(zones.values()) <= 1),
-    "apart by machine": (near("podAntiAffinity", HOSTNAME), lambda _, machines: max(machines.values()) <= 1),
+    "apart by node": (near("podAntiAffinity", HOSTNAME), lambda _, nodes: max(nodes.values()) <= 1),
     "in one zone": (near("podAffinity", ZONE), lambda zones, _: len(+zones) == 1),
-    "on one machine": (near("podAffinity", HOSTNAME), lambda _, machines: len(+machines) == 1),
+    "on one node": (near("podAffinity", HOSTNAME), lambda _, nodes: len(+nodes) == 1),
 }
 
 

@@ -13,7 +13,7 @@ from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod, TopologySpreadConstraint
 from dovetail.model.selector import LabelSelector
 from dovetail.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
-from dovetail.planner.plan import Cost, Machine, Placement, Plan
+from dovetail.planner.plan import Cost, Placement, Plan, PlannedNode
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
@@ -33,23 +33,23 @@ def _plan(*pending: Pod, **more: Any) -> tuple[Plan, Snapshot]:
 
 def _rules(plan: Plan, snapshot: Snapshot) -> set[str]:
     """The rules that a plan breaks which says truly what it costs."""
-    honest = replace(plan, cost=Cost(per_hour=sum(machine.price for machine in plan.machines)))
+    honest = replace(plan, cost=Cost(per_hour=sum(planned.price for planned in plan.nodes)))
     return {each.rule for each in verify(honest, snapshot)}
 
 
 def _gathered(plan: Plan) -> Plan:
     """All pods on the first node, with its books kept straight."""
-    first = plan.machines[0]
+    first = plan.nodes[0]
     requests: dict[str, int] = {}
-    for machine in plan.machines:
-        for name, amount in machine.requests.items():
+    for planned in plan.nodes:
+        for name, amount in planned.requests.items():
             requests[name] = requests.get(name, 0) + amount
     whole = replace(first, pods=tuple(plan.placements), requests=requests)
-    return replace(plan, machines=(whole,), placements=dict.fromkeys(plan.placements, Placement(machine=first.name)))
+    return replace(plan, nodes=(whole,), placements=dict.fromkeys(plan.placements, Placement(new_node=first.name)))
 
 
-def _machine(plan: Plan, **changes: Any) -> Plan:
-    return replace(plan, machines=(replace(plan.machines[0], **changes), *plan.machines[1:]))
+def _planned_node(plan: Plan, **changes: Any) -> Plan:
+    return replace(plan, nodes=(replace(plan.nodes[0], **changes), *plan.nodes[1:]))
 
 
 def _volume(name: str, zone: str) -> tuple[PersistentVolumeClaim, PersistentVolume]:
@@ -94,33 +94,33 @@ def test_more_volumes_than_a_node_attaches() -> None:
     names = ["a", "b"]
     pending = [pod(name, **_mounts(name)) for name in names]
     plan, snapshot = _plan(*pending, pools=(pool(types=(few,)),), **_stored(names))
-    assert len(plan.machines) == 2
+    assert len(plan.nodes) == 2
     assert _rules(_gathered(plan), snapshot) == {"fit"}
 
 
 def test_an_alternative_that_attaches_fewer_volumes() -> None:
     many, few = kind("many", 16, 64, 0.5, zones=("z1",)), kind("few", 16, 64, 0.6, ("z1",), attach_limits={EBS: 1})
     plan, snapshot = _plan(pod("a", **_mounts("a", "b")), pools=(pool(types=(many, few)),), **_stored(["a", "b"]))
-    other = replace(plan.machines[0].choice, instance_type="few", price=0.6)
-    wide = _machine(plan, offerings=(plan.machines[0].choice, other))
+    other = replace(plan.nodes[0].choice, instance_type="few", price=0.6)
+    wide = _planned_node(plan, offerings=(plan.nodes[0].choice, other))
     assert "fit" in _rules(wide, snapshot)
 
 
 def test_a_volume_in_another_zone() -> None:
     plan, snapshot = _plan(pod("a", **_mounts("a")), **_stored(["a"], "z2"))
-    there = plan.machines[0].choice
+    there = plan.nodes[0].choice
     assert there.zone == "z2"
-    assert "fit" in _rules(_machine(plan, offerings=(replace(there, zone="z1"),)), snapshot)
-    assert "fit" in _rules(_machine(plan, offerings=(there, replace(there, zone="z1"))), snapshot)
+    assert "fit" in _rules(_planned_node(plan, offerings=(replace(there, zone="z1"),)), snapshot)
+    assert "fit" in _rules(_planned_node(plan, offerings=(there, replace(there, zone="z1"))), snapshot)
 
 
 def test_more_nodes_of_a_reservation_than_it_has() -> None:
     reserved = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id="cr-1", reservation_capacity=1)
     kept = kind("kept", 2, 8, 0.1, offerings=(reserved, Offering(zone="z1", capacity_type="on-demand", price=0.1)))
     plan, snapshot = _plan(*pods(2, cpu="1500m"), pools=(pool(types=(kept,)),))
-    free = next(machine for machine in plan.machines if machine.choice.reservation_id)
-    greedy = tuple(replace(m, offerings=free.offerings, requirements=free.requirements) for m in plan.machines)
-    assert _rules(replace(plan, machines=greedy), snapshot) == {"reservation"}
+    free = next(planned for planned in plan.nodes if planned.choice.reservation_id)
+    greedy = tuple(replace(m, offerings=free.offerings, requirements=free.requirements) for m in plan.nodes)
+    assert _rules(replace(plan, nodes=greedy), snapshot) == {"reservation"}
 
 
 def test_more_nodes_than_a_pool_may_have() -> None:
@@ -131,7 +131,7 @@ def test_more_nodes_than_a_pool_may_have() -> None:
 def test_too_few_types_to_choose_from() -> None:
     needs = ({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2},)
     plan, snapshot = _plan(pod("a"), pools=(pool(types=(SMALL, LARGE), requirements=needs),))
-    assert "minValues" in _rules(_machine(plan, offerings=plan.machines[0].offerings[:1]), snapshot)
+    assert "minValues" in _rules(_planned_node(plan, offerings=plan.nodes[0].offerings[:1]), snapshot)
 
 
 def test_startup_taints_are_nobodys_business() -> None:
@@ -144,8 +144,8 @@ def test_startup_taints_are_nobodys_business() -> None:
 def test_a_device_that_is_not_there() -> None:
     gpu = kind("gpu", 16, 64, 0.9, capacity={"nvidia.com/gpu": 1})
     plan, snapshot = _plan(pod("a", requests={"nvidia.com/gpu": "1"}), pools=(pool(types=(gpu, LARGE)),))
-    bare = replace(plan.machines[0].choice, instance_type="large", price=LARGE.offerings[0].price)
-    assert "fit" in _rules(_machine(plan, offerings=(bare,)), snapshot)
+    bare = replace(plan.nodes[0].choice, instance_type="large", price=LARGE.offerings[0].price)
+    assert "fit" in _rules(_planned_node(plan, offerings=(bare,)), snapshot)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_device_that_is_not_there() -> None:
 )
 def test_every_pod_on_one_node(rule: dict[str, Any]) -> None:
     plan, snapshot = _plan(*pods(3, **rule))
-    assert len(plan.machines) > 1
+    assert len(plan.nodes) > 1
     assert "fit" in _rules(_gathered(plan), snapshot)
 
 
@@ -175,7 +175,7 @@ def test_a_spread_by_revision_counts_the_pods_revision_alone() -> None:
     new = pod("new", labels={"app": "web", "rev": "2"}, **spread(matchLabelKeys=["rev"]))
     plan, snapshot = _plan(new, nodes=standing, pools=(pool(types=(one_zone,)),))
     blind = pod("new", labels={"app": "web", "rev": "2"}, **spread())
-    lie = replace(plan, machines=(), placements={"default/new": Placement(node="n1")})
+    lie = replace(plan, nodes=(), placements={"default/new": Placement(node="n1")})
     assert "fit" not in _rules(lie, snapshot)
     assert "fit" in _rules(lie, replace(snapshot, pending=(blind,)))
 
@@ -183,7 +183,7 @@ def test_a_spread_by_revision_counts_the_pods_revision_alone() -> None:
 def test_a_running_pod_that_will_not_have_the_new_one_near() -> None:
     grump = pod("grump", nodeName="n1", **near("podAntiAffinity", HOSTNAME))
     plan, snapshot = _plan(pod("a", labels={"app": "web"}), nodes=(node("n1", pods=(grump,)),))
-    lie = replace(plan, machines=(), placements={"default/a": Placement(node="n1")})
+    lie = replace(plan, nodes=(), placements={"default/a": Placement(node="n1")})
     assert _rules(lie, snapshot) == {"fit"}
 
 
@@ -194,7 +194,7 @@ def test_a_neighbour_in_a_namespace_that_a_selector_means() -> None:
     there = pod("b", labels={"app": "web"}, namespace="other", nodeName="n1")
     names = {"other": {"team": "x"}, "default": {}}
     plan, snapshot = _plan(pod("a", **away), nodes=(node("n1", pods=(there,)),), namespaces=names)
-    lie = replace(plan, machines=(), placements={"default/a": Placement(node="n1")})
+    lie = replace(plan, nodes=(), placements={"default/a": Placement(node="n1")})
     assert _rules(lie, snapshot) == {"fit"}
     assert _rules(lie, replace(snapshot, namespaces={"other": {"team": "y"}, "default": {}})) == set()
 
@@ -204,7 +204,7 @@ def test_the_clusters_own_default_spread() -> None:
     owner = {"ownerReferences": [{"kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}]}
     chosen = {"rs": LabelSelector(match_labels={"app": "web"})}
     plan, snapshot = _plan(*pods(3, metadata=owner), default_spread=(rule,), selectors=chosen)
-    assert len({machine.choice.zone for machine in plan.machines}) == 3
+    assert len({planned.choice.zone for planned in plan.nodes}) == 3
     assert "fit" in _rules(_gathered(plan), snapshot)
 
 
@@ -213,21 +213,21 @@ def test_an_alternative_on_which_a_daemon_leaves_no_room() -> None:
     arm = kind("arm", 2, 8, 0.2, zones=("z1",), labels={"kubernetes.io/arch": ("arm64",)})
     heavy = daemon(cpu="1", nodeSelector={"kubernetes.io/arch": "arm64"})
     plan, snapshot = _plan(pod("a", cpu="1500m"), pools=(pool(types=(amd, arm)),), daemons=(heavy,))
-    other = replace(plan.machines[0].choice, instance_type="arm", price=0.2)
-    assert "fit" in _rules(_machine(plan, offerings=(plan.machines[0].choice, other)), snapshot)
+    other = replace(plan.nodes[0].choice, instance_type="arm", price=0.2)
+    assert "fit" in _rules(_planned_node(plan, offerings=(plan.nodes[0].choice, other)), snapshot)
 
 
 def test_requests_that_are_not_the_sum_of_what_is_there() -> None:
     plan, snapshot = _plan(pod("a"), daemons=(daemon(),))
-    lie = {**plan.machines[0].requests, "cpu": 1000}
-    assert _rules(_machine(plan, requests=lie), snapshot) == {"requests"}
+    lie = {**plan.nodes[0].requests, "cpu": 1000}
+    assert _rules(_planned_node(plan, requests=lie), snapshot) == {"requests"}
 
 
 def test_requirements_that_leave_an_offering_out() -> None:
     plan, snapshot = _plan(pod("a"))
-    machine: Machine = plan.machines[0]
-    narrow = tuple({**need, "values": ["z9"]} if need["key"] == ZONE else need for need in machine.requirements)
-    assert _rules(_machine(plan, requirements=narrow), snapshot) == {"requirements"}
+    planned: PlannedNode = plan.nodes[0]
+    narrow = tuple({**need, "values": ["z9"]} if need["key"] == ZONE else need for need in planned.requirements)
+    assert _rules(_planned_node(plan, requirements=narrow), snapshot) == {"requirements"}
 
 
 def test_a_node_answers_to_the_old_names_of_its_labels(solve: Solve) -> None:
@@ -235,7 +235,7 @@ def test_a_node_answers_to_the_old_names_of_its_labels(solve: Solve) -> None:
     old = {"beta.kubernetes.io/arch": "amd64", "failure-domain.beta.kubernetes.io/zone": "z2"}
     plan = solve(*pods(2, nodeSelector=old), nodes=(node("here", zone="z2", cpu="1"),))
     assert not plan.unschedulable
-    assert {machine.choice.zone for machine in plan.machines} == {"z2"}
+    assert {planned.choice.zone for planned in plan.nodes} == {"z2"}
 
 
 def test_a_claim_that_names_no_class_has_the_default_one() -> None:
@@ -251,4 +251,4 @@ def test_a_claim_that_names_no_class_has_the_default_one() -> None:
         storage_classes={"gp3": msgspec.convert(body, StorageClass)},
         claims={"default/a": msgspec.convert(claim, PersistentVolumeClaim)},
     )
-    assert plan.machines[0].choice.zone == "z2"
+    assert plan.nodes[0].choice.zone == "z2"

@@ -67,7 +67,7 @@ def _class(name: str = "x", provisioner: str = _EBS, *zones: str, **more: Any) -
 def _place(plan: Plan, name: str = "db") -> str | None:
     """The node a pod is on, or the zone of the node launched for it."""
     place = plan.placements[f"default/{name}"]
-    return place.node or next((each.choice.zone for each in plan.machines if each.name == place.machine), None)
+    return place.node or next((each.choice.zone for each in plan.nodes if each.name == place.new_node), None)
 
 
 # -- volumes that are somewhere for good ---------------------------------------------------------------------------
@@ -89,8 +89,8 @@ def _place(plan: Plan, name: str = "db") -> str | None:
 )
 def test_a_node_is_launched_where_the_volume_is(solve: Solve, volume: dict[str, Any], where: set[str]) -> None:
     plan = solve(_user(), claims=_claim(volumeName="pv"), volumes=volume)
-    assert {choice.zone for machine in plan.machines for choice in machine.offerings} <= where
-    assert plan.machines
+    assert {choice.zone for planned in plan.nodes for choice in planned.offerings} <= where
+    assert plan.nodes
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_of_pods_that_share_a_volume_for_one_the_most_important_has_a_place(solv
     """kube-scheduler would take no second one: a node for it would stand empty."""
     plan = solve(_user("a"), _user("b", priority=7), _user("c"), claims=_claim(**_ONCE), storage_classes=_class())
     why = plan.unschedulable["default/a"]
-    assert plan.placements["default/b"].machine is not None
+    assert plan.placements["default/b"].new_node is not None
     assert why.code == plan.unschedulable["default/c"].code == "VOLUME_IN_USE"
     assert 'claim "data" is for one pod at a time (ReadWriteOncePod), and default/b goes first' in why.message
 
@@ -309,7 +309,7 @@ def test_a_node_takes_a_disk_once(solve: Solve, disk: dict[str, Any]) -> None:
     volumes = [{"name": "v", **disk}]
     there = node("a", cpu="8", pods=(pod("old", volumes=volumes, nodeName="a"),))
     plan = solve(*(pod(name, volumes=volumes) for name in "xy"), nodes=(there,))
-    assert len(plan.machines) == 2
+    assert len(plan.nodes) == 2
 
 
 def test_a_disk_that_a_pod_names_itself_takes_an_attachment(solve: Solve) -> None:

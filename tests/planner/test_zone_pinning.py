@@ -21,8 +21,8 @@ def test_another_zone_is_used_where_it_costs_next_to_nothing(solve: Solve) -> No
     taint = (Taint(key="team", value="x", effect="NoSchedule"),)
     others = tuple(node(f"n{number}", taints=taint) for number in range(501))
     plan = solve(*alone, pools=(pool(types=(small,)),), nodes=others, deadline=0.05)
-    assert sorted(machine.choice.zone for machine in plan.machines) == ["z1", "z1", "z1", "z2"]
-    kept = next(machine for machine in plan.machines if machine.choice.zone == "z2")
+    assert sorted(planned.choice.zone for planned in plan.nodes) == ["z1", "z1", "z1", "z2"]
+    kept = next(planned for planned in plan.nodes if planned.choice.zone == "z2")
     assert {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z2"]} in kept.requirements
 
 
@@ -32,14 +32,14 @@ def test_no_zone_is_paid_for_above_karpenters_cost(solve: Solve) -> None:
     small = kind("small", 2, 8, 0.1, offerings=_shop(0.004))
     plan = solve(*alone, pools=(pool(types=(small,)),), deadline=0.05)
     assert plan.cost.per_hour == pytest.approx(0.4)
-    assert {machine.choice.zone for machine in plan.machines} == {"z1"}
+    assert {planned.choice.zone for planned in plan.nodes} == {"z1"}
 
 
 def test_no_zone_is_worth_more_than_a_small_share_of_the_price(solve: Solve) -> None:
     alone = pods(4, **near("podAntiAffinity", HOSTNAME))
     small = kind("small", 2, 8, 0.1, offerings=_shop(0.01))
     plan = solve(*alone, pools=(pool(types=(small,)),), deadline=0.05)
-    assert {machine.choice.zone for machine in plan.machines} == {"z1"}
+    assert {planned.choice.zone for planned in plan.nodes} == {"z1"}
 
 
 def test_no_zone_is_worth_the_co_located_pods_that_pods_like_to_have(solve: Solve) -> None:
@@ -50,6 +50,6 @@ def test_no_zone_is_worth_the_co_located_pods_that_pods_like_to_have(solve: Solv
     for dearer in (0.0, 0.001):
         small = kind("small", 2, 8, 0.1, offerings=_shop(dearer))
         plan = solve(*web, *cache, *giant, pools=(pool(types=(small,)),), deadline=0.05)
-        zones = {machine.name: machine.choice.zone for machine in plan.machines}
-        near_to = {zones[plan.placements[f"default/cache-{at}"].machine or ""] for at in range(2)}
-        assert {zones[plan.placements[f"default/web-{at}"].machine or ""] for at in range(4)} <= near_to
+        zones = {planned.name: planned.choice.zone for planned in plan.nodes}
+        near_to = {zones[plan.placements[f"default/cache-{at}"].new_node or ""] for at in range(2)}
+        assert {zones[plan.placements[f"default/web-{at}"].new_node or ""] for at in range(4)} <= near_to

@@ -61,5 +61,5 @@ def test_nodes_of_reservations_lie_in_several_zones_where_that_costs_nothing(sol
     apart = pods(3, "db", cpu="500m", **near("podAntiAffinity", HOSTNAME, app="db"))
     for others in ((), pods(1, "web", cpu="500m", nodeSelector={ZONE: "z1"}, **spread())):
         plan = solve(*apart, *others, pools=(pool(types=shop),), deadline=0.1)
-        assert {machine.choice.capacity_type for machine in plan.machines} == {"reserved"}
+        assert {planned.choice.capacity_type for planned in plan.nodes} == {"reserved"}
         assert set(zones_of(plan)) == {"z1", "z2"}

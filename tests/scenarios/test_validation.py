@@ -48,5 +48,9 @@ def test_former_keys_stay_accepted_and_clash_with_their_successors() -> None:
     steps = [{"at": 1, "vanish": {"machines": 3}}]
     former = convert({"duration": 60, "autoscaler": {}, "expect": {"boughtAtMost": 2}, "steps": steps})
     assert (former.expect.launched_at_most, former.steps[0].vanish) == (2, Vanish(instances=3))
+    fault = (
+        convert({"duration": 60, "steps": [{"at": 1, "fault": {"kind": "machine-gone", "node": "a"}}]}).steps[0].fault
+    )
+    assert fault is not None and fault.kind == "instance-gone"
     with pytest.raises(ScenarioError, match="expect: `boughtAtMost` is the former name of `launchedAtMost`; remove it"):
         convert({"duration": 60, "expect": {"boughtAtMost": 2, "launchedAtMost": 2}})

@@ -29,6 +29,8 @@ def check_words() -> ModuleType:
         ("a.md", "# Title\n\nNobody knows.\n", [3]),
         ("a.md", "<!-- glossary -->\n| preference | wish |\n<!-- /glossary -->\nA wish.\n", [4]),
         ("shelf.md", "Plain.\n", [1]),
+        ("a.py", "class Machine:\n    machines = 1  # the v1alpha5 Machine\n", [1, 2]),
+        ("a.md", "kubectl get machines shows a Machine; a machine is an instance\n", [1]),
     ],
 )
 def test_retired_words_are_found_with_their_line(

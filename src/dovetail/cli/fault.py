@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def fault(kind: str | None, node: str, lasting: str, name: str | None, amount: float) -> None:
     """Break something in a running lab.
 
-    KIND is kubelet-silent, machine-gone, clock-skew, api-slow, api-down, api-throttled, conflict-storm, watch-cut,
+    KIND is kubelet-silent, instance-gone, clock-skew, api-slow, api-down, api-throttled, conflict-storm, watch-cut,
     watch-stale, watch-drop, watch-twice or watch-gulps; with AWS spot-interruption, status-checks, aws-denied,
     aws-throttled, sold-out or az-rebalance. Without a KIND: what is broken now. The KIND mend ends all of it.
     """

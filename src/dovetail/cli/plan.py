@@ -110,7 +110,7 @@ def plan(
 
 
 def _solve(snapshot: Snapshot, seed: int, deadline: float | None, pods: int, terms: Terms | None) -> Plan:
-    """A deadline that is asked for is kept by the clock; else plans are the same however busy the machine is."""
+    """A deadline that is asked for is kept by the clock; else plans are the same however busy the host is."""
     from dovetail.planner.optimise.improve import CLOCK_SLACK, better, better_by_work, better_with_clock_slack
     from dovetail.planner.provision import provision
 

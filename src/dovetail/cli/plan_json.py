@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dovetail.cli.plan_text import Sources
 from dovetail.model.quantity import format_resources
 from dovetail.model.reasons import reason
-from dovetail.planner.plan import Choice, Funnel, Machine, Placement, Plan
+from dovetail.planner.plan import Choice, Funnel, Placement, Plan, PlannedNode
 
 _UNKNOWN: Sources = MappingProxyType({})
 
@@ -24,7 +24,7 @@ def as_json(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> dic
     cost: dict[str, Any] = {"perHour": round(plan.cost.per_hour, 6)}
     if plan.cost.before is not None:
         cost |= {"before": round(plan.cost.before, 6), "after": round(plan.cost.per_hour, 6)}
-    unpriced = plan.cost.unpriced + sum(machine.choice.price is None for machine in plan.machines)
+    unpriced = plan.cost.unpriced + sum(planned.choice.price is None for planned in plan.nodes)
     if unpriced:
         cost["unpriced"] = unpriced
     if for_zones := round(plan.cost.for_zones, 6):
@@ -35,14 +35,14 @@ def as_json(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> dic
     cost |= {"lowerBound": shown, "gap": None if gap is None else round(gap, 6), "boundOf": plan.cost.bound_of}
     found: dict[str, Any] = {
         "pods": {pod: _place(place) for pod, place in plan.placements.items()},
-        "machines": [_machine(machine, sources) for machine in plan.machines],
+        "machines": [_planned_node(planned, sources) for planned in plan.nodes],
         "cost": cost,
         "took": {"seconds": round(plan.seconds, 4), "tier": plan.tier},
     }
     if consolidating:
         found["remove"] = list(plan.remove)
         found["moves"] = {
-            pod: {"from": move.source, **({"node": move.node} if move.node else {"machine": move.machine})}
+            pod: {"from": move.source, **({"node": move.node} if move.node else {"machine": move.new_node})}
             for pod, move in plan.moves.items()
         }
         found["evictions"] = plan.evictions
@@ -53,11 +53,11 @@ def as_json(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> dic
 def json_pieces(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> Iterator[str]:
     """The same as JSON text, a node at a time: what thousands of them may become fills gigabytes."""
     opening = "{"
-    for name, part in as_json(replace(plan, machines=()), consolidating).items():
+    for name, part in as_json(replace(plan, nodes=()), consolidating).items():
         yield f'{opening}\n "{name}": '
-        if name == "machines" and plan.machines:
-            for at, machine in enumerate(plan.machines):
-                yield ("," if at else "[") + "\n  " + _indented(_machine(machine, sources, _encoded), 2)
+        if name == "machines" and plan.nodes:
+            for at, planned in enumerate(plan.nodes):
+                yield ("," if at else "[") + "\n  " + _indented(_planned_node(planned, sources, _encoded), 2)
             yield "\n ]"
         else:
             yield _indented(part, 1)
@@ -72,10 +72,10 @@ def yaml_pieces(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) ->
     def text(part: Any) -> str:
         return str(yaml.dump(part, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False))
 
-    for name, part in as_json(replace(plan, machines=()), consolidating).items():
-        if name == "machines" and plan.machines:
-            yield "machines:\n"
-            yield from (text([_machine(machine, sources)]) for machine in plan.machines)
+    for name, part in as_json(replace(plan, nodes=()), consolidating).items():
+        if name == "machines" and plan.nodes:
+            yield f"{name}:\n"
+            yield from (text([_planned_node(planned, sources)]) for planned in plan.nodes)
         else:
             yield text({name: part})
 
@@ -88,8 +88,8 @@ def _place(place: Placement) -> dict[str, Any]:
     relaxed = {"relaxed": list(place.relaxed)} if place.relaxed else {}
     if place.node is not None:
         return {"node": place.node, **relaxed}
-    if place.machine is not None:
-        return {"machine": place.machine, **relaxed}
+    if place.new_node is not None:
+        return {"machine": place.new_node, **relaxed}
     why = place.unschedulable
     assert why is not None
     pools = {name: _funnel(funnel) for name, funnel in why.pools.items()}
@@ -136,17 +136,19 @@ def _encoded(choice: Choice) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(_choice(choice)))
 
 
-def _machine(machine: Machine, sources: Sources, offering: Callable[[Choice], Any] = _choice) -> dict[str, Any]:
-    source = sources.get(machine.choice)
+def _planned_node(
+    planned: PlannedNode, sources: Sources, offering: Callable[[Choice], Any] = _choice
+) -> dict[str, Any]:
+    source = sources.get(planned.choice)
     found = {
-        "name": machine.name,
-        "nodePool": machine.pool,
-        **_choice(machine.choice),
+        "name": planned.name,
+        "nodePool": planned.pool,
+        **_choice(planned.choice),
         **({"priceSource": source} if source else {}),
-        "requests": format_resources(machine.requests),
-        "requirements": [dict(each) for each in machine.requirements],
-        "offerings": [offering(choice) for choice in machine.offerings],
+        "requests": format_resources(planned.requests),
+        "requirements": [dict(each) for each in planned.requirements],
+        "offerings": [offering(choice) for choice in planned.offerings],
     }
-    if machine.cheaper:
-        found["cheaper"] = [{**_choice(lost.choice), "because": lost.because} for lost in machine.cheaper]
+    if planned.cheaper:
+        found["cheaper"] = [{**_choice(lost.choice), "because": lost.because} for lost in planned.cheaper]
     return found

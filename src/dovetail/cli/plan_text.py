@@ -13,7 +13,7 @@ from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import format_resources
 from dovetail.model.reasons import reason
-from dovetail.planner.plan import Choice, Cost, Funnel, Machine, Plan
+from dovetail.planner.plan import Choice, Cost, Funnel, Plan, PlannedNode
 from dovetail.planner.snapshot import NodeState
 
 # Where the prices of a plan come from: a list, an observation, an estimate; each says so.
@@ -23,7 +23,7 @@ Sources = Mapping[Choice, str]
 
 def sources_of(plan: Plan, types: Iterable[InstanceType]) -> Sources:
     """What is known about the prices of a plan's nodes; a price that an overlay gave is not the catalogue's."""
-    chosen = {machine.choice for machine in plan.machines}
+    chosen = {planned.choice for planned in plan.nodes}
     names = {choice.instance_type for choice in chosen}
     known = {
         (kind.name, each.zone, each.capacity_type, each.price): each.price_source
@@ -59,13 +59,13 @@ def as_text(
     `sources` say where prices are from.
     """
     width = shutil.get_terminal_size((_WIDE, 24)).columns
-    chosen, lines = list(_machines(plan, verbose, width)), list[str]()
+    chosen, lines = list(_planned_nodes(plan, verbose, width)), list[str]()
     if nodes is None:
         texts = [*_on_nodes(plan), *_given_up(plan)]
-        texts += [*([""] if chosen or texts else []), *_cost(plan.cost, plan.machines)]
+        texts += [*([""] if chosen or texts else []), *_cost(plan.cost, plan.nodes)]
     else:
         lines = list(_given_back(plan, nodes, verbose, width))
-        lines += ["", f"launch {_count(len(plan.machines), 'node')}"] if chosen else []
+        lines += ["", f"launch {_count(len(plan.nodes), 'node')}"] if chosen else []
         texts = [*_given_up(plan), "", *_saving(plan)]
     if sources:
         texts.append(f"  the prices: {', '.join(sorted(set(sources.values())))}")
@@ -79,11 +79,11 @@ def _wrapped(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]
 
 
-def _machines(plan: Plan, verbose: bool, width: int) -> Iterator[str]:
-    alike: dict[tuple[str, ...], list[Machine]] = {}
-    for machine in plan.machines:
-        choice = machine.choice
-        alike.setdefault((machine.pool, choice.instance_type, choice.zone, choice.capacity_type), []).append(machine)
+def _planned_nodes(plan: Plan, verbose: bool, width: int) -> Iterator[str]:
+    alike: dict[tuple[str, ...], list[PlannedNode]] = {}
+    for planned in plan.nodes:
+        choice = planned.choice
+        alike.setdefault((planned.pool, choice.instance_type, choice.zone, choice.capacity_type), []).append(planned)
     if alike:
         yield from _table(_HEADS, [_row(group) for group in alike.values()], width)
     for group in alike.values() if verbose else ():
@@ -91,21 +91,21 @@ def _machines(plan: Plan, verbose: bool, width: int) -> Iterator[str]:
             yield from _wrapped(line, width)
 
 
-def _row(group: Sequence[Machine]) -> tuple[str, ...]:
+def _row(group: Sequence[PlannedNode]) -> tuple[str, ...]:
     """Nodes that are alike, with what is on them in total."""
-    machine, total = group[0], Counter[str]()
+    planned, total = group[0], Counter[str]()
     for each in group:
         total.update(each.requests)
     options = {choice.instance_type for each in group for choice in each.offerings}
     pods = [pod for each in group for pod in each.pods]
-    price = "unknown" if machine.choice.price is None else f"{machine.choice.price:.4f}"
+    price = "unknown" if planned.choice.price is None else f"{planned.choice.price:.4f}"
     others = format_resources({name: total[name] for name in sorted(total) if name not in _SHOWN and total[name]})
     return (
         str(len(group)),
-        machine.choice.instance_type,
-        machine.choice.zone,
-        machine.choice.capacity_type,
-        machine.pool,
+        planned.choice.instance_type,
+        planned.choice.zone,
+        planned.choice.capacity_type,
+        planned.pool,
         price,
         str(len(pods)),
         format_resources({"cpu": total["cpu"]})["cpu"],
@@ -139,18 +139,18 @@ def _workloads(pods: Iterable[str]) -> str:
     return ", ".join(texts) + (f" and {len(found) - _FEW} more" if len(found) > _FEW else "")
 
 
-def _alternatives(machine: Machine) -> Iterator[str]:
+def _alternatives(planned: PlannedNode) -> Iterator[str]:
     """What else would hold the pods of a node, and what speaks against the types that cost less."""
-    yield f"{machine.name}: {_count(len(machine.offerings), 'offering')} would do, the best"
+    yield f"{planned.name}: {_count(len(planned.offerings), 'offering')} would do, the best"
     alike: dict[tuple[object, ...], list[Choice]] = {}
-    for choice in machine.offerings:
+    for choice in planned.offerings:
         same = (choice.instance_type, choice.capacity_type, choice.price, choice.reservation_id)
         alike.setdefault(same, []).append(choice)
     for group in list(alike.values())[:_BEST]:
         yield f"  {_offering_text(group[0], len(group))}"
-    if machine.cheaper:
+    if planned.cheaper:
         yield "  cheaper, and why not"
-    for lost in machine.cheaper:
+    for lost in planned.cheaper:
         yield f"  {_offering_text(lost.choice)}: {lost.because}"
 
 
@@ -233,21 +233,21 @@ def _saving(plan: Plan) -> Iterator[str]:
     yield from _bound(cost)
 
 
-def _cost(cost: Cost, machines: Sequence[Machine]) -> Iterator[str]:
-    if not machines and not cost.per_hour:
+def _cost(cost: Cost, planned_nodes: Sequence[PlannedNode]) -> Iterator[str]:
+    if not planned_nodes and not cost.per_hour:
         yield "nothing to launch"
         return
-    unpriced = sum(1 for machine in machines if machine.choice.price is None)
+    unpriced = sum(1 for planned in planned_nodes if planned.choice.price is None)
     price = f"${cost.per_hour:.4f} an hour, ${cost.per_hour * HOURS_A_MONTH:,.2f} a month"
     if unpriced:
-        price = f"at least {price}" if unpriced < len(machines) else "an unknown price"
-    yield f"{price}, {_count(len(machines), 'node')}"
-    if 0 < unpriced < len(machines):
+        price = f"at least {price}" if unpriced < len(planned_nodes) else "an unknown price"
+    yield f"{price}, {_count(len(planned_nodes), 'node')}"
+    if 0 < unpriced < len(planned_nodes):
         yield f"not counted: {_count(unpriced, 'node')} whose price is unknown"
     if round(cost.for_zones, 4):
-        zones = _count(len({machine.choice.zone for machine in machines}), "zone")
+        zones = _count(len({planned.choice.zone for planned in planned_nodes}), "zone")
         yield f"includes ${cost.for_zones:.4f}/h for spreading over {zones}"
-    if machines:
+    if planned_nodes:
         yield from _bound(cost)
 
 

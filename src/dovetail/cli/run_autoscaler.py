@@ -106,10 +106,10 @@ async def _run(options: Options) -> None:
     if cloud is None and not settings.cluster_name:
         raise Problem("--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]")
     announce(log, settings, os.environ)
-    paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
+    beside_paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     unpaced = Kube(connection.transport(), clock, chance=chance.child("lease"))
-    machines = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
-    beside = Kube(machines, clock, chance=chance.child("machines"))
+    paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
+    beside = Kube(beside_paced, clock, chance=chance.child("beside"))
     kube = Kube(paced, clock, chance=chance.child("kube"))
     identity = f"{socket.gethostname()}_{os.getpid()}_{chance.suffix()}"
     try:

@@ -72,7 +72,7 @@ class RebootUnsupported(CloudError):
 
 
 class RebootRejected(CloudError):
-    """The cloud will not restart this machine, however often it is asked."""
+    """The cloud will not restart this instance, however often it is asked."""
 
     def __init__(self, message: str) -> None:
         super().__init__("NodeRebootFailed", message, Remedy.OPERATOR)
@@ -196,18 +196,18 @@ class Cloud(Protocol):
 
     async def get(self, provider_id: str) -> Instance: ...
 
-    async def machines(self) -> tuple[Instance, ...]:
+    async def instances(self) -> tuple[Instance, ...]:
         """All instances of this cluster that carry our tags; raises rather than answer in part."""
         ...
 
     async def terminate(self, provider_id: str) -> None:
-        """Ask for the instance's end; raises MachineNotFound once it is gone."""
+        """Ask for the instance's end; raises InstanceNotFound once it is gone."""
         ...
 
     async def reboot(self, provider_id: str, operation: str) -> None:
         """Restart an instance in place; returns once that is accepted. The same `operation` is the same restart.
 
-        Raises RebootUnsupported, RebootRejected or MachineNotFound where asking again would not help.
+        Raises RebootUnsupported, RebootRejected or InstanceNotFound where asking again would not help.
         """
         ...
 
@@ -221,8 +221,8 @@ class Cloud(Protocol):
         """Give back what was made for a node class that is being deleted (profiles, templates)."""
         ...
 
-    async def drift(self, claim: Mapping[str, Any], machine: Instance, node_class: Mapping[str, Any]) -> str | None:
-        """The reason this machine no longer matches its class, from positive evidence alone."""
+    async def drift(self, claim: Mapping[str, Any], instance: Instance, node_class: Mapping[str, Any]) -> str | None:
+        """The reason this instance no longer matches its class, from positive evidence alone."""
         ...
 
     async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:

@@ -41,11 +41,11 @@ class ReadOnlyCloud:
     async def get(self, provider_id: str) -> Instance:
         return await self._inner.get(provider_id)
 
-    async def machines(self) -> tuple[Instance, ...]:
-        return await self._inner.machines()
+    async def instances(self) -> tuple[Instance, ...]:
+        return await self._inner.instances()
 
-    async def drift(self, claim: Mapping[str, Any], machine: Instance, node_class: Mapping[str, Any]) -> str | None:
-        return await self._inner.drift(claim, machine, node_class)
+    async def drift(self, claim: Mapping[str, Any], instance: Instance, node_class: Mapping[str, Any]) -> str | None:
+        return await self._inner.drift(claim, instance, node_class)
 
     async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
         return await self._inner.node_role(node_class)

@@ -1,7 +1,7 @@
 """Where the API server is and who we are: kubeconfig files, or the pod we run in.
 
 Every complaint names the file, the field and the way out, because this is the first thing that goes wrong
-on a new machine.
+on a new computer.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def _environment_proxy(server: str) -> str | None:
-    """What HTTPS_PROXY and NO_PROXY say about a server; never a proxy to the machine itself."""
+    """What HTTPS_PROXY and NO_PROXY say about a server; never a proxy to this host itself."""
     url = URL(server)
     host = url.host or ""
     if host == "localhost" or host.startswith("127.") or host == "::1" or proxy_bypass(host):

@@ -195,10 +195,10 @@ def _nodes(objects: Objects, pods: list[Pod], types: views.Types) -> list[NodeSt
     csi = {each.metadata.name: each for each in objects.of(CSINode)}
     claims = objects.of(NodeClaim)
     by_node = {claim.status.node_name: claim for claim in claims if claim.status.node_name}
-    by_machine = {claim.status.provider_id: claim for claim in claims if claim.status.provider_id}
+    by_provider_id = {claim.status.provider_id: claim for claim in claims if claim.status.provider_id}
     found, seen = [], set()
     for node in objects.of(Node):
-        claim = by_node.get(node.metadata.name) or by_machine.get(node.spec.provider_id)
+        claim = by_node.get(node.metadata.name) or by_provider_id.get(node.spec.provider_id)
         if claim is not None:
             seen.add(claim.name)
         going = node.metadata.deletion_timestamp is not None or any(same(t, DISRUPTED) for t in node.spec.taints)

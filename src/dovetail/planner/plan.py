@@ -30,7 +30,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
     because: str
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
     """A new node. `offerings` all hold its pods, cheapest first; the first is the price that counts.
 
     `requirements` are what its NodeClaim carries, `requests` the sum over its pods and daemons.
@@ -120,7 +120,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Exactly one of the three is set. `relaxed` says which preferences were relaxed."""
 
     node: str | None = None
-    machine: str | None = None
+    new_node: str | None = None
     unschedulable: Unschedulable | None = None
     relaxed: tuple[str, ...] = ()
 
@@ -130,7 +130,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     node: str | None = None
-    machine: str | None = None
+    new_node: str | None = None
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +163,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     placements: Mapping[str, Placement]
-    machines: tuple[Machine, ...]
+    nodes: tuple[PlannedNode, ...]
     cost: Cost
     tier: int = 1
     seconds: float = 0.0

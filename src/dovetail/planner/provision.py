@@ -265,7 +265,7 @@ def _wider(problem: Problem, plan: Plan, packing: Packing, bound: float | None) 
 
 
 def _zones(plan: Plan) -> int:
-    return len({machine.choice.zone for machine in plan.machines})
+    return len({planned.choice.zone for planned in plan.nodes})
 
 
 def _timed(plan: Plan, seconds: float) -> Plan:

@@ -129,7 +129,7 @@ def test_a_capacity_block_is_launched_on_its_market_and_not_started_upon_in_its_
     account.run(talk)
 
 
-def test_a_instance_whose_reservation_is_no_longer_selected_drifts_and_one_that_lost_it_is_on_demand(
+def test_an_instance_whose_reservation_is_no_longer_selected_drifts_and_one_that_lost_it_is_on_demand(
     account: Account,
 ) -> None:
     account.endpoint.book.put("m5.large", ZONE, 1, tags={"team": "shop"})
@@ -137,16 +137,18 @@ def test_a_instance_whose_reservation_is_no_longer_selected_drifts_and_one_that_
     async def talk(aws: Aws) -> None:
         node_class = await account.ready(aws, capacityReservationSelectorTerms=TERMS)
         launched = await aws.launch(await account.order(aws, "r-40", node_class, "m5.large", kind="reserved"))
-        machine = await aws.get(launched.provider_id)
+        instance = await aws.get(launched.provider_id)
         claim = {"metadata": {"name": "c", "labels": dict(launched.labels)}}
-        assert await aws.drift(claim, machine, node_class) is None
+        assert await aws.drift(claim, instance, node_class) is None
         status = node_class["status"]
         without = {key: value for key, value in status.items() if key != "capacityReservations"}
-        assert await aws.drift(claim, machine, node_class | {"status": without}) is None, "nothing said, nothing drifts"
+        assert await aws.drift(claim, instance, node_class | {"status": without}) is None, (
+            "nothing said, nothing drifts"
+        )
         other = status | {"capacityReservations": []}
-        assert await aws.drift(claim, machine, node_class | {"status": other}) == "CapacityReservationDrift"
-        (instance,) = [i for i in account.endpoint.instances() if i.id == launched.provider_id.rsplit("/", 1)[-1]]
-        instance.capacity_reservation_id = None  # the reservation ended; the instance runs on, at the usual price
+        assert await aws.drift(claim, instance, node_class | {"status": other}) == "CapacityReservationDrift"
+        (converted,) = [i for i in account.endpoint.instances() if i.id == launched.provider_id.rsplit("/", 1)[-1]]
+        converted.capacity_reservation_id = None  # the reservation ended; the instance runs on, at the usual price
         assert (await aws.get(launched.provider_id)).capacity_type == "on-demand"
 
     account.run(talk)

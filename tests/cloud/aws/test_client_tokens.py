@@ -54,7 +54,7 @@ def test_a_launch_whose_answer_is_lost_launches_nothing_twice(account: Account) 
             await aws.launch(order)
         aws._launcher._joint.order = original  # type: ignore[method-assign]
         await aws.launch(order)
-        assert [m.claim_uid for m in await aws.machines()].count("t-3") == 1
+        assert [m.claim_uid for m in await aws.instances()].count("t-3") == 1
 
     account.run(talk)
 
@@ -66,7 +66,7 @@ def test_repetitions_of_one_attempt_carry_one_token(account: Account) -> None:
         order = await account.order(aws, "t-4", await account.ready(aws), "m5.large", kind="on-demand")
         account.endpoint.trouble.add(Rule("ec2", "CreateFleet", "InternalError", "oops", times=2, status=500))
         await aws.launch(order)
-        assert [m.claim_uid for m in await aws.machines()].count("t-4") == 1
+        assert [m.claim_uid for m in await aws.instances()].count("t-4") == 1
 
     account.run(talk)
 

@@ -159,17 +159,17 @@ def test_instances_launched_together_are_found_dealt_and_named(account: Account)
         orders = [await account.order(aws, f"j-{n}", node_class, "m5.large", kind="on-demand") for n in range(4)]
         launched = await asyncio.gather(*(aws.launch(order) for order in orders))
         assert [record.operation for record in account.records].count("create_fleet") == 1
-        assert await _whose(aws) == {machine.claim_uid: machine.provider_id for machine in launched}
+        assert await _whose(aws) == {instance.claim_uid: instance.provider_id for instance in launched}
         await aws.name_instances()
-        found = [machine for machine in await aws.machines() if (machine.claim_uid or "").startswith("j-")]
-        assert {machine.tags["Name"] for machine in found} == {f"default/claim-j-{n}" for n in range(4)}
-        assert {machine.claim_uid: machine.provider_id for machine in found} == await _whose(aws)
+        found = [instance for instance in await aws.instances() if (instance.claim_uid or "").startswith("j-")]
+        assert {instance.tags["Name"] for instance in found} == {f"default/claim-j-{n}" for n in range(4)}
+        assert {instance.claim_uid: instance.provider_id for instance in found} == await _whose(aws)
 
     account.run(talk)
 
 
 async def _whose(aws: Aws, prefix: str = "j-") -> dict[str | None, str]:
-    found = await aws.machines()
+    found = await aws.instances()
     return {each.claim_uid: each.provider_id for each in found if (each.claim_uid or "").startswith(prefix)}
 
 
@@ -179,8 +179,8 @@ def test_another_life_finds_what_was_launched_together_and_launches_nothing(acco
         orders = [await account.order(aws, f"k-{n}", node_class, "m5.large", kind="on-demand") for n in range(3)]
         return await asyncio.gather(*(aws.launch(order) for order in orders))
 
-    first = {machine.claim_uid: machine.provider_id for machine in account.run(launch_fleet)}
-    assert {machine.claim_uid: machine.provider_id for machine in account.run(launch_fleet)} == first
+    first = {instance.claim_uid: instance.provider_id for instance in account.run(launch_fleet)}
+    assert {instance.claim_uid: instance.provider_id for instance in account.run(launch_fleet)} == first
 
 
 def test_claims_left_without_a_instance_by_a_full_zone_are_reported_so(account: Account) -> None:

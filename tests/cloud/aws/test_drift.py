@@ -11,7 +11,7 @@ from dovetail.clock import EPOCH
 from dovetail.cloud.aws.drift import reason
 from dovetail.cloud.provider import Instance
 
-MACHINE = Instance(
+INSTANCE = Instance(
     provider_id="aws:///a/i-1",
     instance_type="m5.large",
     zone="a",
@@ -49,14 +49,14 @@ STATUS = {
 )
 def test_a_instance_drifts_from_what_is_no_longer_selected(change: dict[str, Any], drift: str | None) -> None:
     claim = {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
-    assert reason(claim, MACHINE, {"metadata": {}, "status": STATUS | change}) == drift
+    assert reason(claim, INSTANCE, {"metadata": {}, "status": STATUS | change}) == drift
 
 
 @pytest.mark.parametrize(("listed", "drift"), [(["cr-1"], None), ([], "CapacityReservationDrift"), (None, None)])
 def test_a_instance_of_a_reservation_drifts_once_it_is_reported_that_there_is_none_such(
     listed: list[str] | None, drift: str | None
 ) -> None:
-    held = msgspec.structs.replace(MACHINE, labels={"karpenter.k8s.aws/capacity-reservation-id": "cr-1"})
+    held = msgspec.structs.replace(INSTANCE, labels={"karpenter.k8s.aws/capacity-reservation-id": "cr-1"})
     reported = {} if listed is None else {"capacityReservations": [{"id": each} for each in listed]}
     assert reason({"metadata": {}}, held, {"metadata": {}, "status": STATUS | reported}) == drift
 
@@ -79,6 +79,6 @@ def test_a_instance_drifts_that_stands_in_another_placement_group_than_its_class
     def carried(value: str) -> dict[str, str]:
         return {"karpenter.k8s.aws/placement-group-id": value} if value else {}
 
-    machine = msgspec.structs.replace(MACHINE, labels=carried(stands))
+    instance = msgspec.structs.replace(INSTANCE, labels=carried(stands))
     claim = {"metadata": {"labels": carried(said)}}
-    assert reason(claim, machine, {"metadata": {}, "status": STATUS}, group=wants) == drift
+    assert reason(claim, instance, {"metadata": {}, "status": STATUS}, group=wants) == drift

@@ -31,11 +31,11 @@ def _faults(account: Account, instance: str = "i-1") -> Faults:
     seats = {name: SimpleNamespace(registered=True) for name in ("launched", "own")}
     fleet: Any = SimpleNamespace(seats=seats, vanish=seats.pop)
     nothing: Any = None
-    machines = Ec2(account.endpoint, account.world, fleet, nothing, Chance(1))
-    machines._joined[instance] = "launched"
+    instances = Ec2(account.endpoint, account.world, fleet, nothing, Chance(1))
+    instances._joined[instance] = "launched"
     found = Faults(fleet, _clock(), Chance(1))
     bridge = Bridge(account.endpoint, account.world.queue, _clock())
-    found.strikes |= AwsFaults(account.endpoint, bridge, _clock(), machines, found).kinds
+    found.strikes |= AwsFaults(account.endpoint, bridge, _clock(), instances, found).kinds
     return found
 
 
@@ -73,27 +73,27 @@ def test_a_launched_instance_that_is_gone_has_ended_at_ec2(account: Account) -> 
     """Else its claim would stay for ever: only EC2 can say that an instance is no more."""
 
     async def talk(aws: Aws) -> None:
-        machine = await _launched(account, aws, "lost")
-        faults = _faults(account, machine.provider_id.rsplit("/", 1)[-1])
-        assert faults.strike(Fault(kind="machine-gone", node="launched")) == "the instance of launched is gone"
+        instance = await _launched(account, aws, "lost")
+        faults = _faults(account, instance.provider_id.rsplit("/", 1)[-1])
+        assert faults.strike(Fault(kind="instance-gone", node="launched")) == "the instance of launched is gone"
         with pytest.raises(InstanceNotFound):
-            await aws.get(machine.provider_id)
-        assert faults.strike(Fault(kind="machine-gone", node="own")) == "the instance of own is gone"
+            await aws.get(instance.provider_id)
+        assert faults.strike(Fault(kind="instance-gone", node="own")) == "the instance of own is gone"
 
     account.run(talk)
 
 
 def test_a_spot_instance_is_taken_two_minutes_after_it_is_called_back(account: Account) -> None:
     async def talk(aws: Aws) -> None:
-        machine = await _launched(account, aws, "called")
-        _faults(account, machine.provider_id.rsplit("/", 1)[-1]).strike(
+        instance = await _launched(account, aws, "called")
+        _faults(account, instance.provider_id.rsplit("/", 1)[-1]).strike(
             Fault(kind="spot-interruption", node="launched")
         )
         await asyncio.sleep(110)
-        assert (await aws.get(machine.provider_id)).provider_id == machine.provider_id
+        assert (await aws.get(instance.provider_id)).provider_id == instance.provider_id
         await asyncio.sleep(20)
         with pytest.raises(InstanceNotFound):
-            await aws.get(machine.provider_id)
+            await aws.get(instance.provider_id)
 
     account.run(talk)
 
@@ -111,8 +111,8 @@ def test_a_second_throttling_takes_the_place_of_the_first(account: Account) -> N
 
 def test_failed_status_checks_are_found_after_two_minutes_and_heal(account: Account) -> None:
     async def talk(aws: Aws) -> None:
-        machine = await _launched(account, aws, "ill")
-        instance = machine.provider_id.rsplit("/", 1)[-1]
+        launched = await _launched(account, aws, "ill")
+        instance = launched.provider_id.rsplit("/", 1)[-1]
         account.endpoint.market.impaired[instance] = aws._clock.now() - timedelta(minutes=3)
         (found,) = await aws.unhealthy()
         assert (found.kind, found.provider_ids) == ("status-check-failed", (instance,))

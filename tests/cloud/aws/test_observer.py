@@ -36,7 +36,7 @@ def test_refused_offerings_failed_terminations_and_batches_are_reported(account:
         book = Book()
         aws.observe(book)
         node_class = await account.ready(aws)
-        machine = await aws.launch(await account.order(aws, "o-1", node_class, "m5.large", kind="on-demand"))
+        instance = await aws.launch(await account.order(aws, "o-1", node_class, "m5.large", kind="on-demand"))
         account.endpoint.market.refuse(("m5.large", "*", "*"))
         with pytest.raises(InsufficientCapacity):
             await aws.launch(await account.order(aws, "o-2", node_class, "m5.large", kind="on-demand"))
@@ -45,8 +45,8 @@ def test_refused_offerings_failed_terminations_and_batches_are_reported(account:
         assert all(zone and zone_id for zone, zone_id, *_ in book.refused)
         account.endpoint.trouble.add(Rule("ec2", "TerminateInstances", "OperationNotPermitted", "protected"))
         with pytest.raises(CloudError):
-            await aws.terminate(machine.provider_id)
-        assert [zone for zone, _ in book.failed] == [machine.zone]
+            await aws.terminate(instance.provider_id)
+        assert [zone for zone, _ in book.failed] == [instance.zone]
         assert {"create_fleet", "describe_instances", "terminate_instances"} <= {name for name, _ in book.batches}
         assert "create_fleet" in {record.operation for record in book.calls}
 

@@ -136,11 +136,11 @@ def test_a_group_made_anew_under_its_name_drifts_the_instances_of_the_old_one(ac
         node_class = await account.ready(aws, placementGroupSelector=NAMED)
         launched = await aws.launch(await account.order(aws, "g-6", node_class, "m5.large", kind="on-demand"))
         claim = {"metadata": {"name": "c", "labels": dict(launched.labels)}}
-        machine = await aws.get(launched.provider_id)
-        assert await aws.drift(claim, machine, node_class) is None
+        instance = await aws.get(launched.provider_id)
+        assert await aws.drift(claim, instance, node_class) is None
         account.endpoint.groups.put("racks", "cluster")
         aws._placement._found.forget()
-        assert await aws.drift(claim, machine, node_class) == "PlacementGroupDrift"
+        assert await aws.drift(claim, instance, node_class) == "PlacementGroupDrift"
 
     account.run(talk)
 

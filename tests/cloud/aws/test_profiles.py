@@ -20,7 +20,7 @@ def test_the_profile_of_a_role_that_a_class_no_longer_names_is_deleted_once_no_i
 ) -> None:
     async def talk(aws: Aws) -> None:
         old = await account.ready(aws)
-        machine = await aws.launch(await account.order(aws, "p-1", old, "m5.large", kind="on-demand"))
+        instance = await aws.launch(await account.order(aws, "p-1", old, "m5.large", kind="on-demand"))
         account.endpoint.backend("iam", "aws").create_role(
             role_name="OtherRole",
             assume_role_policy_document="{}",
@@ -38,7 +38,7 @@ def test_the_profile_of_a_role_that_a_class_no_longer_names_is_deleted_once_no_i
         current = (await account.ready(aws, role="OtherRole"))["status"]["instanceProfile"]
         await profiles.sweep()
         assert {old["status"]["instanceProfile"], current} <= _profiles(account), "an instance still carries it"
-        await aws.terminate(machine.provider_id)
+        await aws.terminate(instance.provider_id)
         await profiles.sweep()
         assert current in _profiles(account) and old["status"]["instanceProfile"] not in _profiles(account)
 

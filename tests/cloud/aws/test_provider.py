@@ -22,7 +22,7 @@ def test_a_instance_is_the_cheapest_offering_and_carries_our_tags_and_groups(acc
         launched = await aws.launch(order)
         assert launched.instance_type == "c5.large"
         assert launched.labels["karpenter.k8s.aws/instance-category"] == "c"
-        (found,) = [m for m in await aws.machines() if m.provider_id == launched.provider_id]
+        (found,) = [m for m in await aws.instances() if m.provider_id == launched.provider_id]
         assert (found.claim_uid, found.claim_name, found.node_pool) == ("c-1", "claim-c-1", "default")
         assert found.tags["team"] == "shop"
         assert found.network["security-groups"] == account.world.security_group
@@ -87,7 +87,7 @@ def test_a_instance_that_is_gone_is_said_to_be_gone(account: Account) -> None:
             await aws.terminate(launched.provider_id)
         with pytest.raises(InstanceNotFound):
             await aws.get("aws:///ap-northeast-2a/i-00000000000000000")
-        assert launched.provider_id not in {m.provider_id for m in await aws.machines()}
+        assert launched.provider_id not in {m.provider_id for m in await aws.instances()}
 
     account.run(talk)
 
@@ -129,18 +129,18 @@ def test_drift_needs_positive_evidence(account: Account) -> None:
         node_class = await account.ready(aws)
         order = await account.order(aws, "c-10", node_class, "m5.large", kind="on-demand")
         launched = await aws.launch(order)
-        machine = await aws.get(launched.provider_id)
+        instance = await aws.get(launched.provider_id)
         claim = {"metadata": {"name": "c", "labels": dict(launched.labels)}}
-        assert await aws.drift(claim, machine, node_class) is None
-        assert await aws.drift(claim, machine, node_class | {"status": {}}) is None
+        assert await aws.drift(claim, instance, node_class) is None
+        assert await aws.drift(claim, instance, node_class | {"status": {}}) is None
         other = [
             {"id": "ami-other", "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]}
         ]
         status = node_class["status"]
-        assert await aws.drift(claim, machine, node_class | {"status": status | {"amis": other}}) == "AMIDrift"
+        assert await aws.drift(claim, instance, node_class | {"status": status | {"amis": other}}) == "AMIDrift"
         groups = [{"id": "sg-other"}]
         changed = node_class | {"status": status | {"securityGroups": groups}}
-        assert await aws.drift(claim, machine, changed) == "SecurityGroupDrift"
+        assert await aws.drift(claim, instance, changed) == "SecurityGroupDrift"
 
     account.run(talk)
 
@@ -150,14 +150,14 @@ def test_a_changed_class_drifts_its_instances_and_a_changed_selector_does_not(ac
         node_class = await account.ready(aws)
         order = await account.order(aws, "c-12", node_class, "m5.large", kind="on-demand")
         launched = await aws.launch(order)
-        machine = await aws.get(launched.provider_id)
+        instance = await aws.get(launched.provider_id)
         claim = {"metadata": {"name": "c", "labels": dict(launched.labels), "annotations": dict(launched.annotations)}}
 
         async def drifts(**spec: object) -> str | None:
             changed = {**node_class, "spec": {**node_class["spec"], **spec}}
             written = dict((await aws.resolve(changed)).annotations)
             changed["metadata"] = {**node_class["metadata"], "annotations": written}
-            return await aws.drift(claim, machine, changed)
+            return await aws.drift(claim, instance, changed)
 
         assert await drifts() is None
         assert await drifts(userData="echo new") == "NodeClassDrift"
@@ -174,10 +174,10 @@ def test_a_instance_of_a_pool_with_kubelet_settings_of_its_own_drifts_when_those
         plain = await account.ready(aws)
         seen = dict(with_kubelet(plain, {KUBELET_ANNOTATION: '{"maxPods":20}'}))
         launched = await aws.launch(await account.order(aws, "c-13", seen, "m5.large", kind="on-demand"))
-        machine = await aws.get(launched.provider_id)
+        instance = await aws.get(launched.provider_id)
         claim = {"metadata": {"name": "c", "labels": dict(launched.labels), "annotations": dict(launched.annotations)}}
-        assert await aws.drift(claim, machine, seen) is None
-        assert await aws.drift(claim, machine, plain) == "NodeClassDrift"
+        assert await aws.drift(claim, instance, seen) is None
+        assert await aws.drift(claim, instance, plain) == "NodeClassDrift"
 
     account.run(talk)
 

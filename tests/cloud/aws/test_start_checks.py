@@ -42,8 +42,8 @@ def test_an_account_that_knows_none_of_three_instances_is_refused(account: Accou
 def test_one_instance_that_ec2_knows_is_evidence_enough(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         order = await account.order(aws, "start-1", await account.ready(aws), "m5.large", kind="on-demand")
-        machine = await aws.launch(order)
-        await check_identity(aws.calls, "demo", [*ELSEWHERE, machine.provider_id])
+        instance = await aws.launch(order)
+        await check_identity(aws.calls, "demo", [*ELSEWHERE, instance.provider_id])
 
     account.run(talk)
 

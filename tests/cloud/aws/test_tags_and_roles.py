@@ -20,8 +20,8 @@ def test_global_tags_are_on_everything_and_a_classs_own_go_before_them(account: 
         settings = msgspec.structs.replace(plain._settings, tags={"team": "infra", "stage": "prod"})
         aws = Aws(settings, plain._clock, plain.calls)
         node_class = await account.ready(aws, tags={"team": "shop"})
-        machine = await aws.launch(await account.order(aws, "tags-1", node_class, "m5.large", kind="on-demand"))
-        (seen,) = [each for each in await aws.machines() if each.provider_id == machine.provider_id]
+        instance = await aws.launch(await account.order(aws, "tags-1", node_class, "m5.large", kind="on-demand"))
+        (seen,) = [each for each in await aws.instances() if each.provider_id == instance.provider_id]
         assert (seen.tags["team"], seen.tags["stage"]) == ("shop", "prod")
         answer = await aws.calls(
             "iam", "get_instance_profile", InstanceProfileName=node_class["status"]["instanceProfile"]

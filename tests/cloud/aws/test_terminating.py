@@ -11,7 +11,7 @@ import pytest
 
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws.client import Calls
-from dovetail.cloud.aws.instances import Machines
+from dovetail.cloud.aws.instances import Ec2Instances
 from dovetail.cloud.provider import CloudError
 
 
@@ -48,10 +48,10 @@ class Ec2:
 def end(ec2: Ec2, count: int) -> list[BaseException | None]:
     async def main() -> list[BaseException | None]:
         calls = Calls(Clock(asyncio.get_running_loop()), region="eu-west-1", session=ec2)
-        machines = Machines(calls, "demo")
+        instances = Ec2Instances(calls, "demo")
         try:
             names = (f"aws:///a/i-{number}" for number in range(count))
-            return await asyncio.gather(*map(machines.end, names), return_exceptions=True)
+            return await asyncio.gather(*map(instances.end, names), return_exceptions=True)
         finally:
             calls.close()
 

@@ -46,7 +46,7 @@ class Hearing:
             self.heard[name] = now
 
 
-def machine(number: int) -> Instance:
+def instance(number: int) -> Instance:
     return Instance(
         provider_id=f"simulated:///a/i-{number}",
         instance_type="m",
@@ -71,7 +71,7 @@ def test_no_lease_grows_old_while_the_fleet_shrinks() -> None:
         cloud = SimulatedCloud(clock, Chance(1), ())
         server = Hearing(clock)
         fleet = Fleet(cast(Kube, server), cloud, clock, Chance(2))
-        cloud.adopt(machine(number) for number in range(60))
+        cloud.adopt(instance(number) for number in range(60))
         running = asyncio.create_task(fleet.run())
         for number in range(59):
             await asyncio.sleep(7.0)
@@ -89,15 +89,15 @@ def test_instances_and_pods_that_are_gone_are_forgotten() -> None:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         cloud = SimulatedCloud(clock, Chance(1), (), market)
         fleet = Fleet(cast(Kube, Hearing(clock)), cloud, clock, Chance(2))
-        cloud.adopt([machine(0)])
+        cloud.adopt([instance(0)])
         running = asyncio.create_task(fleet.run())
         await asyncio.sleep(1.0)
-        await cloud.reboot(machine(0).provider_id, "once")
+        await cloud.reboot(instance(0).provider_id, "once")
         pod = Pod(metadata=ObjectMeta(name="p", namespace="d"), spec=PodSpec(node_name="n0"))
         fleet.pod_changed(None, pod)
         await asyncio.sleep(1.0)
         fleet.pod_changed(pod, None)
-        cloud.vanish(machine(0).provider_id)
+        cloud.vanish(instance(0).provider_id)
         await asyncio.sleep(60.0)
         running.cancel()
         return fleet, cloud
@@ -117,7 +117,7 @@ def test_a_node_that_was_given_up_says_that_it_is_ready_again() -> None:
         cloud = SimulatedCloud(clock, Chance(1), ())
         server = Hearing(clock)
         fleet = Fleet(cast(Kube, server), cloud, clock, Chance(2))
-        cloud.adopt([machine(0), machine(1)])
+        cloud.adopt([instance(0), instance(1)])
         running = asyncio.create_task(fleet.run())
         await asyncio.sleep(1.0)
         for name, ready in ("n0", "Unknown"), ("n1", "True"), ("of another cloud", "Unknown"):

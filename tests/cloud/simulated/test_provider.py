@@ -78,15 +78,15 @@ def test_a_repeated_launch_is_the_same_instance() -> None:
 
 def test_an_offering_out_of_stock_is_skipped_remembered_and_forgotten() -> None:
     async def story(cloud: SimulatedCloud, clock: Clock) -> None:
-        machine = await _launch(cloud, "t", SMALL, ("big", "a", "on-demand"))
-        assert machine.instance_type == "big"
+        instance = await _launch(cloud, "t", SMALL, ("big", "a", "on-demand"))
+        assert instance.instance_type == "big"
         small = (await cloud.instance_types({}, {}))[0]
         assert not small.offerings[0].available
         assert small.offerings[1].available
         await asyncio.sleep(181)
         assert (await cloud.instance_types({}, {}))[0].offerings[0].available
 
-    _run(story, Market(stock=(Stock(instance_type="small", capacity_type="on-demand", machines=0),)))
+    _run(story, Market(stock=(Stock(instance_type="small", capacity_type="on-demand", instances=0),)))
 
 
 def test_no_stock_at_all_names_what_was_refused() -> None:
@@ -95,7 +95,7 @@ def test_no_stock_at_all_names_what_was_refused() -> None:
             await _launch(cloud, "t", SMALL)
         assert refusal.value.offerings == (SMALL,)
 
-    _run(story, Market(stock=(Stock(machines=0),)))
+    _run(story, Market(stock=(Stock(instances=0),)))
 
 
 def test_a_reservation_is_used_up() -> None:
@@ -112,13 +112,13 @@ def test_a_reservation_is_used_up() -> None:
 
 def test_a_terminated_instance_is_gone_after_its_shutdown() -> None:
     async def story(cloud: SimulatedCloud, clock: Clock) -> None:
-        machine = await _launch(cloud, "t", SMALL)
-        await cloud.terminate(machine.provider_id)
-        assert (await cloud.get(machine.provider_id)).state == "shutting-down"
+        instance = await _launch(cloud, "t", SMALL)
+        await cloud.terminate(instance.provider_id)
+        assert (await cloud.get(instance.provider_id)).state == "shutting-down"
         await asyncio.sleep(31)
         with pytest.raises(InstanceNotFound):
-            await cloud.terminate(machine.provider_id)
-        assert await cloud.machines() == ()
+            await cloud.terminate(instance.provider_id)
+        assert await cloud.instances() == ()
 
     _run(story, Market(shutdown=30.0))
 
@@ -179,7 +179,10 @@ def test_spot_instances_are_called_back_with_notice() -> None:
 
 
 def test_a_market_file_with_an_unknown_field_is_refused() -> None:
-    assert config.read("boot: [30, 60]\nstock: [{instanceType: small, machines: 2}]").boot == (30.0, 60.0)
+    assert config.read("boot: [30, 60]\nstock: [{instanceType: small, instances: 2}]").boot == (30.0, 60.0)
+    assert config.read("stock: [{instanceType: small, machines: 2}]").stock[0].instances == 2, "the former key"
+    with pytest.raises(config.MarketError, match="machines"):
+        config.read("stock: [{instances: 1, machines: 2}]")
     for text, field in ("bootz: 3", "bootz"), ("stock: [{instanceTyp: small}]", "instanceTyp"):
         with pytest.raises(config.MarketError, match=field):
             config.read(text)

@@ -57,7 +57,7 @@ def test_pods_of_a_vanished_instance_are_replaced_after_their_toleration(lab_run
         await workload_lab.kube.create(DEPLOYMENTS, deployment(replicas=6))
         await workload_lab.available("web", 6)
         node = (await workload_lab.pods("web"))[0]["spec"]["nodeName"]
-        workload_lab.lab.faults.strike(Fault(kind="machine-gone", node=node))
+        workload_lab.lab.faults.strike(Fault(kind="instance-gone", node=node))
         await asyncio.sleep(60 + 300 + 60)
         alive = [each for each in await workload_lab.pods("web") if each["spec"].get("nodeName") != node]
         assert sum(each["status"]["phase"] == "Running" for each in alive) == 6

@@ -175,10 +175,10 @@ def of_class(region_name: str, node_class: Mapping[str, Any]) -> tuple[InstanceT
 
     Which subnets and reservations it selects is for the cloud to say.
     """
-    from dovetail.cloud.aws.instance_types import machine_kind, suits
+    from dovetail.cloud.aws.instance_types import node_class_traits, suits
 
     asked: Mapping[str, Any] = node_class.get("spec") or {}
-    kind = machine_kind(asked, capacity.Settings())
+    kind = node_class_traits(asked, capacity.Settings())
     return tuple(
         replace(
             each,

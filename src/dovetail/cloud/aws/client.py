@@ -31,7 +31,7 @@ EC2_BUCKETS: Mapping[str, tuple[float, float]] = {
     "terminate_instances": (100.0, 5.0),
 }
 #: And for instances, however many go in one call.
-EC2_MACHINES: Mapping[str, tuple[float, float]] = {
+EC2_INSTANCE_BUCKETS: Mapping[str, tuple[float, float]] = {
     "create_fleet": (1000.0, 2.0),
     "terminate_instances": (1000.0, 20.0),
 }
@@ -87,7 +87,7 @@ class Bucket:
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One call that was made, for counting and for tests; `machines` is how many it starts or ends.
+    """One call that was made, for counting and for tests; `instances` is how many it starts or ends.
 
     A `dry` one only asked whether it might. `status` is that of HTTP, 0 if there was no answer; `seconds` is what this
     attempt took, and `request_seconds` what all of them did, set on the last.
@@ -97,7 +97,7 @@ class Record(msgspec.Struct, frozen=True):
     operation: str
     at: float
     error: str = ""
-    machines: int = 0
+    instances: int = 0
     dry: bool = False
     status: int = 200
     attempt: int = 1
@@ -164,8 +164,8 @@ class Calls:
         buckets = self._buckets_of(operation, arguments) if service == "ec2" and self._share else ()
         for bucket, count in buckets:
             await bucket.take(count)
-        machines, dry = _machines(operation, arguments), bool(arguments.get("DryRun"))
-        record = Record(service, operation, self._clock.monotonic(), machines=machines, dry=dry)
+        instances, dry = _instances(operation, arguments), bool(arguments.get("DryRun"))
+        record = Record(service, operation, self._clock.monotonic(), instances=instances, dry=dry)
         answer: Any
         try:
             client = await self._client(service, region)
@@ -246,9 +246,9 @@ class Calls:
     def _buckets_of(self, operation: str, arguments: Mapping[str, Any]) -> list[tuple[Bucket, float]]:
         """What a call costs: a token of its own bucket, one for each instance if EC2 throttled such calls lately."""
         found = [(self._bucket(operation, ec2_bucket(operation)), 1.0)]
-        if operation in EC2_MACHINES and self._adapted(operation):
-            machines = self._bucket(f"{operation} instances", EC2_MACHINES[operation])
-            found.append((machines, float(_machines(operation, arguments))))
+        if operation in EC2_INSTANCE_BUCKETS and self._adapted(operation):
+            instances = self._bucket(f"{operation} instances", EC2_INSTANCE_BUCKETS[operation])
+            found.append((instances, float(_instances(operation, arguments))))
         return found
 
     def _adapted(self, operation: str) -> bool:
@@ -271,9 +271,9 @@ def _status(answer: Any, otherwise: int) -> int:
     return int((meta or {}).get("HTTPStatusCode", otherwise))
 
 
-def _machines(operation: str, arguments: Mapping[str, Any]) -> int:
+def _instances(operation: str, arguments: Mapping[str, Any]) -> int:
     """How many instances a call starts or ends."""
-    if operation not in EC2_MACHINES or arguments.get("DryRun"):
+    if operation not in EC2_INSTANCE_BUCKETS or arguments.get("DryRun"):
         return 0
     target = arguments.get("TargetCapacitySpecification") or {}
     return len(arguments.get("InstanceIds", ())) or int(target.get("TotalTargetCapacity", 1))

@@ -171,7 +171,7 @@ async def launch_fleet(
     """The instances that were sold, and what was refused on the way."""
     answer = await calls("ec2", "create_fleet", **asked)
     refusals = tuple(_refusal(row, kind) for row in answer.get("Errors") or ())
-    return [machine for row in answer.get("Instances") or () for machine in _launched(row)], refusals
+    return [instance for row in answer.get("Instances") or () for instance in _launched(row)], refusals
 
 
 def _launched(row: Mapping[str, Any]) -> list[FleetInstance]:

@@ -60,9 +60,9 @@ def orders_of(tags: Mapping[str, str]) -> tuple[Order, ...]:
     return tuple(sorted(Order(uid, name) for name, _, uid in (item.partition(":") for item in items)))
 
 
-def dealt(machines: Iterable[str], orders: Iterable[Order]) -> dict[str, Order]:
+def dealt(instances: Iterable[str], orders: Iterable[Order]) -> dict[str, Order]:
     """Whose instance is which, by the instance's id."""
-    return dict(zip(sorted(machines), sorted(orders), strict=False))
+    return dict(zip(sorted(instances), sorted(orders), strict=False))
 
 
 class Attempts:

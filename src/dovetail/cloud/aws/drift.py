@@ -25,7 +25,7 @@ def fingerprint(node_class: Mapping[str, Any], certificate: str) -> dict[str, st
 
 def reason(
     claim: Mapping[str, Any],
-    machine: Instance,
+    instance: Instance,
     node_class: Mapping[str, Any],
     certificate: str = "",
     group: str | None = None,
@@ -39,20 +39,20 @@ def reason(
     status: Mapping[str, Any] = node_class.get("status") or {}
     labels = {key: (value,) for key, value in (claim["metadata"].get("labels") or {}).items()}
     suited = {image.id for image in of_status(status) if image.suits(labels)}
-    if suited and machine.image_id and machine.image_id not in suited:
+    if suited and instance.image_id and instance.image_id not in suited:
         return "AMIDrift"
     groups = {group["id"] for group in status.get("securityGroups") or ()}
-    worn = set(filter(None, machine.network.get("security-groups", "").split(",")))
+    worn = set(filter(None, instance.network.get("security-groups", "").split(",")))
     if groups and worn and groups != worn:
         return "SecurityGroupDrift"
     subnets = {subnet["id"] for subnet in status.get("subnets") or ()}
-    placed = machine.network.get("subnet")
+    placed = instance.network.get("subnet")
     if subnets and placed and placed not in subnets:
         return "SubnetDrift"
-    held, listed = machine.labels.get(RESERVATION), status.get("capacityReservations")
+    held, listed = instance.labels.get(RESERVATION), status.get("capacityReservations")
     if held and listed is not None and held not in {each["id"] for each in listed}:
         return "CapacityReservationDrift"
-    stands = machine.labels.get(PLACEMENT_GROUP) or (claim["metadata"].get("labels") or {}).get(PLACEMENT_GROUP, "")
+    stands = instance.labels.get(PLACEMENT_GROUP) or (claim["metadata"].get("labels") or {}).get(PLACEMENT_GROUP, "")
     return "PlacementGroupDrift" if group is not None and group != stands else None
 
 

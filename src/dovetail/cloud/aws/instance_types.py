@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # What an EC2NodeClass makes of instance types: how much of them is left for pods, and which labels they have.
 
 
-class MachineKind(msgspec.Struct, frozen=True):
+class NodeClassTraits(msgspec.Struct, frozen=True):
     """Instances of a class, whatever their type."""
 
     family: capacity.Family
@@ -65,7 +65,7 @@ class MachineKind(msgspec.Struct, frozen=True):
         return found
 
 
-def machine_kind(asked: Mapping[str, Any], settings: capacity.Settings) -> MachineKind:
+def node_class_traits(asked: Mapping[str, Any], settings: capacity.Settings) -> NodeClassTraits:
     """`asked` is the class's spec, `settings` what holds for all classes."""
     interfaces = asked.get("networkInterfaces")
     own = [nic for nic in interfaces or () if nic.get("interfaceType") == "efa-only"]
@@ -74,7 +74,7 @@ def machine_kind(asked: Mapping[str, Any], settings: capacity.Settings) -> Machi
         efa_only_interfaces=sum(nic["networkCardIndex"] == 0 for nic in own),
         efa=None if interfaces is None else len(own),
     )
-    return MachineKind(ec2nodeclass.family(asked), ec2nodeclass.kubelet(asked), ec2nodeclass.disk(asked), settings)
+    return NodeClassTraits(ec2nodeclass.family(asked), ec2nodeclass.kubelet(asked), ec2nodeclass.disk(asked), settings)
 
 
 # Whether an instance type can be launched with all that a node class asks of its instances.
@@ -279,7 +279,7 @@ class Types:
     ) -> tuple[InstanceType, ...]:
         specs = await self._specs.get("specs", self._describe)
         offered = await self._zones.get("zones", self._offered)
-        kind = machine_kind(spec, self._settings)
+        kind = node_class_traits(spec, self._settings)
         placed = group.labels() if group else {}
         return tuple(
             InstanceType(
@@ -295,7 +295,7 @@ class Types:
         )
 
     def _labels(
-        self, spec: Spec, kind: MachineKind, offered: Iterable[str], zones: Mapping[str, str]
+        self, spec: Spec, kind: NodeClassTraits, offered: Iterable[str], zones: Mapping[str, str]
     ) -> dict[str, tuple[str, ...]]:
         labels = kind.labels(spec)
         labels[REGION] = (self._calls.region,)

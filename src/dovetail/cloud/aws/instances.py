@@ -64,8 +64,8 @@ def pool_of(claim: Mapping[str, Any]) -> str:
     return pool
 
 
-def named(machine: Instance) -> bool:
-    return CLAIM_TAG in machine.tags
+def named(instance: Instance) -> bool:
+    return CLAIM_TAG in instance.tags
 
 
 def capacity_type(row: Mapping[str, Any]) -> str:
@@ -76,7 +76,7 @@ def capacity_type(row: Mapping[str, Any]) -> str:
     return "reserved" if planned else "on-demand"
 
 
-def machine(row: Mapping[str, Any]) -> Instance:
+def instance(row: Mapping[str, Any]) -> Instance:
     """What EC2 knows of an instance. Capacity is the catalogue's business and stays empty here."""
     tags = tags_of(row)
     zone = row.get("Placement", {}).get("AvailabilityZone", "")
@@ -131,10 +131,10 @@ def with_owners(found: Sequence[Instance]) -> tuple[Instance, ...]:
     return tuple(_owned(each, whose.get(instance_id(each.provider_id))) for each in found)
 
 
-def _owned(machine: Instance, order: Order | None) -> Instance:
+def _owned(instance: Instance, order: Order | None) -> Instance:
     if order is None:
-        return machine
-    return msgspec.structs.replace(machine, claim_uid=order.uid, claim_name=order.name)
+        return instance
+    return msgspec.structs.replace(instance, claim_uid=order.uid, claim_name=order.name)
 
 
 def ended(row: Mapping[str, Any]) -> str:
@@ -145,7 +145,7 @@ def ended(row: Mapping[str, Any]) -> str:
     return f"{message or 'terminated'}{f'; {fix}' if fix else ''}"
 
 
-class Machines:
+class Ec2Instances:
     def __init__(
         self, calls: Calls, cluster: str, observe: Callable[[str, int, float], None] = lambda name, size, seconds: None
     ) -> None:
@@ -167,7 +167,7 @@ class Machines:
         ]
         rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=asked, MaxResults=1000)
         listed = (row for reservation in rows for row in reservation["Instances"])
-        return with_owners([machine(row) for row in listed if CLASS_TAG in tags_of(row)])
+        return with_owners([instance(row) for row in listed if CLASS_TAG in tags_of(row)])
 
     async def get(self, provider: str) -> Instance:
         row = await self._seen.get(instance_id(provider))
@@ -175,14 +175,14 @@ class Machines:
             raise InstanceNotFound(provider)
         if row.get("State", {}).get("Name") == "terminated":
             raise InstanceNotFound(provider, ended(row))
-        return machine(row)
+        return instance(row)
 
-    async def name(self, machine: Instance) -> None:
+    async def name(self, instance: Instance) -> None:
         """Give an instance that was launched together with others its claim's name."""
-        tags = names(machine.node_pool or "", machine.claim_name or "")
-        named = {key: value for key, value in tags.items() if key == CLAIM_TAG or key not in machine.tags}
+        tags = names(instance.node_pool or "", instance.claim_name or "")
+        named = {key: value for key, value in tags.items() if key == CLAIM_TAG or key not in instance.tags}
         listed = [{"Key": key, "Value": value} for key, value in named.items()]
-        await self._calls("ec2", "create_tags", Resources=[instance_id(machine.provider_id)], Tags=listed)
+        await self._calls("ec2", "create_tags", Resources=[instance_id(instance.provider_id)], Tags=listed)
 
     async def end(self, provider: str) -> None:
         """Terminate; terminations asked for at about the same time go in one call."""

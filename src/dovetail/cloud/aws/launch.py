@@ -84,7 +84,7 @@ class Launcher:
         chosen = next((o for o in options if (o.instance_type.name, o.offering.zone) == where), None)
         if chosen is not None and chosen.offering.reservation_id:
             self._parts.reservations.spent(chosen.offering.reservation_id)
-        return self._machine(launch, launched, kind, chosen, place)
+        return self._instance(launch, launched, kind, chosen, place)
 
     async def _launched(
         self, launch: Launch, kind: str, options: Sequence[LaunchOption], subnets: Mapping[str, Subnet], place: Place
@@ -130,7 +130,7 @@ class Launcher:
         goods = msgspec.json.encode(alike, order="sorted")
         return await self._joint.order(goods, _order(launch), purchase)
 
-    def _machine(
+    def _instance(
         self, launch: Launch, launched: create_fleet.FleetInstance, kind: str, chosen: LaunchOption | None, place: Place
     ) -> Instance:
         labels = dict(launch.labels)

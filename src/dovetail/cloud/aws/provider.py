@@ -127,7 +127,7 @@ class Aws:
         self._images = Images(self.calls, clock, settings.ami_refresh_interval)
         self._profiles = Profiles(self.calls, clock, settings.cluster_name)
         self.templates = Templates(self.calls, clock, settings.cluster_name)
-        self._machines = instances.Machines(self.calls, settings.cluster_name, self._batch)
+        self._instances = instances.Ec2Instances(self.calls, settings.cluster_name, self._batch)
         self._reservations = Reservations(self.calls, clock, enabled=settings.reserved_capacity)
         self._placement = Placement(self.calls, clock)
         limits = capacity.Settings(
@@ -203,26 +203,26 @@ class Aws:
         if launch.token in known:
             return known[launch.token]
         try:
-            machine = await self._launcher.launch_fleet(launch)
+            instance = await self._launcher.launch_fleet(launch)
         except CloudError as problem:
             if problem.remedy is Remedy.RETRY:  # it may have been sold all the same, and the answer lost
                 self._looked, self._sure = self._clock.monotonic(), False
             raise
         marks = drift.fingerprint(launch.node_class, await self._certificate())
-        self._launched_by_claim[launch.token] = machine = msgspec.structs.replace(machine, annotations=marks)
-        return machine
+        self._launched_by_claim[launch.token] = instance = msgspec.structs.replace(instance, annotations=marks)
+        return instance
 
     async def get(self, provider_id: str) -> Instance:
-        return await asked(self._machines.get(provider_id))
+        return await asked(self._instances.get(provider_id))
 
-    async def machines(self) -> tuple[Instance, ...]:
+    async def instances(self) -> tuple[Instance, ...]:
         return await asked(self._look())
 
     async def terminate(self, provider_id: str) -> None:
         found = await self.get(provider_id)
         if found.state != "shutting-down":
             try:
-                await asked(self._machines.end(provider_id))
+                await asked(self._instances.end(provider_id))
             except InstanceNotFound:
                 raise
             except CloudError:
@@ -231,7 +231,7 @@ class Aws:
             self._reservations.given_back(found.labels.get(RESERVATION, ""))
 
     async def reboot(self, provider_id: str, operation: str) -> None:
-        await asked(self._machines.restart(provider_id))
+        await asked(self._instances.restart(provider_id))
 
     async def resolve(
         self, node_class: Mapping[str, Any], node_pools: Sequence[Mapping[str, Any]] = ()
@@ -252,8 +252,8 @@ class Aws:
             if problem.reason != UNAUTHORIZED or not node_class["spec"].get("instanceProfile"):
                 raise
 
-    async def drift(self, claim: Mapping[str, Any], machine: Instance, node_class: Mapping[str, Any]) -> str | None:
-        return drift.reason(claim, machine, node_class, await self._certificate(), await self._group(node_class))
+    async def drift(self, claim: Mapping[str, Any], instance: Instance, node_class: Mapping[str, Any]) -> str | None:
+        return drift.reason(claim, instance, node_class, await self._certificate(), await self._group(node_class))
 
     async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
         profile = (node_class.get("status") or {}).get("instanceProfile")
@@ -317,8 +317,8 @@ class Aws:
     async def name_instances(self) -> None:
         """Instances that were launched together get the names of their claims, some at a time."""
         now, self._unnamed = self._unnamed[:MOST_NAMED], self._unnamed[MOST_NAMED:]
-        for machine in now:
-            await asked(self._machines.name(machine))
+        for instance in now:
+            await asked(self._instances.name(instance))
 
     def _tags(self, node_class: Mapping[str, Any]) -> dict[str, str]:
         """Tags of everything that is made for a node class."""
@@ -332,9 +332,9 @@ class Aws:
         }
 
     async def _look(self) -> tuple[Instance, ...]:
-        found = await self._machines.all()
-        self._launched_by_claim = {machine.claim_uid: machine for machine in found if machine.claim_uid}
-        self._unnamed = tuple(machine for machine in found if machine.claim_name and not instances.named(machine))
+        found = await self._instances.all()
+        self._launched_by_claim = {instance.claim_uid: instance for instance in found if instance.claim_uid}
+        self._unnamed = tuple(instance for instance in found if instance.claim_name and not instances.named(instance))
         if self._looked is None:
             self._looked = self._clock.monotonic()
         return found

@@ -6,6 +6,8 @@ weather in one value. The defaults are a perfect provider.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from dovetail.chance import Chance
@@ -33,7 +35,7 @@ class Some(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
 class Stock(Some, frozen=True, kw_only=True):
     """How many instances of some offerings exist."""
 
-    machines: int = 0
+    instances: int = 0
 
 
 class Curve(Some, frozen=True, kw_only=True):
@@ -51,7 +53,7 @@ class Curve(Some, frozen=True, kw_only=True):
 
 
 class Market(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Delays are (least, most) in seconds; rates are probabilities of a call, interruptions are per machine-hour."""
+    """Delays are (least, most) in seconds; rates are probabilities of a call, interruptions are per instance-hour."""
 
     boot: tuple[float, float] = (0.0, 0.0)
     ready: tuple[float, float] = (0.0, 0.0)
@@ -80,7 +82,7 @@ def read(text: bytes | str) -> Market:
     import yaml
 
     try:
-        return msgspec.convert(yaml.safe_load(text) or {}, Market)
+        return msgspec.convert(_with_todays_keys(yaml.safe_load(text) or {}), Market)
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise MarketError(f"not YAML: {yaml_problem(problem)}") from problem
     except RecursionError as problem:
@@ -90,3 +92,16 @@ def read(text: bytes | str) -> Market:
         field = where.strip("`").removeprefix("$").removeprefix(".")
         known = ", ".join(each.encode_name for each in msgspec.structs.fields(Market))
         raise MarketError(f"{field or 'a market'}: {what}; there are {known}") from problem
+
+
+def _with_todays_keys(document: Any) -> Any:
+    """A stock entry may still say `machines`, the former name of `instances`."""
+    if not isinstance(document, dict) or not isinstance(document.get("stock"), list):
+        return document
+    return {**document, "stock": [_with_instances(entry) for entry in document["stock"]]}
+
+
+def _with_instances(entry: Any) -> Any:
+    if not isinstance(entry, dict) or "machines" not in entry or "instances" in entry:
+        return entry
+    return {"instances" if key == "machines" else key: value for key, value in entry.items()}

@@ -21,7 +21,7 @@ def provider_id(token: str, zone: str) -> str:
     return f"{SCHEME}:///{zone}/i-{hashlib.sha256(token.encode()).hexdigest()[:17]}"
 
 
-def machine_of(claim: Mapping[str, Any], created: datetime, types: Mapping[str, InstanceType]) -> Instance | None:
+def instance_of(claim: Mapping[str, Any], created: datetime, types: Mapping[str, InstanceType]) -> Instance | None:
     """The instance a launched claim stands for: how the books are found again after a restart.
 
     It stands whether or not its type is still sold; then it has what its claim says.

@@ -15,7 +15,7 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.provider import Instance
 from dovetail.cloud.simulated import node_status
-from dovetail.cloud.simulated.instances import SCHEME, machine_of
+from dovetail.cloud.simulated.instances import SCHEME, instance_of
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
@@ -63,8 +63,8 @@ class Fleet:
         """The books of an earlier process, from what the cluster knows."""
         types = {t.name: t for t in await self._cloud.instance_types({}, {})}
         listing = await self._kube.list(NODECLAIMS)
-        machines = [machine_of(claim, self._clock.now(), types) for claim in listing.items]
-        self._cloud.adopt(machine for machine in machines if machine is not None)
+        instances = [instance_of(claim, self._clock.now(), types) for claim in listing.items]
+        self._cloud.adopt(instance for instance in instances if instance is not None)
         for node in (await self._kube.list(NODES)).items:
             provider = (node.get("spec") or {}).get("providerID") or ""
             if provider.startswith(f"{SCHEME}://"):
@@ -84,12 +84,12 @@ class Fleet:
 
     async def _follow(self, group: asyncio.TaskGroup) -> None:
         while True:
-            standing = {machine.provider_id: machine for machine in self._cloud.standing()}
+            standing = {instance.provider_id: instance for instance in self._cloud.standing()}
             self._joining &= standing.keys()  # one that never joins is not tried again, and forgotten once it is gone
-            for machine in standing.values():
-                if machine.provider_id not in self._nodes and machine.provider_id not in self._joining:
-                    self._joining.add(machine.provider_id)
-                    group.create_task(self._join(machine), name=f"fleet join {machine.provider_id}")
+            for instance in standing.values():
+                if instance.provider_id not in self._nodes and instance.provider_id not in self._joining:
+                    self._joining.add(instance.provider_id)
+                    group.create_task(self._join(instance), name=f"fleet join {instance.provider_id}")
             for provider in [each for each in self._nodes if each not in standing]:
                 await self._leave(provider)
             for provider, was in self._unready.items():
@@ -106,43 +106,43 @@ class Fleet:
             except TimeoutError:
                 continue
 
-    async def _join(self, machine: Instance) -> None:
+    async def _join(self, instance: Instance) -> None:
         market = self._cloud.market
-        chance = self._chance.child("boot", machine.provider_id)
+        chance = self._chance.child("boot", instance.provider_id)
         if market.never_joins and chance.random() < market.never_joins:
             return
         await asyncio.sleep(market.between(chance, market.boot))
         delay = market.between(chance, market.ready)
-        name = machine.claim_name or machine.provider_id.rpartition("/")[2]
+        name = instance.claim_name or instance.provider_id.rpartition("/")[2]
         body = node_status.node(
-            machine, name, self._cloud.taints_of(machine.provider_id), self._clock.now(), delay <= 0
+            instance, name, self._cloud.taints_of(instance.provider_id), self._clock.now(), delay <= 0
         )
-        if await self._insist(machine, lambda: self._create_node(body)):
-            self._joined(machine.provider_id, name)
+        if await self._insist(instance, lambda: self._create_node(body)):
+            self._joined(instance.provider_id, name)
             await self._first_beat(name)
             if delay > 0:
                 await asyncio.sleep(delay)
-                await self._insist(machine, lambda: self._tell(name, node_status.ready(self._clock.now())))
-        self._joining.discard(machine.provider_id)
+                await self._insist(instance, lambda: self._tell(name, node_status.ready(self._clock.now())))
+        self._joining.discard(instance.provider_id)
 
-    async def _resume(self, machine: Instance, was: str) -> None:
+    async def _resume(self, instance: Instance, was: str) -> None:
         """The kubelet of an instance that an earlier process had: one that had yet to become Ready takes its time."""
-        name = self._nodes[machine.provider_id]
+        name = self._nodes[instance.provider_id]
         if was == "Unknown":
             self._given_up.add(name)
             return
         market = self._cloud.market
-        await asyncio.sleep(market.between(self._chance.child("resume", machine.provider_id), market.ready))
-        await self._insist(machine, lambda: self._come_back(name))
+        await asyncio.sleep(market.between(self._chance.child("resume", instance.provider_id), market.ready))
+        await self._insist(instance, lambda: self._come_back(name))
 
-    async def _insist(self, machine: Instance, act: Callable[[], Awaitable[None]]) -> bool:
+    async def _insist(self, instance: Instance, act: Callable[[], Awaitable[None]]) -> bool:
         """Repeat until it works or the instance is gone: a kubelet does not give up either."""
-        while any(each.provider_id == machine.provider_id for each in self._cloud.standing()):
+        while any(each.provider_id == instance.provider_id for each in self._cloud.standing()):
             try:
                 await act()
                 return True
             except KubeError as problem:
-                log.warning("kubelet's call failed", machine=machine.provider_id, problem=str(problem))
+                log.warning("kubelet's call failed", instance=instance.provider_id, problem=str(problem))
                 await asyncio.sleep(1.0)
         return False
 
@@ -158,13 +158,13 @@ class Fleet:
         except NotFound:
             return  # deleted meanwhile
 
-    async def _restart(self, machine: Instance, operation: str) -> None:
+    async def _restart(self, instance: Instance, operation: str) -> None:
         """Away and back, under a new boot id; its pods are there again."""
-        market, name = self._cloud.market, self._nodes[machine.provider_id]
+        market, name = self._cloud.market, self._nodes[instance.provider_id]
         chance = self._chance.child("restart", operation)
-        await self._insist(machine, lambda: self._tell(name, node_status.unready(self._clock.now())))
+        await self._insist(instance, lambda: self._tell(name, node_status.unready(self._clock.now())))
         await asyncio.sleep(market.between(chance, market.boot))
-        await self._insist(machine, lambda: self._tell(name, node_status.booted(self._clock.now(), operation)))
+        await self._insist(instance, lambda: self._tell(name, node_status.booted(self._clock.now(), operation)))
 
     def _joined(self, provider: str, name: str) -> None:
         self._nodes[provider] = name

@@ -21,7 +21,7 @@ _HEALTHY = (
 
 
 def node(
-    machine: Instance, name: str, taints: Iterable[Mapping[str, str]], now: datetime, is_ready: bool
+    instance: Instance, name: str, taints: Iterable[Mapping[str, str]], now: datetime, is_ready: bool
 ) -> dict[str, Any]:
     """A node as it registers itself."""
     return {
@@ -30,27 +30,27 @@ def node(
             "labels": {
                 keys.ARCH: "amd64",
                 keys.OS: "linux",
-                **machine.labels,
+                **instance.labels,
                 keys.HOSTNAME: name,
             },
         },
-        "spec": {"providerID": machine.provider_id, "taints": [dict(each) for each in taints]},
+        "spec": {"providerID": instance.provider_id, "taints": [dict(each) for each in taints]},
         "status": {
-            "capacity": format_resources(machine.capacity),
-            "allocatable": format_resources(machine.allocatable),
+            "capacity": format_resources(instance.capacity),
+            "allocatable": format_resources(instance.allocatable),
             "conditions": conditions(now, is_ready),
             "addresses": [{"type": "InternalIP", "address": _address(name)}, {"type": "Hostname", "address": name}],
             "nodeInfo": {
-                "architecture": machine.labels.get(keys.ARCH, "amd64"),
-                "operatingSystem": machine.labels.get(keys.OS, "linux"),
-                "bootID": machine.provider_id.rpartition("/")[2],
+                "architecture": instance.labels.get(keys.ARCH, "amd64"),
+                "operatingSystem": instance.labels.get(keys.OS, "linux"),
+                "bootID": instance.provider_id.rpartition("/")[2],
                 "containerRuntimeVersion": "simulated://1",
                 "kernelVersion": "simulated",
                 "kubeProxyVersion": "",
                 "kubeletVersion": "simulated",
-                "machineID": machine.provider_id.rpartition("/")[2],
+                "machineID": instance.provider_id.rpartition("/")[2],
                 "osImage": "simulated",
-                "systemUUID": machine.provider_id.rpartition("/")[2],
+                "systemUUID": instance.provider_id.rpartition("/")[2],
             },
         },
     }

@@ -88,7 +88,7 @@ class SimulatedCloud:
         self._chance = chance
         self.unavailable = Unavailable(clock, self.market.unavailable_for)
         self._offerings = OfferingTable(clock, catalogue, self.unavailable)
-        self._machines: dict[str, Instance] = {}
+        self._instances: dict[str, Instance] = {}
         self._by_token: dict[str, str] = {}
         self._taints: dict[str, tuple[Mapping[str, str], ...]] = {}
         self._ending: dict[str, float] = {}
@@ -120,7 +120,7 @@ class SimulatedCloud:
 
     def _reserved_in_use(self) -> dict[str, int]:
         """How many instances each reservation holds."""
-        held = self._machines.values() if self._offerings.reserves else ()
+        held = self._instances.values() if self._offerings.reserves else ()
         return dict(Counter(m.tags.get("reservation", "") for m in held if m.capacity_type == keys.RESERVED))
 
     # -- launching and giving back
@@ -144,17 +144,17 @@ class SimulatedCloud:
         await self._call("get")
         return self._known(provider_id)
 
-    async def machines(self) -> tuple[Instance, ...]:
-        await self._call("machines")
+    async def instances(self) -> tuple[Instance, ...]:
+        await self._call("instances")
         self._close_books()
-        return tuple(self._machines.values())
+        return tuple(self._instances.values())
 
     async def terminate(self, provider_id: str) -> None:
         await self._call("terminate")
-        machine = self._known(provider_id)
+        instance = self._known(provider_id)
         if provider_id not in self._ending:
             self._ending[provider_id] = self._clock.monotonic() + self.market.shutdown
-            self._machines[provider_id] = msgspec.structs.replace(machine, state="shutting-down")
+            self._instances[provider_id] = msgspec.structs.replace(instance, state="shutting-down")
             self._notice_change()
             self._close_books()
 
@@ -166,7 +166,7 @@ class SimulatedCloud:
 
     def vanish(self, provider_id: str) -> None:
         """An instance that ends by itself, without a word."""
-        gone = self._machines.pop(provider_id, None)
+        gone = self._instances.pop(provider_id, None)
         if gone is not None:
             self._terminated[provider_id] = self._clock.monotonic()
             self._by_token.pop(gone.claim_uid or "", None)
@@ -174,18 +174,18 @@ class SimulatedCloud:
             self.restarts.pop(provider_id, None)
             self._notice_change()
 
-    def adopt(self, machines: Iterable[Instance]) -> None:
+    def adopt(self, instances: Iterable[Instance]) -> None:
         """Instances known from elsewhere (the cluster's own objects), after the books were lost."""
-        for machine in machines:
-            self._machines.setdefault(machine.provider_id, machine)
-            if machine.claim_uid:
-                self._by_token.setdefault(machine.claim_uid, machine.provider_id)
+        for instance in instances:
+            self._instances.setdefault(instance.provider_id, instance)
+            if instance.claim_uid:
+                self._by_token.setdefault(instance.claim_uid, instance.provider_id)
         self._notice_change()
 
     def standing(self) -> tuple[Instance, ...]:
         """The instances that are up, without the manners of an API call: for the fleet and for tests."""
         self._close_books()
-        return tuple(self._machines.values())
+        return tuple(self._instances.values())
 
     def taints_of(self, provider_id: str) -> tuple[Mapping[str, str], ...]:
         """What an instance's node is born with; of an instance found again, the taint that no node may lack."""
@@ -202,15 +202,15 @@ class SimulatedCloud:
         self._changed.clear()
 
     def _books_entry(self, token: str) -> Instance | None:
-        found = self._machines.get(self._by_token.get(token, ""))
+        found = self._instances.get(self._by_token.get(token, ""))
         return found if found is not None and found.state == "running" else None
 
     def _known(self, provider_id: str) -> Instance:
         self._close_books()
-        machine = self._machines.get(provider_id)
-        if machine is None:
+        instance = self._instances.get(provider_id)
+        if instance is None:
             raise InstanceNotFound(provider_id, "terminated" if provider_id in self._terminated else "")
-        return machine
+        return instance
 
     def _in_stock(self, option: LaunchOption) -> bool:
         name, offering = option.instance_type.name, option.offering
@@ -226,13 +226,13 @@ class SimulatedCloud:
         stock = next((each for each in self.market.stock if each.covers(name, *place)), None)
         if stock is None:
             return True
-        standing = (stock.covers(m.instance_type, m.zone, m.capacity_type) for m in self._machines.values())
-        return sum(standing) < stock.machines
+        standing = (stock.covers(m.instance_type, m.zone, m.capacity_type) for m in self._instances.values())
+        return sum(standing) < stock.instances
 
     def _sell(self, launch: Launch, option: LaunchOption) -> Instance:
         t, offering = option.instance_type, option.offering
         metadata = launch.claim.get("metadata") or {}
-        machine = Instance(
+        instance = Instance(
             provider_id=provider_id(launch.token, offering.zone),
             instance_type=t.name,
             zone=offering.zone,
@@ -248,11 +248,11 @@ class SimulatedCloud:
             tags={**launch.tags, **({"reservation": offering.reservation_id} if offering.reservation_id else {})},
         )
         self.sold += 1
-        self._machines[machine.provider_id] = machine
-        self._by_token[launch.token] = machine.provider_id
-        self._taints[machine.provider_id] = launch.taints
+        self._instances[instance.provider_id] = instance
+        self._by_token[launch.token] = instance.provider_id
+        self._taints[instance.provider_id] = launch.taints
         self._notice_change()
-        return machine
+        return instance
 
     # -- the rest of the protocol
 
@@ -265,7 +265,7 @@ class SimulatedCloud:
     async def release(self, node_class: Mapping[str, Any]) -> None:
         await self._call("release")
 
-    async def drift(self, claim: Mapping[str, Any], machine: Instance, node_class: Mapping[str, Any]) -> str | None:
+    async def drift(self, claim: Mapping[str, Any], instance: Instance, node_class: Mapping[str, Any]) -> str | None:
         return None
 
     async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
@@ -302,15 +302,15 @@ class SimulatedCloud:
         while True:
             await asyncio.sleep(60.0)
             now, rate = self._clock.monotonic(), self.market.interruptions_per_hour / 60.0
-            standing = {machine.provider_id: machine for machine in self.standing()}
+            standing = {instance.provider_id: instance for instance in self.standing()}
             notified = {provider: end for provider, end in notified.items() if provider in standing}
-            for machine in standing.values():
-                if machine.provider_id in notified:
-                    if notified[machine.provider_id] <= now:
-                        self.vanish(machine.provider_id)
-                elif machine.capacity_type == "spot" and chance.random() < rate:
-                    notified[machine.provider_id] = now + self.market.notice
-                    self.interrupt([machine.provider_id])
+            for instance in standing.values():
+                if instance.provider_id in notified:
+                    if notified[instance.provider_id] <= now:
+                        self.vanish(instance.provider_id)
+                elif instance.capacity_type == "spot" and chance.random() < rate:
+                    notified[instance.provider_id] = now + self.market.notice
+                    self.interrupt([instance.provider_id])
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         return REPAIRS

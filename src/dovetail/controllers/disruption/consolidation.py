@@ -18,7 +18,7 @@ import msgspec
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.model.pods import Pod
 from dovetail.planner.launch.price_filter import Types, cheaper, cheapest
-from dovetail.planner.plan import Machine, Plan
+from dovetail.planner.plan import Plan, PlannedNode
 
 # What an eviction costs the workload: a charge for each pod, by its priority and its annotations.
 
@@ -99,7 +99,7 @@ class Rejection(msgspec.Struct, frozen=True):
 
 def instead(plan: Plan) -> str:
     """What a plan launches, as text."""
-    launched = Counter(f"{each.choice.instance_type} ({each.choice.capacity_type})" for each in plan.machines)
+    launched = Counter(f"{each.choice.instance_type} ({each.choice.capacity_type})" for each in plan.nodes)
     return ", ".join(f"{count} x {what}" for what, count in launched.items()) or "no replacement"
 
 
@@ -130,7 +130,7 @@ def evaluate(
         )
     spot = all(candidate.capacity_type == "spot" for candidate in candidates)
     limited_nodes = []
-    for planned in plan.machines:
+    for planned in plan.nodes:
         limited = cheaper(planned, ceiling - (plan.cost.per_hour - planned.price), types)
         if limited is None:
             return Rejection("NOT_CHEAPER", "can't replace with a cheaper node")
@@ -140,7 +140,7 @@ def evaluate(
                 return problem
             limited = cheapest(limited, SPOT_CHOICES, types) if len(candidates) == 1 else limited
         limited_nodes.append(limited)
-    plan = msgspec.structs.replace(plan, machines=tuple(limited_nodes))
+    plan = msgspec.structs.replace(plan, nodes=tuple(limited_nodes))
     return Proposal(candidates=tuple(candidates), plan=plan, saving=before + baseline - plan.cost.per_hour)
 
 
@@ -275,7 +275,7 @@ def _whole(question: Question, judge: _Judge) -> Proposal | None:
         if judge.might(removed, best):
             best = judge.better(best, judge(removed))
     if best is not None:
-        return _searched(best, question, judge) if best.plan.machines else best
+        return _searched(best, question, judge) if best.plan.nodes else best
     hopeful = [removed for removed in question.removals if judge.above(None, SLACK) and judge.hopeful(removed, CLOSE)]
     for removed in sorted(hopeful, key=_moves)[:MAX_SEARCHED_SETS]:
         best = judge.better(best, judge(removed, question.search))
@@ -300,7 +300,7 @@ def _together(thinned: Sequence[Candidate], judge: _Judge) -> Proposal | None:
         part = parts.pop(0)
         found = judge((*best.candidates, *part) if best else part)
         better = isinstance(found, Proposal) and (best is None or found.saving > best.saving + 1e-9)
-        if isinstance(found, Proposal) and better and (len(part) < MAX_UNSPLIT_NODES or not found.plan.machines):
+        if isinstance(found, Proposal) and better and (len(part) < MAX_UNSPLIT_NODES or not found.plan.nodes):
             best = found
         elif len(part) > 1:
             middle = (len(part) + 1) // 2
@@ -308,7 +308,7 @@ def _together(thinned: Sequence[Candidate], judge: _Judge) -> Proposal | None:
     return best
 
 
-def _spot_to_spot(planned: Machine, replaced: int, enabled: bool) -> Rejection | None:
+def _spot_to_spot(planned: PlannedNode, replaced: int, enabled: bool) -> Rejection | None:
     if not enabled:
         return Rejection(
             "SPOT_TO_SPOT_OFF", "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"

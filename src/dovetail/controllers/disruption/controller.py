@@ -443,7 +443,7 @@ def publish_rejections(context: Context, proposal: Proposal, stays: Mapping[str,
 
 
 def _describe(proposal: Proposal, candidate: Candidate) -> str:
-    count, replacements = len(proposal.candidates), len(proposal.plan.machines)
+    count, replacements = len(proposal.candidates), len(proposal.plan.nodes)
     how = "replace" if replacements else "delete"
     if count > 1:
         return f"{how}: [{candidate.node}] (part of {count}-node consolidation)"

@@ -281,7 +281,7 @@ class Queue:
         bodies: list[tuple[NodePool | None, dict[str, Any]]] = []
         if copy is not None:
             bodies.append((copy.pool, nodeclaim_template.static(copy.pool, command.id)))
-        for planned in plan.machines if plan else ():
+        for planned in plan.nodes if plan else ():
             pool = self._context.cluster_state.pools.store.get(planned.pool)
             bodies.append((pool, nodeclaim_template.manifest(planned, pool, command.id, ()) if pool else {}))
         for pool, body in bodies:
@@ -298,12 +298,12 @@ class Queue:
         if plan is None:
             return
         context = self._context
-        names = dict(zip((planned.name for planned in plan.machines), made, strict=True))
+        names = dict(zip((planned.name for planned in plan.nodes), made, strict=True))
         for candidate in command.candidates:
             for pod in context.cluster_state.pods_on(candidate.node):
                 placement = plan.placements.get(pod.metadata.key)
-                if placement is not None and placement.machine in names:
-                    target, until = Target("claim", names[placement.machine]), None
+                if placement is not None and placement.new_node in names:
+                    target, until = Target("claim", names[placement.new_node]), None
                 elif placement is not None and placement.node is not None:
                     target, until = Target("node", placement.node), context.clock.monotonic() + REPLACEMENT_TIMEOUT_S
                 else:

@@ -65,9 +65,9 @@ async def stage(context: Context, pools: Sequence[Pool], each: Candidate, *, ter
         return Staged(plan=plan)
     reservation = _reservation(context, each)
     credited = simulation.without((each,), credit=reservation) if terminate_first and reservation else None
-    if credited is None or len(credited.machines) > 1:
+    if credited is None or len(credited.nodes) > 1:
         return Refused("not all pods would schedule")
-    return Staged(plan=msgspec.structs.replace(credited, machines=()), terminate_first=RESERVED)
+    return Staged(plan=msgspec.structs.replace(credited, nodes=()), terminate_first=RESERVED)
 
 
 async def _copied(context: Context, pool: NodePool, each: Candidate, *, terminate_first: bool) -> Staged | Refused:

@@ -76,7 +76,7 @@ def _created(names: Sequence[str], plan: Plan | None, copy: Copy | None) -> tupl
             price=planned.choice.price,
             pods=len(planned.pods),
         )
-        for name, planned in zip(names, plan.machines if plan else (), strict=False)
+        for name, planned in zip(names, plan.nodes if plan else (), strict=False)
     )
 
 

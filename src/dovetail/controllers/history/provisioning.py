@@ -8,15 +8,15 @@ import msgspec
 
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.history.decisions import SHOWN, CreatedNodeClaim, Decision, DecisionHistory, Refusal
-from dovetail.planner.plan import Machine, Plan, Unschedulable
+from dovetail.planner.plan import Plan, PlannedNode, Unschedulable
 
 
 def launched(
     decision_history: DecisionHistory, cluster_state: ClusterState, plan: Plan, names: Mapping[str, str], decision: str
 ) -> Decision:
     """`names` are the NodeClaims' names by the plan's own; one that has none was not created."""
-    created = [planned for planned in plan.machines if planned.name in names]
-    complete = len(created) == len(plan.machines)
+    created = [planned for planned in plan.nodes if planned.name in names]
+    complete = len(created) == len(plan.nodes)
     cost = plan.cost.per_hour if complete else sum(planned.price for planned in created)
     pods = [pod for planned in created for pod in planned.pods]
     placed = [key for key, place in plan.placements.items() if place.node is not None]
@@ -81,7 +81,7 @@ def _reasons(messages: Sequence[str]) -> str:
     return messages[0] + more
 
 
-def _created(planned: Machine, claim: str) -> CreatedNodeClaim:
+def _created(planned: PlannedNode, claim: str) -> CreatedNodeClaim:
     choice = planned.choice
     return CreatedNodeClaim(
         claim=claim,

@@ -43,7 +43,7 @@ class CapacityReservations:
         ]
         if not claims:
             return
-        instances = {instance.provider_id: instance for instance in await self._context.cloud.machines()}
+        instances = {instance.provider_id: instance for instance in await self._context.cloud.instances()}
         for claim in claims:
             instance = instances.get(claim.status.provider_id)
             if instance is not None and instance.capacity_type != "reserved":

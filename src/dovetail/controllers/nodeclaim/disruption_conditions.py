@@ -274,7 +274,7 @@ class DisruptionConditions:
         """Ask the cloud again about all instances; a NodeClaim is reconciled where the answer changed."""
         context = self._context
         demands = {pool.name: self._demanded(pool) for pool in context.cluster_state.pools.store.all()}
-        for instance in await context.cloud.machines():
+        for instance in await context.cloud.instances():
             claim = context.cluster_state.owner(instance.provider_id)
             opinion = self._opinions.get(claim.metadata.uid) if claim is not None else None
             demand = demands.get(claim.node_pool or "") if claim is not None else None

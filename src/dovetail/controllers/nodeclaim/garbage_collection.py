@@ -55,7 +55,7 @@ class GarbageCollection:
 
     async def collect(self) -> None:
         with self._context.safety.cloud("list instances"):
-            instances = await self._context.cloud.machines()
+            instances = await self._context.cloud.instances()
         await self._orphan_claims(instances)
         await self._orphan_instances(instances)
 

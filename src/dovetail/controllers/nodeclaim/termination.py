@@ -66,7 +66,7 @@ async def _delete_nodes(context: Context, claim: NodeClaim) -> bool:
 
 async def _find_unrecorded_instance(context: Context, claim: NodeClaim) -> str:
     """The instance that was launched for a NodeClaim whose status never had its provider id."""
-    for instance in await context.cloud.machines():
+    for instance in await context.cloud.instances():
         if instance.claim_uid == claim.metadata.uid and context.cluster_state.owner(instance.provider_id) is None:
             return instance.provider_id
     return ""

@@ -16,10 +16,10 @@ from dovetail.model import wellknown
 from dovetail.model.kinds import nodepool_hash
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.quantity import format_resources
-from dovetail.planner.plan import Machine
+from dovetail.planner.plan import PlannedNode
 
 
-def manifest(planned: Machine, pool: NodePool, decision: str, pods: Sequence[str]) -> dict[str, Any]:
+def manifest(planned: PlannedNode, pool: NodePool, decision: str, pods: Sequence[str]) -> dict[str, Any]:
     """`pods` are the UIDs of the pods it is created for."""
     template = pool.spec.template
     spec: dict[str, Any] = {
@@ -85,7 +85,7 @@ def owner(pool: NodePool) -> dict[str, Any]:
     }
 
 
-def _annotations(planned: Machine, pool: NodePool, decision: str, pods: Sequence[str]) -> dict[str, str]:
+def _annotations(planned: PlannedNode, pool: NodePool, decision: str, pods: Sequence[str]) -> dict[str, str]:
     return {
         **pool.spec.template.metadata.annotations,
         nodepool_hash.HASH_ANNOTATION: nodepool_hash.pool_hash(pool),

@@ -33,7 +33,7 @@ from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.reasons import REASONS
 from dovetail.planner.explain.unschedulable import NO_NODEPOOL
-from dovetail.planner.plan import Machine, Plan, Unschedulable
+from dovetail.planner.plan import Plan, PlannedNode, Unschedulable
 from dovetail.planner.snapshot import Snapshot
 
 #: An unschedulable pod is tried again after so many seconds, then after twice as many, up to the last.
@@ -240,20 +240,20 @@ class Provisioner:
 
     async def _create_claims(
         self, plan: Plan, pods: Mapping[str, Pod], decision: str
-    ) -> Sequence[tuple[Machine, KubeError]]:
+    ) -> Sequence[tuple[PlannedNode, KubeError]]:
         """Create the NodeClaims of a plan; those that the server refused, and why."""
         gate = asyncio.Semaphore(MAX_CONCURRENT_CREATES)
 
-        async def create(planned: Machine) -> str | KubeError:
+        async def create(planned: PlannedNode) -> str | KubeError:
             async with gate:
                 return await self._create(planned, pods, decision)
 
         self._context.written.clear()
         try:
-            made = await asyncio.gather(*(create(planned) for planned in plan.machines))
+            made = await asyncio.gather(*(create(planned) for planned in plan.nodes))
         finally:
             self._context.written.set()
-        outcomes = list(zip(plan.machines, made, strict=True))
+        outcomes = list(zip(plan.nodes, made, strict=True))
         refused = [(planned, why) for planned, why in outcomes if isinstance(why, FINAL_ERRORS)]
         names = {planned.name: why if isinstance(why, str) else "" for planned, why in outcomes}
         for planned, _ in refused:
@@ -265,7 +265,7 @@ class Provisioner:
             )
         return refused
 
-    def _report_not_created(self, refused: Sequence[tuple[Machine, KubeError]], pods: Mapping[str, Pod]) -> None:
+    def _report_not_created(self, refused: Sequence[tuple[PlannedNode, KubeError]], pods: Mapping[str, Pod]) -> None:
         """Report the pods of NodeClaims that the server refused."""
         message = REASONS["NOT_WRITTEN"].message
         found = [
@@ -276,7 +276,7 @@ class Provisioner:
         ]
         self._report_unplanned(found)
 
-    async def _create(self, planned: Machine, pods: Mapping[str, Pod], decision: str) -> str | KubeError:
+    async def _create(self, planned: PlannedNode, pods: Mapping[str, Pod], decision: str) -> str | KubeError:
         """Create one NodeClaim; its name, or why it was not created. Empty, if its NodePool is gone."""
         context = self._context
         pool = context.cluster_state.pools.store.get(planned.pool)
@@ -423,12 +423,12 @@ class Provisioner:
             metrics.plan_bound.labels("provisioner").set(plan.cost.lower_bound)
         if plan.cost.gap is not None:
             metrics.plan_gap.labels("provisioner").set(plan.cost.gap)
-        if plan.machines:
+        if plan.nodes:
             context.log.info(
                 "computed new nodeclaim(s) to fit pod(s)",
                 controller="provisioner",
-                nodeclaims=len(plan.machines),
-                pods=sum(len(planned.pods) for planned in plan.machines),
+                nodeclaims=len(plan.nodes),
+                pods=sum(len(planned.pods) for planned in plan.nodes),
                 decision=decision,
                 cost=round(plan.cost.per_hour, 6),
                 bound=plan.cost.lower_bound,
@@ -436,7 +436,7 @@ class Provisioner:
                 tier=plan.tier,
             )
 
-    def _log_created(self, claim: NodeClaim, planned: Machine, decision: str) -> None:
+    def _log_created(self, claim: NodeClaim, planned: PlannedNode, decision: str) -> None:
         context = self._context
         types = list(dict.fromkeys(choice.instance_type for choice in planned.offerings))
         context.log.info(

@@ -15,7 +15,7 @@ import msgspec
 from dovetail.cluster.state_node import Types, price
 from dovetail.model import wellknown
 from dovetail.model.nodes import Node
-from dovetail.planner.plan import Machine
+from dovetail.planner.plan import PlannedNode
 
 #: A node that is so much older than a decision may still have been launched for its pods: clocks differ.
 CLOCK_SKEW = timedelta(seconds=10)
@@ -81,7 +81,7 @@ def launched_since(nodes: Iterable[Node], decided: datetime) -> list[Node]:
     ]
 
 
-def compare(launches: Sequence[Machine], actual: Sequence[ActualNode]) -> Comparison:
+def compare(launches: Sequence[PlannedNode], actual: Sequence[ActualNode]) -> Comparison:
     planned_cost = sum(launch.price for launch in launches)
     prices = [node.price for node in actual]
     actual_cost = None if None in prices else sum(value for value in prices if value is not None)

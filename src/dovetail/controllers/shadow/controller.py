@@ -31,7 +31,7 @@ from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODEPOOLS, PODS
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.pods import Pod
-from dovetail.planner.plan import Machine, Plan
+from dovetail.planner.plan import Plan, PlannedNode
 
 #: Between two checks of what the cluster's autoscaler did.
 COMPARISON_INTERVAL_S = 5.0
@@ -49,7 +49,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     decision: str
     decided: datetime
     since: float
-    launches: tuple[Machine, ...]
+    launches: tuple[PlannedNode, ...]
     pods: frozenset[str]
 
 
@@ -176,16 +176,16 @@ class Shadow:
         served = [pod for pod in pods if pod.metadata.key not in plan.unschedulable]
         if not served:
             return
-        names = {launch.name: f"shadow-{decision}-{launch.name}" for launch in plan.machines}
+        names = {launch.name: f"shadow-{decision}-{launch.name}" for launch in plan.nodes}
         context.decision_history.record(
             provisioning.launched(context.decision_history, context.cluster_state, plan, names, decision)
         )
-        for launch in plan.machines:
+        for launch in plan.nodes:
             context.metrics.shadow.launches.labels(launch.pool).inc()
-        context.metrics.shadow.planned.inc(sum(launch.price for launch in plan.machines))
+        context.metrics.shadow.planned.inc(sum(launch.price for launch in plan.nodes))
         context.log.info(
             "would launch node(s)",
-            nodes=len(plan.machines),
+            nodes=len(plan.nodes),
             pods=len(served),
             cost=round(plan.cost.per_hour, 6),
             decision=decision,
@@ -195,7 +195,7 @@ class Shadow:
                 decision=decision,
                 decided=context.clock.now(),
                 since=context.clock.monotonic(),
-                launches=plan.machines,
+                launches=plan.nodes,
                 pods=frozenset(pod.metadata.uid for pod in served),
             )
         )

@@ -14,7 +14,7 @@ from dovetail.cluster.state_node import Types, type_of
 from dovetail.model import wellknown
 from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod
-from dovetail.planner.plan import Machine, Plan
+from dovetail.planner.plan import Plan, PlannedNode
 from dovetail.planner.snapshot import NodeState, Pool
 
 
@@ -22,7 +22,7 @@ class HypotheticalNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node that would have been launched, and the UIDs of the pods that would run on it."""
 
     decision: str
-    launch: Machine
+    launch: PlannedNode
     taints: tuple[Taint, ...]
     pods: frozenset[str]
 
@@ -52,7 +52,7 @@ class HypotheticalFleet(msgspec.Struct, frozen=True, kw_only=True):
                 taints=taints.get(launch.pool, ()),
                 pods=frozenset(pods[key].metadata.uid for key in launch.pods if key in pods),
             )
-            for launch in plan.machines
+            for launch in plan.nodes
         )
         by_name = {node.name: node for node in self.nodes}
         existing = dict(self.existing)

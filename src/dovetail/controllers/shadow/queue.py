@@ -62,7 +62,7 @@ class ShadowQueue:
             return False
         self._supersede(key, now)
         self.open[key] = OpenCommand(command=command, since=now, seen=now)
-        names = tuple(f"shadow-{launch.name}" for launch in plan.machines) if plan else ()
+        names = tuple(f"shadow-{launch.name}" for launch in plan.nodes) if plan else ()
         hypothetical = msgspec.structs.replace(command, replacements=names)
         context.decision_history.record(disruption.started(context, hypothetical, plan, copy))
         context.log.info("would disrupt node(s)", command=hypothetical.log_text(), **{"command-id": command.id})

@@ -28,7 +28,7 @@ class AwsFaults:
         self._clock = clock
         self._instances = instances
         self._faults = faults
-        self._lose = faults.strikes["machine-gone"]
+        self._lose = faults.strikes["instance-gone"]
 
     @property
     def kinds(self) -> dict[str, Callable[[Fault], str]]:
@@ -36,7 +36,7 @@ class AwsFaults:
             "aws-denied": self._deny,
             "aws-throttled": self._throttle,
             "az-rebalance": self._rebalance,
-            "machine-gone": self._vanish,
+            "instance-gone": self._vanish,
             "sold-out": self._exhaust_offering,
             "spot-interruption": self._call_back,
             "status-checks": self._ail,

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from dovetail.cloud.provider import CloudError, Instance, InstanceNotFound, Interruption, Launch, Remedy
 from dovetail.cloud.simulated.provider import SimulatedCloud
-from dovetail.lab.faults.kinds import UnknownFault
+from dovetail.lab.faults.kinds import FORMER_KINDS, UnknownFault
 from dovetail.model.instance_type import InstanceType
 
 #: What can be wrong with the cloud, in words.
@@ -20,8 +20,8 @@ LAPSES: Mapping[str, str] = {
     "empty-types": "says that nothing is for sale",
     "half-types": "forgets half of what is for sale",
     "shared-types": "returns one shared list, which a caller empties",
-    "half-machines": "forgets half of the instances",
-    "empty-machines": "lists none of the instances, as with credentials of another account",
+    "half-instances": "forgets half of the instances",
+    "empty-instances": "lists none of the instances, as with credentials of another account",
     "false-drift": "reports that every instance has the wrong image",
     "lost-answers": "launches and terminates, and the answer is lost",
     "denied": "denies every call",
@@ -55,6 +55,7 @@ class FaultyCloud(SimulatedCloud):
 
     def err(self, kind: str, seconds: float) -> str:
         """Begin a lapse; returns what it is, in words."""
+        kind = FORMER_KINDS.get(kind, kind)
         if kind not in LAPSES:
             raise UnknownFault(f"no lapse {kind!r} of a cloud; there are {', '.join(sorted(LAPSES))}")
         self.lapses[kind] = self._clock.monotonic() + seconds
@@ -78,15 +79,15 @@ class FaultyCloud(SimulatedCloud):
         asyncio.get_running_loop().call_later(EMPTIED_AFTER, handed.clear)
         return cast("tuple[InstanceType, ...]", handed)
 
-    async def machines(self) -> tuple[Instance, ...]:
-        found = await super().machines()
-        if self._errs("empty-machines"):
+    async def instances(self) -> tuple[Instance, ...]:
+        found = await super().instances()
+        if self._errs("empty-instances"):
             return ()
-        return found[: len(found) // 2] if self._errs("half-machines") else found
+        return found[: len(found) // 2] if self._errs("half-instances") else found
 
     async def get(self, provider_id: str) -> Instance:
         instance = await super().get(provider_id)
-        if self._errs("empty-machines"):
+        if self._errs("empty-instances"):
             raise InstanceNotFound(provider_id)
         return instance
 

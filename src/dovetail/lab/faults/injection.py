@@ -52,7 +52,7 @@ class Faults:
         self._flow.set()
         self.strikes: dict[str, Callable[[Fault], str]] = {
             "kubelet-silent": self._silence,
-            "machine-gone": self._vanish,
+            "instance-gone": self._vanish,
             "clock-skew": self._skew,
             "api-slow": self._switch,
             "api-down": self._switch,

@@ -30,7 +30,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 KINDS: dict[str, Kind] = {
     "kubelet-silent": Kind(node=True),
-    "machine-gone": Kind(node=True),
+    "instance-gone": Kind(node=True),
     "clock-skew": Kind(node=True, usual=300.0, signed=True),
     "api-slow": Kind(usual=1.0),
     "api-down": Kind(),
@@ -44,6 +44,14 @@ KINDS: dict[str, Kind] = {
 }
 
 
+#: Kinds of earlier versions, which stay accepted, and those of today.
+FORMER_KINDS = {
+    "machine-gone": "instance-gone",
+    "half-machines": "half-instances",
+    "empty-machines": "empty-instances",
+}
+
+
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"seconds": "for"}):
     """A fault as asked for: its kind, the node it strikes, how long (0: for good), and how much (0: as usual)."""
 
@@ -53,7 +61,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     amount: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what would be ignored, or make no sense."""
+        """Refuse what would be ignored, or make no sense; a former kind becomes that of today."""
+        msgspec.structs.force_setattr(self, "kind", FORMER_KINDS.get(self.kind, self.kind))
         if not (math.isfinite(self.amount) and math.isfinite(self.seconds)):
             raise ValueError(f"{self.kind}: not a number")
         kind = KINDS.get(self.kind)

@@ -292,10 +292,10 @@ def _market(chance: Chance) -> Json:
 def _stock(chance: Chance) -> Json:
     return chance.choice(
         [
-            {"zone": chance.choice(ZONES), "machines": 0},
-            {"capacityType": "spot", "machines": chance.randint(0, 2)},
-            {"instanceType": "m5.large", "machines": 1},
-            {"machines": chance.randint(1, 3)},
+            {"zone": chance.choice(ZONES), "instances": 0},
+            {"capacityType": "spot", "instances": chance.randint(0, 2)},
+            {"instanceType": "m5.large", "instances": 1},
+            {"instances": chance.randint(1, 3)},
         ]
     )
 

@@ -191,7 +191,7 @@ def _kubelet(chance: Chance, lasting: float) -> Json:
 
 
 def _cloud(chance: Chance, lasting: float) -> Json:
-    kinds = ["empty-types", "half-types", "half-machines", "lost-answers", "denied", "unreachable"]
+    kinds = ["empty-types", "half-types", "half-instances", "lost-answers", "denied", "unreachable"]
     return {"cloud": {"kind": chance.choice(kinds), "for": lasting}}
 
 

@@ -20,7 +20,7 @@ from dovetail.planner.consolidate.subsets import Proposals
 from dovetail.planner.launch.price_filter import cheaper
 from dovetail.planner.optimise.improve import Improvement, along_relaxation, better
 from dovetail.planner.packing.pack import Packing
-from dovetail.planner.plan import Cost, Machine, Move, Plan
+from dovetail.planner.plan import Cost, Move, Plan, PlannedNode
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import pod_key
 from dovetail.planner.snapshot import NodeState, Snapshot
@@ -109,12 +109,12 @@ class _Search:
 
     def _promising(self) -> list[Choice]:
         """The best choices so far for which something is launched."""
-        found = [(-each.worth, sorted(key), each) for key, each in self.tried.items() if each and each.plan.machines]
+        found = [(-each.worth, sorted(key), each) for key, each in self.tried.items() if each and each.plan.nodes]
         return [each for _, _, each in sorted(found, key=lambda one: one[:2])[:_SEARCHED]]
 
     def _search(self, choice: Choice, share: float, seconds: float = inf) -> None:
         """Look for something cheaper to launch, with work for a share of the deadline, and never beyond its end."""
-        if not choice.plan.machines or self.late():
+        if not choice.plan.nodes or self.late():
             return
 
         def clocked(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Improvement:
@@ -126,13 +126,13 @@ class _Search:
     def _swap(self, choice: Choice) -> None:
         """Nodes that would do in place of those that are launched, for no more, stay: those with most to move."""
         gone = sorted(choice.gone, key=lambda node: (-self.fleet.charges[node.name], node.name))
-        names = sorted({name for machine in choice.plan.machines for name in machine.requests})
+        names = sorted({name for planned in choice.plan.nodes for name in planned.requests})
         room = np.array([[node.allocatable.get(name, 0) for name in names] for node in gone], dtype=np.int64)
         room = room.reshape(len(gone), len(names))
         prices, kept = np.array([node.price or 0.0 for node in gone]), set[str]()
-        for machine in sorted(choice.plan.machines, key=lambda each: -each.price):
-            asked = [machine.requests.get(name, 0) for name in names]
-            would = np.flatnonzero((prices <= machine.price + _CENT) & (room >= asked).all(axis=1))
+        for planned in sorted(choice.plan.nodes, key=lambda each: -each.price):
+            asked = [planned.requests.get(name, 0) for name in names]
+            would = np.flatnonzero((prices <= planned.price + _CENT) & (room >= asked).all(axis=1))
             if len(would):
                 kept.add(gone[int(would[0])].name)
                 prices[would[0]] = np.inf
@@ -168,12 +168,12 @@ def _plan(fleet: Fleet, best: Choice, seconds: float) -> Plan:
     for node in best.gone:
         for pod in fleet.moved[node.name]:
             place = best.plan.placements[pod_key(pod)]
-            moves[pod_key(pod)] = Move(source=node.name, node=place.node, machine=place.machine)
+            moves[pod_key(pod)] = Move(source=node.name, node=place.node, new_node=place.new_node)
     unpriced = sum(node.price is None and not node.deleting for node in fleet.snapshot.nodes)
     given = sum(node.price or 0.0 for node in best.gone)
     return replace(
         best.plan,
-        machines=tuple(_affordable(best.plan.machines, given + fleet.nothing.plan.cost.per_hour, fleet.snapshot)),
+        nodes=tuple(_affordable(best.plan.nodes, given + fleet.nothing.plan.cost.per_hour, fleet.snapshot)),
         cost=Cost(per_hour=before - given + best.plan.cost.per_hour, before=before, unpriced=unpriced),
         remove=tuple(sorted(node.name for node in best.gone)),
         moves=dict(sorted(moves.items())),
@@ -183,9 +183,9 @@ def _plan(fleet: Fleet, best: Choice, seconds: float) -> Plan:
     )
 
 
-def _affordable(machines: Sequence[Machine], most: float, snapshot: Snapshot) -> Iterable[Machine]:
+def _affordable(planned_nodes: Sequence[PlannedNode], most: float, snapshot: Snapshot) -> Iterable[PlannedNode]:
     """The nodes with only those offerings at which they cost less together than what they replace."""
-    cost = sum(machine.price for machine in machines)
+    cost = sum(planned.price for planned in planned_nodes)
     types = {kind.name: kind for pool in snapshot.pools for kind in pool.types}
-    for machine in machines:
-        yield (cheaper(machine, machine.price * most / cost, types) if cost else None) or machine
+    for planned in planned_nodes:
+        yield (cheaper(planned, planned.price * most / cost, types) if cost else None) or planned

@@ -238,7 +238,7 @@ def _counted(problem: Problem, state: PackingState, counter: TopologyCounter) ->
 
 def _owner(problem: Problem, group: Group) -> str:
     """The first pod whose rule it is: one that runs, or one that waits as well."""
-    there = sorted((problem.machines[row] for row in problem.fears.get(group, ())), key=lambda node: node.name)
+    there = sorted((problem.all_nodes[row] for row in problem.fears.get(group, ())), key=lambda node: node.name)
     running = sorted(pod_key(pod) for node in there[:1] for pod in node.pods if _owns(problem, pod, group))
     waiting = (name for one in problem.classes if group in one.levels[0].hard for name in one.pods)
     return next(chain(running, waiting), "another pod")

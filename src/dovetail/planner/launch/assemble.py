@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.planner.explain.unschedulable import UnusablePools, unschedulable
-from dovetail.planner.launch.node_claims import machines_and_placements, recharged
+from dovetail.planner.launch.node_claims import nodes_and_placements, recharged
 from dovetail.planner.packing.objective import zone_budget
 from dovetail.planner.packing.pack import Packing
 from dovetail.planner.packing.zone_spread import pin_zones
-from dovetail.planner.plan import Cost, Machine, Placement, Plan
+from dovetail.planner.plan import Cost, Placement, Plan, PlannedNode
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.min_values import varied
 
@@ -17,28 +17,28 @@ from dovetail.planner.problem.min_values import varied
 _DISPERSED = 200
 
 
-def _price(machines: Sequence[Machine]) -> float:
-    return sum([machine.price for machine in machines])
+def _price(planned_nodes: Sequence[PlannedNode]) -> float:
+    return sum([planned.price for planned in planned_nodes])
 
 
 def plan_of(problem: Problem, packing: Packing, tier: int = 1, bound: float | None = None, bound_of: str = "") -> Plan:
     """The packing as a plan, with reasons for those left over."""
-    machines, placements, left = machines_and_placements(problem, packing)
-    least = _price(machines)
-    if tier > 1 and len(machines) <= _DISPERSED:
+    planned_nodes, placements, left = nodes_and_placements(problem, packing)
+    least = _price(planned_nodes)
+    if tier > 1 and len(planned_nodes) <= _DISPERSED:
         choosy = {problem.pools[at].name: problem.pools[at] for at in problem.min_values}
 
-        def settled(was: Machine, machine: Machine) -> Machine | None:
-            varies = machine.pool not in choosy or varied(choosy[machine.pool], machine.offerings)
-            return recharged(problem, was, machine) if varies else None
+        def settled(was: PlannedNode, planned: PlannedNode) -> PlannedNode | None:
+            varies = planned.pool not in choosy or varied(choosy[planned.pool], planned.offerings)
+            return recharged(problem, was, planned) if varies else None
 
-        machines = pin_zones(machines, settled, zone_budget(least, packing.left, packing.state.run.baseline))
+        planned_nodes = pin_zones(planned_nodes, settled, zone_budget(least, packing.left, packing.state.run.baseline))
     unusable = UnusablePools(problem, [problem.classes[index] for index in left])
     for index, names in left.items():
         why = Placement(unschedulable=unschedulable(problem, packing.state, problem.classes[index], unusable))
         placements.update(dict.fromkeys(names, why))
-    price = _price(machines)
+    price = _price(planned_nodes)
     cost = Cost(per_hour=price, lower_bound=bound, bound_of=bound_of, for_zones=max(0.0, price - least))
     names = sorted(placements)
     in_order = dict(zip(names, map(placements.__getitem__, names), strict=True))
-    return Plan(placements=in_order, machines=machines, cost=cost, tier=tier)
+    return Plan(placements=in_order, nodes=planned_nodes, cost=cost, tier=tier)

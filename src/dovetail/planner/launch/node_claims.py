@@ -22,7 +22,7 @@ from dovetail.planner.packing.pack import Packing
 from dovetail.planner.packing.resize import NodeConstraints, constraints_on
 from dovetail.planner.packing.state import PackingState, used_by_all
 from dovetail.planner.packing.violated_preferences import failing_on, held_by
-from dovetail.planner.plan import Choice, Machine, Placement
+from dovetail.planner.plan import Choice, Placement, PlannedNode
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.min_values import various
 from dovetail.planner.problem.node_index import NEW
@@ -53,14 +53,14 @@ class Launcher:
         self._charged = daemons_take(self.catalog)
         self._held = held_by(state) if problem.preferences else {}
 
-    def machine(self, at: int, name: str, pods: tuple[str, ...]) -> Machine:
+    def planned_node(self, at: int, name: str, pods: tuple[str, ...]) -> PlannedNode:
         entry = self.catalog.rows[self._rows[self.state.offering_of(at)]]
         used = self._used[at - self.state.existing]
         pool = self.problem.pools[entry.pool]
         these = constraints_on(self.state, at)
         offer = self._offer(self.offerings(at, these, entry, used), entry, pool)
         choices = self._choices(offer, at, entry)
-        return Machine(
+        return PlannedNode(
             name=name,
             pool=pool.name,
             offerings=choices,
@@ -132,11 +132,11 @@ class Launcher:
         """The limits of a pool that do not let each of its nodes grow by the largest, and what is left of them."""
         known = self._try_shortage_portfolio.get(pool)
         if known is None:
-            machines = max(1, self.counts[pool])
+            nodes = max(1, self.counts[pool])
             known = self._try_shortage_portfolio[pool] = [
                 (name, left)
                 for name, left in self.state.left[pool].items()
-                if name != "nodes" and max(0, left) // machines < self.catalog.largest(name, pool)
+                if name != "nodes" and max(0, left) // nodes < self.catalog.largest(name, pool)
             ]
         return known
 
@@ -195,27 +195,27 @@ def _led_by(choices: tuple[Choice, ...]) -> dict[str, tuple[Choice, ...]]:
     return found
 
 
-def recharged(problem: Problem, was: Machine, machine: Machine) -> Machine:
+def recharged(problem: Problem, was: PlannedNode, planned: PlannedNode) -> PlannedNode:
     """A node that now has another first offering, with what the daemons of that one ask for."""
     names = daemons_take(problem.catalog)
-    if not names or was.choice == machine.choice:
-        return machine
-    before, after = _row(problem, was), _row(problem, machine)
-    requests = dict(machine.requests)
+    if not names or was.choice == planned.choice:
+        return planned
+    before, after = _row(problem, was), _row(problem, planned)
+    requests = dict(planned.requests)
     for name in names:
         taken = problem.catalog.overhead(name)
         requests[name] = requests.get(name, 0) + int(taken[after]) - int(taken[before])
-    return replace(machine, requests={name: amount for name, amount in sorted(requests.items()) if amount})
+    return replace(planned, requests={name: amount for name, amount in sorted(requests.items()) if amount})
 
 
-def _row(problem: Problem, machine: Machine) -> int:
+def _row(problem: Problem, planned: PlannedNode) -> int:
     """The offering of a node's first offering."""
     return next(
         each.index
         for each in problem.catalog.rows
-        if each.choice == machine.choice
-        and problem.pools[each.pool].name == machine.pool
-        and all(machine.labels.get(key) == value for key, value in each.open_labels)
+        if each.choice == planned.choice
+        and problem.pools[each.pool].name == planned.pool
+        and all(planned.labels.get(key) == value for key, value in each.open_labels)
     )
 
 
@@ -263,23 +263,23 @@ def _prefix(problem: Problem) -> str:
     return prefix
 
 
-def machines_and_placements(
+def nodes_and_placements(
     problem: Problem, packing: Packing
-) -> tuple[tuple[Machine, ...], dict[str, Placement], dict[int, list[str]]]:
+) -> tuple[tuple[PlannedNode, ...], dict[str, Placement], dict[int, list[str]]]:
     """The new nodes, where every placed pod goes, and the names of those left over by class."""
     state, placement_requests = packing.state, packing.state.placement_requests
     names = _pod_names(problem, state)
     taken, starts = [0] * len(problem.classes), _starts(problem, state, names)
     placements: dict[str, Placement] = {}
     launcher = Launcher(problem, state)
-    machines: list[Machine] = []
+    planned_nodes: list[PlannedNode] = []
     prefix = _prefix(problem) if state.size > state.existing else ""
     for at, contents in enumerate(state.contents):
         if not contents:
             continue
-        target = problem.nodes[at].name if at < state.existing else f"{prefix}{len(machines) + 1}"
+        target = problem.nodes[at].name if at < state.existing else f"{prefix}{len(planned_nodes) + 1}"
         pods: list[str] = []
-        plain = Placement(node=target) if at < state.existing else Placement(machine=target)
+        plain = Placement(node=target) if at < state.existing else Placement(new_node=target)
         relaxed_placements: dict[str, Placement] = {}
         for number in sorted(contents):
             request, count = placement_requests[number], contents[number]
@@ -295,10 +295,10 @@ def machines_and_placements(
         placements.update(dict.fromkeys(pods, plain))
         placements.update(relaxed_placements)
         if at >= state.existing:
-            machines.append(launcher.machine(at, target, tuple(pods)))
+            planned_nodes.append(launcher.planned_node(at, target, tuple(pods)))
     short = problem.classes if sum(taken) < problem.total else ()
     left = {one.index: names[one.index][taken[one.index] :] for one in short if taken[one.index] < one.count}
-    return tuple(machines), placements, left
+    return tuple(planned_nodes), placements, left
 
 
 def _pod_names(problem: Problem, state: PackingState) -> list[list[str]]:

@@ -161,9 +161,9 @@ class _Attempt:
 
     def _round(self) -> bool:
         """Choose nodes anew along the relaxation's flows; False if that came to nothing."""
-        machines = len(self.best.state.new_nodes())
+        nodes = len(self.best.state.new_nodes())
         patterned = self.problem.total >= _MIN_PATTERN_PODS
-        small = patterned and machines >= _MANY and self.problem.total < _ROOMY * machines
+        small = patterned and nodes >= _MANY and self.problem.total < _ROOMY * nodes
         finely = FINE if not small or self.problem.total <= _HORDE else COARSE
         found = rounded(self.problem, self.best, lambda: self.left() / 3, finely)
         if found is None or not sound(found.state):

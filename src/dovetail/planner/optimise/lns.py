@@ -81,7 +81,7 @@ def _searched(
     meter = start.state.meter
     begin = meter.spent
     search = _LocalSearch(problem, start)
-    clock_slack = 200 + 50 * search.machines * len(problem.classes)
+    clock_slack = 200 + 50 * search.nodes * len(problem.classes)
     tries = 0
     while meter.spent - begin < budget and tries < budget and not out_of_time():
         tries += 1
@@ -104,8 +104,8 @@ class _LocalSearch:
         self.best = start
         self.current = start.state
         self.cost = self.least = self._weigh(start.state, start.violated, start.left)
-        self.machines = len(start.state.new_nodes())
-        self.temperature = _TEMPERATURE * min(1.0, _WHOLE / max(1, self.machines))
+        self.nodes = len(start.state.new_nodes())
+        self.temperature = _TEMPERATURE * min(1.0, _WHOLE / max(1, self.nodes))
         self.idle = 0
         self.waiting = [index for index in sorted(start.left) if not is_infeasible(problem, problem.classes[index])]
         """Classes of which some pods have no node, as long as there is hope for them."""

@@ -131,27 +131,27 @@ class Patterns:
         if any(sum(each.count for each in demands) < count for demands, count in rolls):
             return
         state = rounding.state
-        machine = state.open(cut.offering)
+        node = state.open(cut.offering)
         for demands, count in sorted(rolls, key=lambda each: not each[0][0].caps):
             for demand in demands:
-                count -= _put(state, demand, machine, count)
-        if not state.contents[machine]:
-            state.close(machine)
+                count -= _put(state, demand, node, count)
+        if not state.contents[node]:
+            state.close(node)
 
     def _left(self, first: int, rounding: Rounding) -> list[Demand]:
         """What may stand for a demand."""
         return [rounding.demands[at] for at in self.rolls[self.cloths[first], self.uncut.where[first]]]
 
 
-def _put(state: PackingState, demand: Demand, machine: int, most: int) -> int:
+def _put(state: PackingState, demand: Demand, node: int, most: int) -> int:
     """Put up to `most` pods on a node; returns how many there was room for."""
     request, most = demand.request, min(most, int(demand.count))
-    if not most or not request.offerings[state.offering_of(machine)] or not state.holds(request, machine, 1):
+    if not most or not request.offerings[state.offering_of(node)] or not state.holds(request, node, 1):
         return 0
-    _, fits = state.shares(request, np.array([machine]), most, ignore_counted=False)
+    _, fits = state.shares(request, np.array([node]), most, ignore_counted=False)
     taken = int(fits.sum())
     if taken:
-        state.put(request, machine, taken)
+        state.put(request, node, taken)
         demand.count -= taken
     return taken
 

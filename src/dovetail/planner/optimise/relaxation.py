@@ -46,7 +46,7 @@ class Relaxation(msgspec.Struct):
 
     price: float
     flows: list[Flow]
-    machines: dict[int, float] = {}
+    nodes: dict[int, float] = {}
     slack: dict[int, float] = {}
     worth: Floats = _NONE
     rates: Table = _NO_TABLE
@@ -57,7 +57,7 @@ class Relaxation(msgspec.Struct):
         return Relaxation(
             self.price * factor,
             self.flows,
-            self.machines,
+            self.nodes,
             self.slack,
             self.worth * factor,
             self.rates * factor,
@@ -257,7 +257,7 @@ class _Programme:
         if solved is None:
             return None
         values = solved.values
-        machines = {int(at): float(n) for at, n in zip(self.used, values[self.new_nodes], strict=True) if n > 1e-9}
+        nodes = {int(at): float(n) for at, n in zip(self.used, values[self.new_nodes], strict=True) if n > 1e-9}
         slack = dict(zip(self.used.tolist(), solved.reduced[self.new_nodes].tolist(), strict=True))
         flows = [
             _flow(one, each, values[mine])
@@ -266,7 +266,7 @@ class _Programme:
         ]
         cuts = [float(values[at][0]) for at in self.offered]
         price, worth, rates = self._proof(solved) if proven else (solved.price, _NONE, _NO_TABLE)
-        return Relaxation(max(0.0, price * (1 - _SAFETY) - 1e-9), flows, machines, slack, worth, rates, cuts)
+        return Relaxation(max(0.0, price * (1 - _SAFETY) - 1e-9), flows, nodes, slack, worth, rates, cuts)
 
     def _proof(self, solved: Solved) -> tuple[float, Floats, Table]:
         """What all demands are worth, each alone at the cheapest offering for it, and the rates that say so.

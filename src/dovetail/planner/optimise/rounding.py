@@ -142,16 +142,16 @@ class Rounding:
     def _shrink(self, open_to: Bools, flow: Relaxation) -> None:
         """Nothing was filled whole: look at nodes of about the size that would be."""
         prices = self.problem.frontier.prices
-        filled = max(float(prices[at]) * n for at, n in flow.machines.items())
-        dearest = max(float(prices[at]) for at in flow.machines)
+        filled = max(float(prices[at]) * n for at, n in flow.nodes.items())
+        dearest = max(float(prices[at]) for at in flow.nodes)
         open_to &= (prices <= _ROOMY * filled) & (prices < dearest)
 
     def _pour_all(self, flow: Relaxation, whose: dict[int, Demand]) -> bool:
         """Buy what is filled whole; False if nothing was."""
-        wholes = {at: int(n + 1 - _NEARLY) for at, n in flow.machines.items()}
+        wholes = {at: int(n + 1 - _NEARLY) for at, n in flow.nodes.items()}
         order = sorted((at for at, n in wholes.items() if n), key=lambda at: (-self.problem.frontier.prices[at], at))
         for at in order:
-            share = min(1.0, wholes[at] / flow.machines[at])
+            share = min(1.0, wholes[at] / flow.nodes[at])
             mine = []
             carried = 0.5
             for each in flow.flows:
@@ -162,11 +162,11 @@ class Rounding:
             self._round(at, wholes[at], [each for each in mine if each[1]])
         return bool(order)
 
-    def _round(self, offering: int, machines: int, mine: list[tuple[Demand, int]]) -> None:
+    def _round(self, offering: int, nodes: int, mine: list[tuple[Demand, int]]) -> None:
         """Open nodes of an offering and fill them alike, the largest pods first; then use up what room is left."""
         start = self.state.size
-        self.state.open_alike(offering, machines)
-        held: list[dict[int, int]] = [{} for _ in range(machines)]
+        self.state.open_alike(offering, nodes)
+        held: list[dict[int, int]] = [{} for _ in range(nodes)]
         mine.sort(key=lambda each: (not each[0].caps, -self._size(each[0].request, offering), each[0].request.number))
         for demand, amount in mine:
             self._even(demand, amount, start, held)

@@ -215,17 +215,15 @@ class CandidateNodes:
         state.put(request, at, count)
         self._close(state, request, at, 1 << at)
 
-    def open_nodes(
-        self, state: PackingState, request: PlacementRequest, offering: int, machines: int, count: int
-    ) -> None:
+    def open_nodes(self, state: PackingState, request: PlacementRequest, offering: int, nodes: int, count: int) -> None:
         """Open nodes with so many pods of the request on each, and note what that closes."""
         first, again = state.size, bool(state.gone)
-        open_nodes(state, request, offering, machines, count)
+        open_nodes(state, request, offering, nodes, count)
         if again:  # some of them stand where others stood before
             self.forget()
             return
         self._runs[first] = (state.size, offering)
-        self._close(state, request, first, (1 << machines) - 1 << first)
+        self._close(state, request, first, (1 << nodes) - 1 << first)
 
     def _close(self, state: PackingState, request: PlacementRequest, at: int, bits: int) -> None:
         """Note what pods of the request close on some nodes that have as many of them as one of these has."""

@@ -84,8 +84,8 @@ class Targets:
         elif per == 1:
             needed = np.full(len(fitting.fits), float(apart))
         else:
-            machines = apart / np.minimum(fitting.fits, per)
-            needed = np.maximum(machines, 1.0) if strategy.full_nodes_first else np.ceil(machines)
+            nodes = apart / np.minimum(fitting.fits, per)
+            needed = np.maximum(nodes, 1.0) if strategy.full_nodes_first else np.ceil(nodes)
         coming, share = packer.waiting.tolist(), strategy.future_demand_weight * fitting.part
         if packer.rivals:
             coming = [max(0.0, more - spare) for more, spare in zip(coming, _spare(packer.state), strict=True)]

@@ -383,17 +383,17 @@ class Packer:
             offering, fits = chosen
             alone = self._alone(request)
             watched = self.problem.binding or self.problem.reservations
-            machines = 1 if watched else max(1, (count - got) // fits)
+            nodes = 1 if watched else max(1, (count - got) // fits)
             if self.state.gone:
                 self._forget()
-            machines, take = 1 if alone else min(machines, self.budget), min(fits, count - got)
+            nodes, take = 1 if alone else min(nodes, self.budget), min(fits, count - got)
             if topology_key is None and request.topology.refused and not watched:
                 twins = self.targets.twins(request, offering)
-                offering, machines = twins[self._turn % len(twins)], min(machines, _TOGETHER)
+                offering, nodes = twins[self._turn % len(twins)], min(nodes, _TOGETHER)
                 self._turn += 1
-            self.candidate_nodes.open_nodes(self.state, request, offering, machines, take)
-            self.budget -= machines
-            got += machines * take
+            self.candidate_nodes.open_nodes(self.state, request, offering, nodes, take)
+            self.budget -= nodes
+            got += nodes * take
             if alone:
                 got += self._into_existing(request, count - got, topology_key, domains) if got < count else 0
                 break

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 _SEVERAL = 6
 
 
-def shrink(state: PackingState, machines: Iterable[int] | None = None) -> None:
+def shrink(state: PackingState, nodes: Iterable[int] | None = None) -> None:
     """Let new nodes (all, or some) stand on the cheapest offering that holds them."""
     problem = state.problem
-    chosen = state.new_nodes() if machines is None else machines
+    chosen = state.new_nodes() if nodes is None else nodes
     limited = bool(problem.binding or problem.reservations)
     if not limited and problem.diversity is None:
         _shrink_freely(state, chosen)
@@ -54,10 +54,10 @@ def shrink(state: PackingState, machines: Iterable[int] | None = None) -> None:
             state.move(at, best)
 
 
-def _shrink_freely(state: PackingState, machines: Iterable[int]) -> None:
+def _shrink_freely(state: PackingState, nodes: Iterable[int]) -> None:
     """Where nothing is limited nodes do not see each other, and all that climb the same price index do it together."""
     climbing: dict[PriceIndex, list[int]] = {}
-    for at in machines:
+    for at in nodes:
         state.meter.spent += 1
         these = constraints_on(state, at)
         climbing.setdefault(these.price_index(state.frontier, *_standing(state, at, these)), []).append(at)

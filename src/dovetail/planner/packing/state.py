@@ -307,29 +307,29 @@ class PackingState:
         self._stand(at, offering)
         return at
 
-    def open_alike(self, offering: int, machines: int) -> None:
+    def open_alike(self, offering: int, nodes: int) -> None:
         """Several fresh nodes on an offering of the frontier, behind all others."""
-        first, end = self.size, self.size + machines
+        first, end = self.size, self.size + nodes
         while end > self.free.shape[1]:
             self._grow()
         self.free[:, first:end] = self.frontier.capacity[:, offering, None]
         self.offering[first:end] = offering
         for lying, where in zip(self.domains, self.frontier.places[offering], strict=True):
             lying[first:end] = where
-        self.contents += [_NOTHING] * machines
+        self.contents += [_NOTHING] * nodes
         self.size = end
-        self._charge(offering, machines)
+        self._charge(offering, nodes)
 
-    def _charge(self, offering: int, machines: int) -> None:
+    def _charge(self, offering: int, nodes: int) -> None:
         """Count nodes on an offering against limits and reservations (or no longer)."""
         frontier = self.frontier
         self.stamp = object()
         pool = frontier.pool_at[offering]
         for name in self._watched[pool]:
-            self.left[pool][name] -= machines * int(frontier.limited[name][offering])
+            self.left[pool][name] -= nodes * int(frontier.limited[name][offering])
         reservation = frontier.reservations[offering]
         if reservation is not None:
-            self.reserved[reservation] = self.reserved.get(reservation, 0) + machines
+            self.reserved[reservation] = self.reserved.get(reservation, 0) + nodes
 
     def _stand(self, at: int, offering: int) -> None:
         self._column[at] = offering
@@ -437,22 +437,22 @@ class PackingState:
 _SEVERAL = 3
 
 
-def open_nodes(state: PackingState, request: PlacementRequest, offering: int, machines: int, count: int) -> None:
+def open_nodes(state: PackingState, request: PlacementRequest, offering: int, nodes: int, count: int) -> None:
     """Open nodes on an offering of the frontier, with so many pods of the request on each of them."""
-    if machines < _SEVERAL or state.gone or request.shared:
-        for _ in range(machines):
+    if nodes < _SEVERAL or state.gone or request.shared:
+        for _ in range(nodes):
             state.put(request, state.open(offering), count)
         return
     first = state.size
-    state.open_alike(offering, machines)
+    state.open_alike(offering, nodes)
     fresh = slice(first, state.size)
     state.free[:, fresh] -= count * request.amounts[:, None]
     for counter in request.topology.host_members:
         state.host_counts[counter.slot, fresh] = count
     for counter in request.topology.inverse_hosts:
         state.host_owners[counter.slot, fresh] = count
-    _count(state, request, first, machines * count)
-    state.contents[fresh] = [{request.number: count}] * machines
+    _count(state, request, first, nodes * count)
+    state.contents[fresh] = [{request.number: count}] * nodes
 
 
 def put_all(state: PackingState, request: PlacementRequest, bins: Ints, counts: Ints) -> None:
@@ -465,20 +465,20 @@ def put_all(state: PackingState, request: PlacementRequest, bins: Ints, counts: 
     _count(state, request, int(bins[0]), int(counts.sum()))
 
 
-def move_all(state: PackingState, machines: Ints, price_index: PriceIndex) -> None:
+def move_all(state: PackingState, nodes: Ints, price_index: PriceIndex) -> None:
     """Let new nodes stand on the cheapest step of their price index that holds them, where nothing is limited."""
-    capacity, candidate_nodes = state.frontier.capacity, state.offering[machines]
-    used = capacity[:, candidate_nodes] - state.free[:, machines]
+    capacity, candidate_nodes = state.frontier.capacity, state.offering[nodes]
+    used = capacity[:, candidate_nodes] - state.free[:, nodes]
     best = price_index.firsts(used)
     moving = (best >= 0) & (best != candidate_nodes)
-    machines, best, candidate_nodes = machines[moving], best[moving], candidate_nodes[moving]
-    state.free[:, machines] += capacity[:, best] - capacity[:, candidate_nodes]
+    nodes, best, candidate_nodes = nodes[moving], best[moving], candidate_nodes[moving]
+    state.free[:, nodes] += capacity[:, best] - capacity[:, candidate_nodes]
     if state.choosy:
-        for at, before, offering in zip(machines.tolist(), candidate_nodes.tolist(), best.tolist(), strict=True):
+        for at, before, offering in zip(nodes.tolist(), candidate_nodes.tolist(), best.tolist(), strict=True):
             state.recount(at, before, offering)
-    state.offering[machines] = best
+    state.offering[nodes] = best
     for lying, where in zip(state.domains, state.frontier.domains, strict=True):
-        lying[machines] = where[best]
+        lying[nodes] = where[best]
     state.stamp = object()
 
 

@@ -40,11 +40,11 @@ def hosts_sound(state: PackingState) -> bool:
     return True
 
 
-def lost_affinity(state: PackingState, machines: int) -> bool:
+def lost_affinity(state: PackingState, nodes: int) -> bool:
     """Whether any pod on the first so many nodes has lost the co-located pods it needs."""
     if not any(counter.kind == AFFINITY for counter in state.problem.counters.values()):
         return False
-    return any(has_lost_affinity(state, at) for at in range(machines) if state.contents[at])
+    return any(has_lost_affinity(state, at) for at in range(nodes) if state.contents[at])
 
 
 def has_lost_affinity(state: PackingState, at: int) -> bool:

@@ -26,7 +26,7 @@ from dovetail.planner.packing.resize import shrink
 from dovetail.planner.packing.state import PackingState
 from dovetail.planner.packing.topology_validation import lost_affinity, sound
 from dovetail.planner.packing.violated_preferences import violated_count
-from dovetail.planner.plan import Choice, Machine
+from dovetail.planner.plan import Choice, PlannedNode
 from dovetail.planner.problem.request import PlacementRequest
 
 #: So many pods and nodes are tried in a zone that no new node uses: each takes as long as the packing state is large.
@@ -185,46 +185,46 @@ _CENT = 1e-9
 
 
 def pin_zones(
-    machines: Sequence[Machine],
-    settled: Callable[[Machine, Machine], Machine | None],
+    nodes: Sequence[PlannedNode],
+    settled: Callable[[PlannedNode, PlannedNode], PlannedNode | None],
     budget: ZoneBudget,
-) -> tuple[Machine, ...]:
+) -> tuple[PlannedNode, ...]:
     """The nodes, some kept to a zone that no new node uses yet.
 
     `settled` makes what a node was into what it would be; None if too few offerings were left to it.
     """
-    found = list(machines)
+    found = list(nodes)
     wanted, spare, further = budget
     while True:
-        used = Counter(machine.choice.zone for machine in found)
+        used = Counter(planned.choice.zone for planned in found)
         purse = max(further, spare) if len(used) < wanted else further
         offers = sorted(
             (extra, at, zone)
-            for at, machine in enumerate(found)
-            if used[machine.choice.zone] > 1
-            for zone, extra in _elsewhere(machine, used).items()
+            for at, planned in enumerate(found)
+            if used[planned.choice.zone] > 1
+            for zone, extra in _elsewhere(planned, used).items()
             if extra <= purse + _CENT
         )
         moved = ((extra, at, settled(found[at], _kept_to(found[at], zone))) for extra, at, zone in offers)
-        extra, at, machine = next((each for each in moved if each[2] is not None), (0.0, -1, None))
-        if machine is None:
+        extra, at, planned = next((each for each in moved if each[2] is not None), (0.0, -1, None))
+        if planned is None:
             return tuple(found)
         further, spare = further - extra, spare - extra
-        found[at] = machine
+        found[at] = planned
 
 
-def _elsewhere(machine: Machine, used: Counter[str]) -> dict[str, float]:
+def _elsewhere(planned: PlannedNode, used: Counter[str]) -> dict[str, float]:
     """What the node would cost more in each zone that no new node uses."""
     found: dict[str, float] = {}
-    for choice in machine.offerings:
+    for choice in planned.offerings:
         if choice.price is not None and choice.zone not in used:
-            found.setdefault(choice.zone, choice.price - machine.price)
+            found.setdefault(choice.zone, choice.price - planned.price)
     return found
 
 
-def _kept_to(machine: Machine, zone: str) -> Machine:
-    held = tuple(choice for choice in machine.offerings if choice.zone == zone)
-    return replace(machine, offerings=held, requirements=tuple(_narrowed(each, held) for each in machine.requirements))
+def _kept_to(planned: PlannedNode, zone: str) -> PlannedNode:
+    held = tuple(choice for choice in planned.offerings if choice.zone == zone)
+    return replace(planned, offerings=held, requirements=tuple(_narrowed(each, held) for each in planned.requirements))
 
 
 def _narrowed(need: Mapping[str, Any], held: Sequence[Choice]) -> Mapping[str, Any]:

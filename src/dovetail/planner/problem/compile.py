@@ -95,7 +95,7 @@ class Problem:
         node_index = self.node_index = node_index_of(snapshot)
         node_index.sync(snapshot.nodes, self.daemons, snapshot.daemons)
         snapshot.memory.trim(pods=len(snapshot.pending) + node_index.population, nodes=len(snapshot.nodes))
-        self.nodes = self.machines = node_index.machines
+        self.nodes = self.all_nodes = node_index.all_nodes
         self.names, (self.taints, self.taint_at) = node_index.alike, node_index.taints()
         self._known_masks: dict[object, int] = {}
         self._compile_classes()
@@ -400,7 +400,7 @@ class Problem:
         """What packing asks, without the cluster it came from: enough to go on elsewhere, and small."""
         state = self.__dict__.copy()
         known = [name for name in state if name.startswith("_known")]
-        for name in ("snapshot", "node_index", "machines", "daemons", "fears", *known):
+        for name in ("snapshot", "node_index", "all_nodes", "daemons", "fears", *known):
             state.pop(name, None)
         state["nodes"] = [None] * len(self.nodes)
         state["constraints_cache"] = {}

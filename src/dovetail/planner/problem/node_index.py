@@ -106,7 +106,7 @@ class NodeIndex:
         self._source = source
 
     @property
-    def machines(self) -> Nodes:
+    def all_nodes(self) -> Nodes:
         """The nodes in their rows."""
         return Nodes(self._source, self._places)
 

@@ -19,7 +19,7 @@ from dovetail.model.pods import Pod
 from dovetail.model.pvc_problems import Trouble
 from dovetail.planner.cache import Memory
 from dovetail.planner.problem.pod_spec import Shape, Spread, last_shapes_of
-from dovetail.planner.problem.relaxation import RelaxationLevel, homed, on_one_machine, relaxation_levels
+from dovetail.planner.problem.relaxation import RelaxationLevel, homed, on_one_node, relaxation_levels
 from dovetail.planner.problem.shared_volumes import NO_PODS, Sharing, sharing
 from dovetail.planner.problem.topology_groups import Group
 from dovetail.planner.problem.volumes import NOTHING, Storage, Volume, scarce, storage_of, turns
@@ -307,7 +307,7 @@ def _constraints_by_level(
         for shape in shapes
     ]
     if huddled:
-        found = [_climbing(each, on_one_machine(each.levels, huddled), snapshot.memory) for each in found]
+        found = [_climbing(each, on_one_node(each.levels, huddled), snapshot.memory) for each in found]
     return [_stored(each, snapshot) if each.shape.claims else each for each in found]
 
 

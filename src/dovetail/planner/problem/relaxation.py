@@ -73,7 +73,7 @@ def relaxation_levels(
             return tuple(levels_of)
 
 
-def on_one_machine(levels: tuple[RelaxationLevel, ...], groups: Set[Group]) -> tuple[RelaxationLevel, ...]:
+def on_one_node(levels: tuple[RelaxationLevel, ...], groups: Set[Group]) -> tuple[RelaxationLevel, ...]:
     """The same relaxation levels, where being near by some groups means being on the same node."""
     if groups.isdisjoint(levels[0].hard):
         return levels

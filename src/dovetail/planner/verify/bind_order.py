@@ -94,7 +94,7 @@ def _steps(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> list[Step]:
     seen: Counter[tuple[str, str, str]] = Counter()
     found: list[Step] = []
     for key in sorted(plan.placements):
-        target = plan.placements[key].node or plan.placements[key].machine
+        target = plan.placements[key].node or plan.placements[key].new_node
         if target is None:
             continue
         held = world.cluster.nodes.get(target)

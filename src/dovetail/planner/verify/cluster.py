@@ -27,7 +27,7 @@ from dovetail.model.quantity import format_resources
 from dovetail.model.requirements import Requirements
 from dovetail.model.volumes import CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources
 from dovetail.model.workloads import DaemonSet
-from dovetail.planner.plan import Choice, Machine
+from dovetail.planner.plan import Choice, PlannedNode
 from dovetail.planner.snapshot import NodeState, Pool, Snapshot
 from dovetail.planner.verify.labels import labels_of, meets, offered
 from dovetail.planner.verify.storage import storage_for
@@ -93,7 +93,7 @@ def node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocata
 class World:
     """A cluster for `dovetail.model.fit`, in which the plan's pods are still to be placed."""
 
-    def __init__(self, snapshot: Snapshot, machines: Iterable[Machine], moved: Iterable[Pod] = ()) -> None:
+    def __init__(self, snapshot: Snapshot, planned_nodes: Iterable[PlannedNode], moved: Iterable[Pod] = ()) -> None:
         self.snapshot = snapshot
         self.pools = {pool.name: pool for pool in snapshot.pools}
         self.pools_offerings = {pool.name: PoolOfferings(pool) for pool in snapshot.pools}
@@ -109,8 +109,8 @@ class World:
         for state in snapshot.nodes:
             if not state.deleting:
                 self._add_state(state, coming)
-        for machine in machines:
-            self.add_machine(machine.name, machine, machine.choice)
+        for planned in planned_nodes:
+            self.add_new_node(planned.name, planned, planned.choice)
         self._add_phantoms()
 
     def _add_state(self, state: NodeState, coming: set[str]) -> None:
@@ -128,28 +128,28 @@ class World:
                 self.cluster.storage.use(pod, -1)
         self._add_daemons(state.name, served)
 
-    def add_machine(self, name: str, machine: Machine, choice: Choice) -> bool:
-        pool = self.pools.get(machine.pool)
-        found = self.pools_offerings[machine.pool].find(choice) if pool is not None else None
+    def add_new_node(self, name: str, planned: PlannedNode, choice: Choice) -> bool:
+        pool = self.pools.get(planned.pool)
+        found = self.pools_offerings[planned.pool].find(choice) if pool is not None else None
         if pool is None or found is None:
             return False
         kind, offering = found
-        labels = labels_of(pool, kind, offering, machine.labels, name)
+        labels = labels_of(pool, kind, offering, planned.labels, name)
         self.cluster.set_node(node(name, labels, pool.taints, kind.allocatable))
         self._attach(name, kind.attach_limits)
         self._add_daemons(name)
         return True
 
-    def twin(self, machine: Machine, choice: Choice) -> tuple[InstanceType, Node]:
+    def twin(self, planned: PlannedNode, choice: Choice) -> tuple[InstanceType, Node]:
         """The node that another offering of a node would be, its name aside."""
-        key = (machine.pool, id(choice), *machine.labels.items())
+        key = (planned.pool, id(choice), *planned.labels.items())
         known = self._twins.get(key)
         if known is None:
-            found = self.pools_offerings[machine.pool].find(choice)
+            found = self.pools_offerings[planned.pool].find(choice)
             assert found is not None
-            pool = self.pools[machine.pool]
-            labels = labels_of(pool, *found, machine.labels, "machine")
-            known = self._twins[key] = (found[0], node("machine", labels, pool.taints, found[0].allocatable))
+            pool = self.pools[planned.pool]
+            labels = labels_of(pool, *found, planned.labels, "new")
+            known = self._twins[key] = (found[0], node("new", labels, pool.taints, found[0].allocatable))
         return known
 
     def suits(self, info: PodInfo, twin: Node) -> bool:

@@ -12,7 +12,7 @@ from dovetail.model.fit.podinfo import PodInfo
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.nodes import Node
 from dovetail.model.requirements import Requirements
-from dovetail.planner.plan import Machine
+from dovetail.planner.plan import PlannedNode
 from dovetail.planner.snapshot import PoolRequirement
 from dovetail.planner.verify.cluster import World
 
@@ -20,13 +20,13 @@ from dovetail.planner.verify.cluster import World
 class Lot:
     """The nodes that a node's offerings would be."""
 
-    def __init__(self, world: World, machine: Machine) -> None:
+    def __init__(self, world: World, planned: PlannedNode) -> None:
         self._world = world
-        twins = [world.twin(machine, choice) for choice in machine.offerings]
+        twins = [world.twin(planned, choice) for choice in planned.offerings]
         self._nodes: list[Node] = [twin for _, twin in twins]
         self.kinds: dict[str, InstanceType] = {kind.name: kind for kind, _ in twins}
-        self.choices = machine.offerings
-        self.known = set(machine.offerings)
+        self.choices = planned.offerings
+        self.known = set(planned.offerings)
         self._rooms = {id(twin) if world.daemons else kind.name: (kind, twin) for kind, twin in twins}
         self._values: dict[str, set[str | None]] = {}
         self._least: dict[str, int] = {}
@@ -93,13 +93,13 @@ class Lots:
         self._known: dict[object, Lot] = {}
         self._listed: dict[object, Lot] = {}
 
-    def of(self, machine: Machine) -> Lot:
+    def of(self, planned: PlannedNode) -> Lot:
         """Found by the list of offerings itself, or by what is on it in another order."""
-        label = (machine.pool, *machine.labels.items())
-        listed = self._listed.get((id(machine.offerings), label))
+        label = (planned.pool, *planned.labels.items())
+        listed = self._listed.get((id(planned.offerings), label))
         if listed is None:
-            key = (frozenset(map(id, machine.offerings)), label)
+            key = (frozenset(map(id, planned.offerings)), label)
             known = self._known.get(key)
-            listed = known if known is not None else Lot(self._world, machine)
-            self._known[key] = self._listed[id(machine.offerings), label] = listed
+            listed = known if known is not None else Lot(self._world, planned)
+            self._known[key] = self._listed[id(planned.offerings), label] = listed
         return listed

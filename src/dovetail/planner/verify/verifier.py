@@ -20,7 +20,7 @@ from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.pods import Pod
 from dovetail.model.reasons import REASONS
 from dovetail.model.requirements import Requirements
-from dovetail.planner.plan import Choice, Machine, Plan
+from dovetail.planner.plan import Choice, Plan, PlannedNode
 from dovetail.planner.snapshot import MinValues, PoolRequirement, Snapshot
 from dovetail.planner.verify.bind_order import stuck
 from dovetail.planner.verify.cluster import ATTACHED, PoolOfferings, World, available, key_of
@@ -51,7 +51,7 @@ def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     found += _offerings(plan, snapshot)
     if found:
         return found
-    world = World(_without_moved(snapshot, plan), plan.machines, pods.values())
+    world = World(_without_moved(snapshot, plan), plan.nodes, pods.values())
     lots = Lots(world)
     infos = {key: pod_info(pod) for key, pod in pods.items() if plan.placements[key].unschedulable is None}
     found += _cost(plan, snapshot)
@@ -91,16 +91,16 @@ def _books(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
     """Every pod exactly once, every place known, both sides agreeing."""
     found = [Violation("placed", key, "is not in the plan") for key in pods if key not in plan.placements]
     found += [Violation("placed", key, "is not a pod to be placed") for key in plan.placements if key not in pods]
-    holds = {pod: machine.name for machine in plan.machines for pod in machine.pods}
+    holds = {pod: planned.name for planned in plan.nodes for pod in planned.pods}
     for key, place in plan.placements.items():
-        ways = (place.node is not None) + (place.machine is not None) + (place.unschedulable is not None)
+        ways = (place.node is not None) + (place.new_node is not None) + (place.unschedulable is not None)
         if ways != 1:
             found.append(Violation("placed", key, f"has {ways} answers"))
         if place.unschedulable is not None and place.unschedulable.code not in REASONS:
             found.append(Violation("placed", key, f"has no node for no reason: {place.unschedulable.code}"))
-        if place.machine != holds.get(key):
-            found.append(Violation("placed", key, f"is on {place.machine} and listed on {holds.get(key)}"))
-    doubles = Counter(pod for machine in plan.machines for pod in machine.pods)
+        if place.new_node != holds.get(key):
+            found.append(Violation("placed", key, f"is on {place.new_node} and listed on {holds.get(key)}"))
+    doubles = Counter(pod for planned in plan.nodes for pod in planned.pods)
     found += [Violation("placed", pod, f"is on {count} new nodes") for pod, count in doubles.items() if count > 1]
     return found
 
@@ -108,7 +108,7 @@ def _books(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
 def _names(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     """Nodes have names of their own, and what is removed is there, ours to remove, and reported with every move."""
     states = {state.name: state for state in snapshot.nodes}
-    count = Counter(machine.name for machine in plan.machines)
+    count = Counter(planned.name for planned in plan.nodes)
     found = [Violation("named", name, "is the name of several") for name, many in count.items() if many > 1]
     found += [Violation("named", name, "is the name of an existing node") for name in count if name in states]
     for name in plan.remove:
@@ -116,7 +116,11 @@ def _names(plan: Plan, snapshot: Snapshot) -> list[Violation]:
             found.append(Violation("removed", name, "is not a node that may be removed"))
     for pod, move in plan.moves.items():
         place = plan.placements.get(pod)
-        if place is None or (place.node, place.machine) != (move.node, move.machine) or move.source not in plan.remove:
+        if (
+            place is None
+            or (place.node, place.new_node) != (move.node, move.new_node)
+            or move.source not in plan.remove
+        ):
             found.append(Violation("moved", pod, "is not where its move says"))
     if plan.evictions != len(plan.moves):
         found.append(Violation("moved", "all", f"{plan.evictions} evictions, {len(plan.moves)} moves"))
@@ -126,7 +130,7 @@ def _names(plan: Plan, snapshot: Snapshot) -> list[Violation]:
 def _cost(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     """A plan costs what its nodes cost, and after what is removed no less than its bound."""
     cost, removed = plan.cost, set(plan.remove)
-    total = sum(machine.price for machine in plan.machines)
+    total = sum(planned.price for planned in plan.nodes)
     if cost.before is not None:
         total += cost.before - sum(state.price or 0.0 for state in snapshot.nodes if state.name in removed)
     found = []
@@ -143,35 +147,35 @@ def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     good: set[tuple[str, int]] = set()
     lists: set[tuple[str, int]] = set()
     found: list[Violation] = []
-    for machine in plan.machines:
-        if (machine.pool, id(machine.offerings)) in lists:
+    for planned in plan.nodes:
+        if (planned.pool, id(planned.offerings)) in lists:
             continue
-        if not machine.offerings:
-            found.append(Violation("offering", machine.name, "has none"))
-        prices = [choice.price if choice.price is not None else float("inf") for choice in machine.offerings]
+        if not planned.offerings:
+            found.append(Violation("offering", planned.name, "has none"))
+        prices = [choice.price if choice.price is not None else float("inf") for choice in planned.offerings]
         if prices != sorted(prices):
-            found.append(Violation("offering", machine.name, "are not cheapest first"))
-        for choice in machine.offerings:
-            if (machine.pool, id(choice)) in good:
+            found.append(Violation("offering", planned.name, "are not cheapest first"))
+        for choice in planned.offerings:
+            if (planned.pool, id(choice)) in good:
                 continue
-            known = pools_offerings[machine.pool].find(choice) if machine.pool in pools_offerings else None
+            known = pools_offerings[planned.pool].find(choice) if planned.pool in pools_offerings else None
             if known is None or known[1].price != choice.price:
-                found.append(Violation("offering", machine.name, f"{_words(choice)} is not offered"))
-            elif not available(snapshot, *known) or not pools_offerings[machine.pool].sells(*known):
-                found.append(Violation("offering", machine.name, f"{_words(choice)} cannot be had"))
+                found.append(Violation("offering", planned.name, f"{_words(choice)} is not offered"))
+            elif not available(snapshot, *known) or not pools_offerings[planned.pool].sells(*known):
+                found.append(Violation("offering", planned.name, f"{_words(choice)} cannot be had"))
             else:
-                good.add((machine.pool, id(choice)))
+                good.add((planned.pool, id(choice)))
         if not found:
-            lists.add((machine.pool, id(machine.offerings)))
-    return found or [each for machine in plan.machines for each in _settled(machine, pools_offerings[machine.pool])]
+            lists.add((planned.pool, id(planned.offerings)))
+    return found or [each for planned in plan.nodes for each in _settled(planned, pools_offerings[planned.pool])]
 
 
-def _settled(machine: Machine, pool_offerings: PoolOfferings) -> Iterator[Violation]:
+def _settled(planned: PlannedNode, pool_offerings: PoolOfferings) -> Iterator[Violation]:
     """Labels that a plan settles for a node are open in each of its offerings."""
-    for label, value in machine.labels.items():
-        for known in map(pool_offerings.find, machine.offerings):
+    for label, value in planned.labels.items():
+        for known in map(pool_offerings.find, planned.offerings):
             if known is None or not settles(pool_offerings.pool, *known, label, value):
-                yield Violation("label", machine.name, f"{label} cannot be {value}")
+                yield Violation("label", planned.name, f"{label} cannot be {value}")
                 break
 
 
@@ -184,14 +188,14 @@ def _limits(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]:
     found = []
     removed = set(plan.remove)
     for pool in snapshot.pools:
-        mine = [machine for machine in plan.machines if machine.pool == pool.name]
+        mine = [planned for planned in plan.nodes if planned.pool == pool.name]
         for name, limit in pool.limits.items() if mine else ():
             total = sum(
                 1 if name == "nodes" else state.capacity.get(name, 0)
                 for state in snapshot.nodes
                 if state.pool == pool.name and not state.deleting and state.name not in removed
             )
-            total += sum(1 if name == "nodes" else lots.of(machine).largest(name) for machine in mine)
+            total += sum(1 if name == "nodes" else lots.of(planned).largest(name) for planned in mine)
             if total > limit:
                 found.append(Violation("limit", pool.name, f"{name} {total} > {limit}"))
     return found
@@ -206,8 +210,8 @@ def _reservations(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]
                     before = room.get(offering.reservation_id, offering.reservation_capacity)
                     room[offering.reservation_id] = min(before, offering.reservation_capacity)
     taken: Counter[str] = Counter()
-    for machine in plan.machines if room else ():
-        taken.update(filter(None, lots.of(machine).facts("reservation_id")))
+    for planned in plan.nodes if room else ():
+        taken.update(filter(None, lots.of(planned).facts("reservation_id")))
     return [
         Violation("reservation", name, f"{count} new nodes > {room[name]}")
         for name, count in taken.items()
@@ -220,18 +224,18 @@ def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
         return []
     pools = {pool.name: pool for pool in snapshot.pools}
     found = []
-    for machine in plan.machines:
-        pool = pools[machine.pool]
+    for planned in plan.nodes:
+        pool = pools[planned.pool]
         needs = [need for need in pool.requirements if need.min_values]
         types = {kind.name: kind for kind in pool.types} if needs else {}
         for need in needs:
             values: set[str] = set()
-            for choice in machine.offerings:
+            for choice in planned.offerings:
                 fixed = {ZONE: choice.zone, CAPACITY_TYPE: choice.capacity_type, INSTANCE_TYPE: choice.instance_type}
                 own = types[choice.instance_type].labels.get(need.key, ())
                 values.update([fixed[need.key]] if need.key in fixed else own)
             if len(values) < (need.min_values or 0):
-                found.append(Violation("minValues", machine.name, f"{need.key}: {len(values)} < {need.min_values}"))
+                found.append(Violation("minValues", planned.name, f"{need.key}: {len(values)} < {need.min_values}"))
     return found
 
 
@@ -239,38 +243,38 @@ def _claims(plan: Plan, infos: dict[str, PodInfo], world: World, lots: Lots) -> 
     """What a node's NodeClaim would say is true: its requests, and requirements that admit every offering."""
     found = []
     described: dict[tuple[int, int], list[str]] = {}
-    for machine in plan.machines:
-        kind, twin = world.twin(machine, machine.choice)
-        total = world.needs(infos[key] for key in machine.pods)
-        for name in {*total, *machine.requests, *kind.allocatable}:
+    for planned in plan.nodes:
+        kind, twin = world.twin(planned, planned.choice)
+        total = world.needs(infos[key] for key in planned.pods)
+        for name in {*total, *planned.requests, *kind.allocatable}:
             asked = total[name] + kind.allocatable.get(name, 0) - world.room(kind, twin, name)
-            said = machine.requests.get(name, 0)
+            said = planned.requests.get(name, 0)
             if said != asked and not name.startswith(ATTACHED):
-                found.append(Violation("requests", machine.name, f"{name} {said}, not {asked}"))
-        lot = lots.of(machine)
-        mark = (id(lot), id(machine.requirements))
+                found.append(Violation("requests", planned.name, f"{name} {said}, not {asked}"))
+        lot = lots.of(planned)
+        mark = (id(lot), id(planned.requirements))
         if mark not in described:
-            needs = msgspec.convert(machine.requirements, tuple[PoolRequirement, ...])
+            needs = msgspec.convert(planned.requirements, tuple[PoolRequirement, ...])
             described[mark] = [need.key for need in needs if not lot.admitted(need)]
-        found += [Violation("requirements", machine.name, f"{key} leaves offerings out") for key in described[mark]]
+        found += [Violation("requirements", planned.name, f"{key} leaves offerings out") for key in described[mark]]
     return found
 
 
 def _alternatives(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
     """Every other offering of a node holds its pods as well."""
     found: list[Violation] = []
-    for machine in plan.machines:
-        all_of_them = [known[key] for key in machine.pods]
+    for planned in plan.nodes:
+        all_of_them = [known[key] for key in planned.pods]
         infos = {id(info.shape): info for info in all_of_them}
         keys = {key for info in infos.values() for key in _pinned(info)}
         need = world.needs(all_of_them)
-        first = world.cluster.nodes[machine.name].labels
-        if lots.of(machine).holds(infos.values(), {key: first.get(key) for key in keys}, need):
+        first = world.cluster.nodes[planned.name].labels
+        if lots.of(planned).holds(infos.values(), {key: first.get(key) for key in keys}, need):
             continue
-        keys.difference_update(_indifferent(machine, infos.values(), world))
+        keys.difference_update(_indifferent(planned, infos.values(), world))
         checked: set[object] = set()
-        for choice in machine.offerings[1:]:
-            found += _alternative(machine, choice, infos, keys, world, need, checked)
+        for choice in planned.offerings[1:]:
+            found += _alternative(planned, choice, infos, keys, world, need, checked)
     return found
 
 
@@ -278,19 +282,19 @@ def _admitted(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lots) -
     """A claim admits nothing that does not hold its pods, unless its pool asks for variety."""
     found: list[Violation] = []
     more: dict[tuple[int, int], list[Choice]] = {}
-    for machine in plan.machines:
-        if any(need.min_values for need in world.pools[machine.pool].requirements):
+    for planned in plan.nodes:
+        if any(need.min_values for need in world.pools[planned.pool].requirements):
             continue
-        lot = lots.of(machine)
-        mark = (id(lot), id(machine.requirements))
+        lot = lots.of(planned)
+        mark = (id(lot), id(planned.requirements))
         if mark not in more:
-            asked = Requirements.of_entries(msgspec.convert(machine.requirements, tuple[PoolRequirement, ...]))
-            meeting = world.pools_offerings[machine.pool].meeting(asked, world.snapshot)
+            asked = Requirements.of_entries(msgspec.convert(planned.requirements, tuple[PoolRequirement, ...]))
+            meeting = world.pools_offerings[planned.pool].meeting(asked, world.snapshot)
             more[mark] = [choice for choice in meeting if choice not in lot.known]
-        infos = {id(known[key].shape): known[key] for key in machine.pods} if more[mark] else {}
-        need = world.needs(known[key] for key in machine.pods) if more[mark] else Counter[str]()
+        infos = {id(known[key].shape): known[key] for key in planned.pods} if more[mark] else {}
+        need = world.needs(known[key] for key in planned.pods) if more[mark] else Counter[str]()
         for choice in more[mark]:
-            why = _alternative(machine, choice, infos, set(), world, need, set())
+            why = _alternative(planned, choice, infos, set(), world, need, set())
             found += [replace(each, rule="requirements") for each in why]
     return found
 
@@ -302,9 +306,9 @@ def _pinned(info: PodInfo) -> list[str]:
     return [key for key in keys if key != HOSTNAME]
 
 
-def _indifferent(machine: Machine, infos: Iterable[PodInfo], world: World) -> set[str]:
+def _indifferent(planned: PlannedNode, infos: Iterable[PodInfo], world: World) -> set[str]:
     """Labels by which pods are near each other whatever their value is: every pod they ask for is on the node."""
-    others = [held for name, held in world.cluster.nodes.items() if name != machine.name]
+    others = [held for name, held in world.cluster.nodes.items() if name != planned.name]
     elsewhere = {kind for held in others for kind in held.kinds}
     free: set[str] = set()
     bound: set[str] = set()
@@ -322,7 +326,7 @@ def _means(term: AffinityTerm, kind: Kind, world: World) -> bool:
 
 
 def _alternative(
-    machine: Machine,
+    planned: PlannedNode,
     choice: Choice,
     infos: dict[int, PodInfo],
     keys: set[str],
@@ -330,16 +334,16 @@ def _alternative(
     need: Counter[str],
     checked: set[object],
 ) -> list[Violation]:
-    kind, twin = world.twin(machine, choice)
-    labels, first = twin.metadata.labels, world.cluster.nodes[machine.name].labels
+    kind, twin = world.twin(planned, choice)
+    labels, first = twin.metadata.labels, world.cluster.nodes[planned.name].labels
     moved = [key for key in keys if labels.get(key) != first.get(key)]
     if moved:
-        return [Violation("topology", machine.name, f"{_words(choice)} would change {moved[0]}")]
+        return [Violation("topology", planned.name, f"{_words(choice)} would change {moved[0]}")]
     for info in infos.values():
         if not world.suits(info, twin):
-            return [Violation("fit", machine.name, f"{_words(choice)} does not match {info.pod.metadata.key}")]
+            return [Violation("fit", planned.name, f"{_words(choice)} does not match {info.pod.metadata.key}")]
     if kind.name in checked:
         return []
     checked.add(kind.name)
     short = [name for name, amount in need.items() if amount > world.room(kind, twin, name)]
-    return [Violation("fit", machine.name, f"{_words(choice)} has too little {short[0]}")] if short else []
+    return [Violation("fit", planned.name, f"{_words(choice)} has too little {short[0]}")] if short else []

@@ -165,4 +165,4 @@ def _node_config(boot: Boot) -> str:
     if boot.raid0:
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
     document = {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}
-    return "# Written by dovetail: how this machine joins its cluster.\n" + yaml.safe_dump(document, sort_keys=True)
+    return "# Written by dovetail: how this instance joins its cluster.\n" + yaml.safe_dump(document, sort_keys=True)
