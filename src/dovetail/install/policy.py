@@ -1,58 +1,167 @@
-"""IAM's decision on one request: statements, wildcards and the condition operators that our policies use."""
+"""IAM's decision on one request: statements, wildcards, policy variables and condition operators.
+
+A condition operator that is not known here never holds: a policy that uses it grants less than it would at AWS.
+"""
 
 from __future__ import annotations
 
+import enum
 import fnmatch
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 Context = Mapping[str, str | list[str]]
+
+_VARIABLE = re.compile(r"\$\{([^}]+)\}")
+#: What stands for a character that a pattern must not take for a wildcard.
+_LITERALS = {"*": "[*]", "?": "[?]", "$": "$"}
+_VERBATIM = {"*": "*", "?": "?", "$": "$"}
+
+
+class Decision(enum.Enum):
+    """As `aws iam simulate-principal-policy` writes them."""
+
+    ALLOWED = "allowed"
+    IMPLICIT_DENY = "implicitDeny"
+    EXPLICIT_DENY = "explicitDeny"
 
 
 def _list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _matches(patterns: Any, text: str) -> bool:
-    return any(fnmatch.fnmatchcase(text, str(pattern).replace("[", "[[]")) for pattern in _list(patterns))
+def _matches(patterns: Any, text: str, context: Context) -> bool:
+    return any(fnmatch.fnmatchcase(text, _pattern(str(pattern), context)) for pattern in _list(patterns))
+
+
+def _pattern(pattern: str, context: Context) -> str:
+    """With its variables filled in, for fnmatch."""
+    return _filled(pattern.replace("[", "[[]"), context, _LITERALS)
+
+
+def _filled(text: str, context: Context, literals: Mapping[str, str]) -> str:
+    """A variable without a value stays as it is: no value equals it."""
+
+    def fill(match: re.Match[str]) -> str:
+        name, _, default = match[1].partition(",")
+        if name in literals:
+            return literals[name]
+        value = _value(context, name.strip())
+        return str(_list(default.strip().strip("'") or match[0] if value is None else value)[0])
+
+    return _VARIABLE.sub(fill, text)
+
+
+def _equal(wanted: str, value: str) -> bool:
+    return wanted == value
+
+
+def _equal_ignoring_case(wanted: str, value: str) -> bool:
+    return wanted.lower() == value.lower()
+
+
+def _number(compare: Callable[[float, float], bool]) -> Callable[[str, str], bool]:
+    def holds(wanted: str, value: str) -> bool:
+        try:
+            return compare(float(value), float(wanted))
+        except ValueError:
+            return False
+
+    return holds
+
+
+_WILDCARDS = ("StringLike", "ArnEquals", "ArnLike")
+_COMPARISONS: Mapping[str, Callable[[str, str], bool]] = {
+    "StringEquals": _equal,
+    "StringEqualsIgnoreCase": _equal_ignoring_case,
+    "Bool": _equal_ignoring_case,
+    "NumericEquals": _number(lambda value, wanted: value == wanted),
+    "NumericLessThan": _number(lambda value, wanted: value < wanted),
+    "NumericLessThanEquals": _number(lambda value, wanted: value <= wanted),
+    "NumericGreaterThan": _number(lambda value, wanted: value > wanted),
+    "NumericGreaterThanEquals": _number(lambda value, wanted: value >= wanted),
+}
+#: Operators that hold where another does not; they hold of an absent key too.
+_NEGATIONS: Mapping[str, str] = {
+    "StringNotEquals": "StringEquals",
+    "StringNotEqualsIgnoreCase": "StringEqualsIgnoreCase",
+    "StringNotLike": "StringLike",
+    "ArnNotEquals": "ArnEquals",
+    "ArnNotLike": "ArnLike",
+    "NumericNotEquals": "NumericEquals",
+}
 
 
 def _holds(operator: str, key: str, wanted: Any, context: Context) -> bool:
-    name = operator.removeprefix("ForAllValues:").removesuffix("IfExists")
-    there = context.get(key)
-    if operator.startswith("ForAllValues:"):
-        return all(_compare(name, wanted, str(value)) for value in _list(there or []))
-    if there is None:
-        return operator.endswith("IfExists")
-    return any(_compare(name, wanted, str(value)) for value in _list(there))
-
-
-def _compare(operator: str, wanted: Any, value: str) -> bool:
-    if operator in ("StringEquals", "Bool"):
-        return value in [str(item) for item in _list(wanted)]
-    if operator in ("StringLike", "ArnLike"):
-        return _matches(wanted, value)
-    raise ValueError(f"condition operator {operator!r} is not evaluated here")
-
-
-def applies(statement: Mapping[str, Any], action: str, resource: str, context: Context) -> bool:
-    """Whether a statement speaks of this request."""
-    actions = [str(pattern).lower() for pattern in _list(statement["Action"])]
-    if not _matches(actions, action.lower()) or not _matches(statement["Resource"], resource):
+    quantifier, _, rest = operator.rpartition(":")
+    name = rest.removesuffix("IfExists")
+    value = _value(context, key)
+    if name == "Null":
+        return any(str(item).lower() == ("true" if value is None else "false") for item in _list(wanted))
+    if value is None:
+        return quantifier == "ForAllValues" or rest.endswith("IfExists") or name in _NEGATIONS
+    negated = name in _NEGATIONS
+    plain = _NEGATIONS.get(name, name)
+    if plain not in _COMPARISONS and plain not in _WILDCARDS:
         return False
+    held = [_compares(plain, wanted, str(item), context) != negated for item in _list(value)]
+    every = quantifier == "ForAllValues" or (negated and quantifier != "ForAnyValue")
+    return all(held) if every else any(held)
+
+
+def _compares(operator: str, wanted: Any, value: str, context: Context) -> bool:
+    if operator in _WILDCARDS:
+        return _matches(wanted, value, context)
+    compare = _COMPARISONS[operator]
+    return any(compare(_filled(str(item), context, _VERBATIM), value) for item in _list(wanted))
+
+
+def _value(context: Context, key: str) -> str | list[str] | None:
+    """Names of context keys are not case-sensitive, values of tags are."""
+    if key in context:
+        return context[key]
+    lowered = key.lower()
+    return next((value for name, value in context.items() if name.lower() == lowered), None)
+
+
+def applies(statement: Mapping[str, Any], action: str, resource: str | None, context: Context) -> bool:
+    """Whether a statement speaks of this request. `resource` None stands for one that the caller cannot name."""
+    if "Action" in statement:
+        named = _matches([str(pattern).lower() for pattern in _list(statement["Action"])], action.lower(), context)
+    else:
+        patterns = [str(pattern).lower() for pattern in _list(statement.get("NotAction", "*"))]
+        named = not _matches(patterns, action.lower(), context)
+    if not named:
+        return False
+    if resource is not None:
+        if "NotResource" in statement and _matches(statement["NotResource"], resource, context):
+            return False
+        if "Resource" in statement and not _matches(statement["Resource"], resource, context):
+            return False
     return all(
         _holds(operator, key, wanted, context)
-        for operator, tests in statement.get("Condition", {}).items()
+        for operator, tests in (statement.get("Condition") or {}).items()
         for key, wanted in tests.items()
     )
 
 
-def allowed(policies: Iterable[Mapping[str, Any]], action: str, resource: str, context: Context) -> bool:
-    """Some statement allows it, and none denies it."""
+def decide(
+    policies: Iterable[Mapping[str, Any]], action: str, resource: str | None, context: Context
+) -> tuple[Decision, list[Mapping[str, Any]]]:
+    """The decision, and the statements that it rests on: those that deny, or else those that allow."""
     speaking = [
-        statement["Effect"]
+        statement
         for policy in policies
-        for statement in policy["Statement"]
+        for statement in _list(policy.get("Statement", []))
         if applies(statement, action, resource, context)
     ]
-    return "Allow" in speaking and "Deny" not in speaking
+    denying = [statement for statement in speaking if statement["Effect"] == "Deny"]
+    if denying:
+        return Decision.EXPLICIT_DENY, denying
+    return (Decision.ALLOWED, speaking) if speaking else (Decision.IMPLICIT_DENY, [])
+
+
+def allowed(policies: Iterable[Mapping[str, Any]], action: str, resource: str, context: Context) -> bool:
+    """Some statement allows it, and none denies it."""
+    return decide(policies, action, resource, context)[0] is Decision.ALLOWED

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+import pytest
 
 from dovetail.clock import run_virtual
 from dovetail.cloud.aws.client import Calls
@@ -13,10 +16,23 @@ from dovetail.install.chart import Release
 from dovetail.install.discovery import discover
 from dovetail.install.plan import Options, plan
 from dovetail.install.steps import Account
-from dovetail.kube.resources import CRDS, DEPLOYMENTS, LEASES, NAMESPACES, NODES, PODS, SERVICEACCOUNTS
+from dovetail.kube.resources import (
+    CORE_EVENTS,
+    CRDS,
+    DEPLOYMENTS,
+    EC2NODECLASSES,
+    LEASES,
+    NAMESPACES,
+    NODECLAIMS,
+    NODES,
+    PODS,
+    SERVICEACCOUNTS,
+)
 from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
+from dovetail.lab.aws import account
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
+from dovetail.lab.aws.endpoint import Endpoint
 from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.instances import plain_pool
 from tests.lab.programs.program_pods import ProgramLab, is_ready
@@ -31,9 +47,13 @@ class FreshCluster(ProgramLab):
         super().__init__(lab)
         self.eks = eks
 
+    @property
+    def endpoint(self) -> Endpoint:
+        assert self.eks.endpoint is not None
+        return self.eks.endpoint
+
     async def install(self) -> int:
-        endpoint = self.eks.endpoint
-        assert endpoint is not None
+        endpoint = self.endpoint
         calls = Calls(self.lab.clock, region="ap-northeast-2", endpoint=endpoint.url, session=endpoint.session())
         access = Account(calls, self.lab.client("dovetail-install"))
         try:
@@ -140,5 +160,61 @@ def test_a_wrong_role_annotation_is_reported_in_the_log_and_by_readiness() -> No
             log = await world.log(pod["metadata"]["name"], "karpenter")
             assert "AccessDenied" in log
             assert "sts:AssumeRoleWithWebIdentity on arn:aws:iam::123456789012:role/wrong" in log
+
+    play(body)
+
+
+def _without_create_fleet(endpoint: Endpoint) -> None:
+    """Take the action out of the controller's policy."""
+    role, name = "KarpenterControllerRole-dovetail", "KarpenterNodeLifecycle"
+    iam = account.client(endpoint, "iam")
+    policy = iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+    for statement in policy["Statement"]:
+        statement["Action"] = [action for action in statement["Action"] if action != "ec2:CreateFleet"]
+    iam.put_role_policy(RoleName=role, PolicyName=name, PolicyDocument=json.dumps(policy))
+
+
+DENIED = (
+    "User: arn:aws:sts::123456789012:assumed-role/KarpenterControllerRole-dovetail/karpenter is not authorized to"
+    " perform: ec2:CreateFleet on resource: arn:aws:ec2:ap-northeast-2:123456789012:fleet/* because no identity-based"
+    " policy allows the ec2:CreateFleet action"
+)
+
+
+@pytest.mark.parametrize("validated", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_a_policy_without_create_fleet_is_reported_in_log_event_and_condition(validated: bool) -> None:
+    """On the EC2NodeClass by its dry run; once that has succeeded, on the NodeClaim that could not be launched."""
+
+    async def body(world: FreshCluster) -> None:
+        await world.install()
+        await world.ready(2, CONTROLLER, "karpenter")
+        resource = NODECLAIMS if validated else EC2NODECLASSES
+
+        async def class_ready() -> bool:
+            (node_class,) = (await world.kube.list(EC2NODECLASSES)).items
+            conditions = node_class.get("status", {}).get("conditions") or ()
+            return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+        if validated:
+            await world.until(class_ready)
+        _without_create_fleet(world.endpoint)
+        await world.inflate(1)
+
+        async def in_condition() -> bool:
+            objects = (await world.kube.list(resource)).items
+            conditions = [item for obj in objects for item in obj.get("status", {}).get("conditions") or ()]
+            return any(item["status"] != "True" and DENIED in item.get("message", "") for item in conditions)
+
+        await world.until(in_condition, 300)
+
+        async def in_event() -> bool:
+            messages = [event.get("message", "") for event in (await world.kube.list(CORE_EVENTS)).items]
+            return any(DENIED in message and "controller's IAM policy" in message for message in messages)
+
+        await world.until(in_event)
+        pods = await world.pods("karpenter", CONTROLLER)
+        logs = [await world.log(pod["metadata"]["name"], "karpenter") for pod in pods]
+        assert any(DENIED in text for text in logs)
+        assert not await world.claimed_nodes()
 
     play(body)

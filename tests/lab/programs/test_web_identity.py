@@ -14,6 +14,7 @@ from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
 from dovetail.lab.aws.offerings import Market
 from dovetail.lab.aws.pod_credentials import PodCredentials
 from dovetail.lab.aws.web_identity import trusts
+from dovetail.lab.programs.context import PodIdentity
 
 ISSUER = "https://oidc.eks.ap-northeast-2.amazonaws.com/id/ABC"
 HOST = ISSUER.removeprefix("https://")
@@ -63,6 +64,16 @@ def endpoint() -> Iterator[Endpoint]:
     made.forget()
 
 
+def identity(service_account: str = "karpenter", **more: Any) -> PodIdentity:
+    return PodIdentity(
+        namespace="karpenter",
+        pod="karpenter-0",
+        service_account=service_account,
+        node="ip-10-0-0-1.ec2.internal",
+        **more,
+    )
+
+
 def _prepare(endpoint: Endpoint, provider: bool = True, policy: dict[str, Any] | None = None) -> None:
     iam = account.client(endpoint, "iam")
     if provider:
@@ -73,8 +84,8 @@ def _prepare(endpoint: Endpoint, provider: bool = True, policy: dict[str, Any] |
 
 def _caller(endpoint: Endpoint, service_account: str, role_arn: str) -> str:
     nodes = f"arn:aws:iam::{ACCOUNT}:role/nodes"
-    credentials = PodCredentials(endpoint, ISSUER, lambda node: nodes)
-    session = credentials.session("karpenter", service_account, role_arn, "ip-10-0-0-1.ec2.internal")
+    credentials = PodCredentials(endpoint, "demo", ISSUER, lambda node: nodes)
+    session = credentials.session(identity(service_account, role_arn=role_arn))
     return str(session.client("sts", endpoint_url=endpoint.url).get_caller_identity()["Arn"])
 
 

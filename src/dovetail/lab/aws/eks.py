@@ -106,7 +106,7 @@ class Eks:
                 lab.faults.strikes |= AwsFaults(endpoint, bridge, lab.clock, self.instances, lab.faults).kinds
             if lab.programs is not None:
                 issuer = str(endpoint.backend("eks").clusters[made.cluster].identity["oidc"]["issuer"])
-                lab.programs.aws = PodCredentials(endpoint, issuer, self.instances.role_of)
+                lab.programs.aws = PodCredentials(endpoint, made.cluster, issuer, self.instances.role_of)
             async with asyncio.TaskGroup() as group:
                 endpoint.scaling.now = lab.clock.now
                 node_groups = NodeGroups(endpoint, made, kubelet, frozenset({made.node_group}))

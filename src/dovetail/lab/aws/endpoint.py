@@ -10,6 +10,7 @@ from typing import Any
 
 from dovetail.clock import wall
 from dovetail.lab.aws import auto_scaling, moto_patches
+from dovetail.lab.aws.authorization import Authorization
 from dovetail.lab.aws.auto_scaling import AutoScaling
 from dovetail.lab.aws.capacity_reservations import Book
 from dovetail.lab.aws.create_fleet import FleetContext
@@ -18,6 +19,8 @@ from dovetail.lab.aws.injected_errors import Trouble
 from dovetail.lab.aws.moto_gaps import Front
 from dovetail.lab.aws.offerings import Market
 from dovetail.lab.aws.placement_groups import Groups
+from dovetail.lab.aws.pod_identity import PodIdentityAssociations
+from dovetail.lab.aws.policy_simulation import PolicySimulation
 from dovetail.lab.aws.signatures import Credentials, issued
 from dovetail.lab.aws.web_identity import WebIdentity
 
@@ -58,7 +61,12 @@ class Endpoint:
         moto = self.scaling.around(DomainDispatcherApplication(create_backend_app))
         self.front = Front(moto, market, self.book, self.groups, self.trouble)
         self.web_identity = WebIdentity(lambda: self.backend("iam", "aws"), wall)
-        gate = Gate(self.front, self._credentials_of, self.web_identity, wall)
+        #: Tags of sessions that EKS Pod Identity gives out, by access key.
+        self.session_tags: dict[str, dict[str, str]] = {}
+        self.authorization = Authorization(self)
+        self.pod_identity = PodIdentityAssociations(market.region, ACCOUNT)
+        self.front.services += [self.pod_identity.answer, PolicySimulation(self.authorization).answer]
+        gate = Gate(self.front, self._credentials_of, self.web_identity, wall, self.authorization.answer)
         self._server = make_server("127.0.0.1", port, gate, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self._server.serve_forever, name="aws-endpoint", daemon=True)
         self._thread.start()

@@ -1,4 +1,6 @@
-"""The gate before the lab's AWS: it lets in what the lab's credentials signed, and every refusal is an AWS error.
+"""The gate before the lab's AWS: it lets in what credentials of the lab signed and IAM allows.
+
+Every refusal is an AWS error.
 
 Beside signatures it checks the Host, so that a web page cannot reach the endpoint through a name of its own (DNS
 rebinding); it closes moto's management API and its instance metadata; it takes the CORS headers off every answer; and
@@ -48,9 +50,15 @@ class Gate:
     """A WSGI application around another."""
 
     def __init__(
-        self, inner: Wsgi, credentials_of: Lookup, web_identity: WebIdentity, now: Callable[[], datetime]
+        self,
+        inner: Wsgi,
+        credentials_of: Lookup,
+        web_identity: WebIdentity,
+        now: Callable[[], datetime],
+        authorize: Callable[[Environ], Answer | None] = lambda environ: None,
     ) -> None:
         self._inner = inner
+        self._authorize = authorize
         self._web_identity = web_identity
         self._credentials_of = credentials_of
         self._now = now
@@ -95,7 +103,7 @@ class Gate:
             verify(environ, self._credentials_of, self._now())
         except SignatureRefused as refused_signature:
             return error(environ, 403, refused_signature.code, refused_signature.message)
-        return None
+        return self._authorize(environ)
 
 
 def _not_served(environ: Environ, status: int) -> Answer:

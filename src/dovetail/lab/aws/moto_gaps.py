@@ -32,12 +32,19 @@ class Front:
         self._market = market
         self._book = book
         self._groups = groups
-        self._trouble = trouble
         self.entries: dict[str, dict[str, dict[str, Any]]] = {}
+        #: Parts of AWS that answer their own requests, asked in turn.
+        self.services: list[Callable[[Environ], Answer | None]] = [
+            trouble.answer,
+            self._prices,
+            self._access,
+            self._ec2,
+        ]
         self._written: dict[tuple[str, bytes], tuple[Any, Any, bytes]] = {}
 
     def __call__(self, environ: Environ, start: StartResponse) -> Iterable[bytes]:
-        answer = self._trouble.answer(environ) or self._prices(environ) or self._access(environ) or self._ec2(environ)
+        answers = (service(environ) for service in self.services)
+        answer = next((answer for answer in answers if answer is not None), None)
         if answer is None:
             return self._remembered(environ, start)
         status, kind, body = answer

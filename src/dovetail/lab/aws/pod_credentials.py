@@ -1,4 +1,4 @@
-"""AWS as a pod reaches it: with the role of its service account, or else with that of its node's instance."""
+"""AWS as a pod reaches it: with the role of its service account (IRSA, else Pod Identity), or that of its node."""
 
 from __future__ import annotations
 
@@ -7,30 +7,37 @@ from typing import Any
 
 from dovetail.lab.aws.account import client
 from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.pod_identity import SERVICE
+from dovetail.lab.programs.context import AGENT_URL, PodIdentity
 
 #: How long a set of credentials lives, in seconds; botocore renews them in time.
 SESSION_S = 3600
+MAX_SESSION_NAME_CHARACTERS = 64
 
 
 class PodCredentials:
     """`role_of_node` names the role of the instance that a node is."""
 
-    def __init__(self, endpoint: Endpoint, issuer: str, role_of_node: Callable[[str], str]) -> None:
+    def __init__(self, endpoint: Endpoint, cluster: str, issuer: str, role_of_node: Callable[[str], str]) -> None:
         self.url = endpoint.url
+        self._cluster = cluster
         self.region = endpoint.market.region
         self._endpoint = endpoint
         self._issuer = issuer
         self._role_of_node = role_of_node
 
-    def session(self, namespace: str, service_account: str, role_arn: str, node: str) -> Any:
-        """Credentials are fetched with the first call; where STS gives none, that call fails with its words."""
-        if not role_arn:
-            return self._refreshed("iam-role", lambda: self._of_node(node))
-        return self._refreshed(
-            "assume-role-with-web-identity", lambda: self._of_service_account(namespace, service_account, role_arn)
-        )
+    def associated_role(self, namespace: str, service_account: str) -> str:
+        return self._endpoint.pod_identity.role_of(self._cluster, namespace, service_account)
 
-    def _of_service_account(self, namespace: str, service_account: str, role_arn: str) -> dict[str, Any]:
+    def session(self, identity: PodIdentity) -> Any:
+        """Credentials are fetched with the first call; where there are none, that call fails with the reason."""
+        if identity.role_arn:
+            return self._refreshed("assume-role-with-web-identity", lambda: self._of_service_account(identity))
+        if identity.associated_role:
+            return self._refreshed("container-role", lambda: self._of_association(identity))
+        return self._refreshed("iam-role", lambda: self._of_node(identity.node))
+
+    def _of_service_account(self, identity: PodIdentity) -> dict[str, Any]:
         import boto3
         from botocore import UNSIGNED
         from botocore.config import Config
@@ -39,11 +46,42 @@ class PodCredentials:
             "sts", endpoint_url=self.url, config=Config(signature_version=UNSIGNED)
         )
         answer = sts.assume_role_with_web_identity(
-            RoleArn=role_arn,
-            RoleSessionName=service_account,
-            WebIdentityToken=self._endpoint.web_identity.token(self._issuer, namespace, service_account),
+            RoleArn=identity.role_arn,
+            RoleSessionName=identity.service_account,
+            WebIdentityToken=self._endpoint.web_identity.token(
+                self._issuer, identity.namespace, identity.service_account
+            ),
             DurationSeconds=SESSION_S,
         )
+        return _fields(answer["Credentials"])
+
+    def _of_association(self, identity: PodIdentity) -> dict[str, Any]:
+        """As the agent on the node gets them from EKS: the session carries the pod's place as tags."""
+        from botocore.exceptions import CredentialRetrievalError
+
+        arn = identity.associated_role
+        problem = ""
+        if not identity.has_agent:
+            problem = (
+                f"Could not connect to the endpoint URL: {AGENT_URL}; no eks-pod-identity-agent runs on"
+                f" {identity.node}: aws eks create-addon --cluster-name {self._cluster}"
+                " --addon-name eks-pod-identity-agent"
+            )
+        elif not self._endpoint.authorization.trusts_pod_identity(arn):
+            problem = (
+                f"AccessDeniedException: EKS may not assume {arn}: its trust policy must allow {SERVICE}"
+                " sts:AssumeRole and sts:TagSession"
+            )
+        if problem:
+            raise CredentialRetrievalError(provider="container-role", error_msg=problem)
+        name = f"eks-{self._cluster}-{identity.pod}"[:MAX_SESSION_NAME_CHARACTERS]
+        answer = client(self._endpoint, "sts").assume_role(RoleArn=arn, RoleSessionName=name, DurationSeconds=SESSION_S)
+        self._endpoint.session_tags[answer["Credentials"]["AccessKeyId"]] = {
+            "eks-cluster-name": self._cluster,
+            "kubernetes-namespace": identity.namespace,
+            "kubernetes-service-account": identity.service_account,
+            "kubernetes-pod-name": identity.pod,
+        }
         return _fields(answer["Credentials"])
 
     def _of_node(self, node: str) -> dict[str, Any]:

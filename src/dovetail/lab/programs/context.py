@@ -15,6 +15,8 @@ from dovetail.kube.ratelimit import Paced
 from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.server import LabServer
 
+#: Where the agent of Pod Identity answers on a node.
+AGENT_URL = "http://169.254.170.23/v1/credentials"
 #: Answers one path of a port: why the program is not well, or nothing.
 Health = Callable[[], str]
 
@@ -27,14 +29,33 @@ class ProgramExit(Exception):
         self.code = code
 
 
+class PodIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """What AWS credentials of a pod depend on."""
+
+    namespace: str
+    pod: str
+    service_account: str
+    node: str
+    #: The role that the service account's annotation names (IRSA).
+    role_arn: str = ""
+    #: The role of the service account's Pod Identity association.
+    associated_role: str = ""
+    #: Whether the agent of Pod Identity runs on the node.
+    has_agent: bool = False
+
+
 class PodAws(Protocol):
     """AWS as a pod reaches it."""
 
     url: str
     region: str
 
-    def session(self, namespace: str, service_account: str, role_arn: str, node: str) -> Any:
-        """A boto3 session with the credentials that the pod gets: of `role_arn`, or those of its node."""
+    def associated_role(self, namespace: str, service_account: str) -> str:
+        """The role of a Pod Identity association; empty without one."""
+        ...
+
+    def session(self, identity: PodIdentity) -> Any:
+        """A boto3 session with the credentials that the pod gets: those of its role, or of its node."""
         ...
 
 
@@ -72,7 +93,7 @@ class ProgramContext(msgspec.Struct, kw_only=True):
     #: The API server, where it is in this process.
     server: LabServer | None = None
     aws: PodAws | None = None
-    role_arn: str = ""
+    identity: PodIdentity | None = None
     ports: dict[int, Mapping[str, Health]] = {}
 
     def client(self, manager: str, rate: float | None = None, burst: float = 1.0) -> Kube:
@@ -90,9 +111,9 @@ class ProgramContext(msgspec.Struct, kw_only=True):
 
     def aws_session(self) -> Any:
         """A session of boto3 with the pod's credentials."""
-        if self.aws is None:
+        if self.aws is None or self.identity is None:
             raise ProgramExit(2, "Error: this lab has no AWS; start it without --no-autoscaler")
-        return self.aws.session(self.namespace, self.service_account, self.role_arn, self.node)
+        return self.aws.session(self.identity)
 
 
 #: Runs until it is cancelled (SIGTERM) or has ended by itself.

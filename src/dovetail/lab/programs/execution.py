@@ -16,10 +16,18 @@ import structlog
 from dovetail import language
 from dovetail.controllers import logs
 from dovetail.kube.errors import NotFound
-from dovetail.kube.resources import SERVICEACCOUNTS
+from dovetail.kube.resources import PODS, SERVICEACCOUNTS
 from dovetail.lab.kubelet.process import ProcessLog
 from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod, Probe
-from dovetail.lab.programs.context import PodAws, Program, ProgramContext, ProgramExit, ServiceAccountTransport
+from dovetail.lab.programs.context import (
+    AGENT_URL,
+    PodAws,
+    PodIdentity,
+    Program,
+    ProgramContext,
+    ProgramExit,
+    ServiceAccountTransport,
+)
 from dovetail.lab.programs.environment import environment, expand
 
 if TYPE_CHECKING:
@@ -27,6 +35,8 @@ if TYPE_CHECKING:
 
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
 TOKEN_FILE = "/var/run/secrets/eks.amazonaws.com/serviceaccount/token"
+AGENT_LABEL = "app.kubernetes.io/name=eks-pod-identity-agent"
+AGENT_TOKEN_FILE = "/var/run/secrets/pods.eks.amazonaws.com/serviceaccount/eks-pod-identity-token"
 SIGKILL_CODE = 137
 #: The program whose task writes a line.
 _writer: ContextVar[Callable[[str], None] | None] = ContextVar("writer", default=None)
@@ -40,6 +50,13 @@ class _ServiceAccount(msgspec.Struct, frozen=True):
         annotations: dict[str, str] = {}
 
     metadata: Meta = Meta()
+
+
+class _AgentPod(msgspec.Struct, frozen=True):
+    class Status(msgspec.Struct, frozen=True):
+        phase: str = ""
+
+    status: Status = Status()
 
 
 class ProgramProcess:
@@ -126,8 +143,8 @@ class RunningPrograms:
 
         async def prepare() -> tuple[Program, ProgramContext]:
             variables = await environment(self._lab.kube, pod, container, pod_ip)
-            role_arn = await self._role(meta.namespace, pod.spec.service_account_name)
-            variables = self._aws_variables(role_arn) | variables
+            identity = await self._identity(pod)
+            variables = self._aws_variables(identity) | variables
             command = tuple(expand(word, variables) for word in container.command)
             arguments = tuple(expand(word, variables) for word in container.args)
             program = self._find(container.image, command, arguments)
@@ -145,7 +162,7 @@ class RunningPrograms:
                 write=write,
                 server=self._lab.server,
                 aws=self.aws,
-                role_arn=role_arn,
+                identity=identity,
                 ports=process.ports,
             )
 
@@ -171,20 +188,43 @@ class RunningPrograms:
         process.task = self._tasks.create_task(run(), name=f"program {meta.namespace}/{meta.name}/{container.name}")
         return process
 
-    async def _role(self, namespace: str, service_account: str) -> str:
-        """The IAM role that the service account names (IRSA)."""
+    async def _identity(self, pod: KubeletPod) -> PodIdentity:
+        """The IAM roles that the pod's service account has (IRSA, Pod Identity)."""
+        meta, name, node = pod.metadata, pod.spec.service_account_name, pod.spec.node_name
         try:
-            account = await self._lab.kube.get(SERVICEACCOUNTS, service_account, namespace, type=_ServiceAccount)
+            account = await self._lab.kube.get(SERVICEACCOUNTS, name, meta.namespace, type=_ServiceAccount)
+            role_arn = account.metadata.annotations.get(ROLE_ANNOTATION, "")
         except NotFound:
-            return ""
-        return account.metadata.annotations.get(ROLE_ANNOTATION, "")
+            role_arn = ""
+        associated = self.aws.associated_role(meta.namespace, name) if self.aws is not None else ""
+        return PodIdentity(
+            namespace=meta.namespace,
+            pod=meta.name,
+            service_account=name,
+            node=node,
+            role_arn=role_arn,
+            associated_role=associated,
+            has_agent=bool(associated) and await self._has_agent(node),
+        )
 
-    def _aws_variables(self, role_arn: str) -> dict[str, str]:
-        """What EKS's pod identity webhook adds to a pod whose service account names a role."""
-        if not role_arn or self.aws is None:
+    async def _has_agent(self, node: str) -> bool:
+        pods = await self._lab.kube.list(
+            PODS, "kube-system", labels=AGENT_LABEL, fields=f"spec.nodeName={node}", type=_AgentPod
+        )
+        return any(pod.status.phase == "Running" for pod in pods.items)
+
+    def _aws_variables(self, identity: PodIdentity) -> dict[str, str]:
+        """What EKS's webhook adds to a pod whose service account has a role."""
+        if self.aws is None or not (identity.role_arn or identity.associated_role):
             return {}
         region = {"AWS_REGION": self.aws.region, "AWS_DEFAULT_REGION": self.aws.region}
-        return {**region, "AWS_ROLE_ARN": role_arn, "AWS_WEB_IDENTITY_TOKEN_FILE": TOKEN_FILE}
+        if identity.role_arn:
+            return {**region, "AWS_ROLE_ARN": identity.role_arn, "AWS_WEB_IDENTITY_TOKEN_FILE": TOKEN_FILE}
+        return {
+            **region,
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": AGENT_URL,
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": AGENT_TOKEN_FILE,
+        }
 
 
 def _exit_code(problem: Exception, write: Callable[[str], None]) -> int:

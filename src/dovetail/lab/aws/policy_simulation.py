@@ -1,0 +1,80 @@
+"""`aws iam simulate-principal-policy` and `simulate-custom-policy`, answered by what also judges requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs
+from xml.sax.saxutils import escape
+
+from dovetail.install.policy import Decision, decide
+from dovetail.lab.aws.authorization import Authorization, Principal
+from dovetail.lab.aws.gate import error
+from dovetail.lab.aws.http_forms import Answer, Environ, body_of
+from dovetail.lab.aws.permissions import nested
+
+_ACTIONS = ("SimulatePrincipalPolicy", "SimulateCustomPolicy")
+_NAMESPACE = "https://iam.amazonaws.com/doc/2010-05-08/"
+
+
+class PolicySimulation:
+    def __init__(self, authorization: Authorization) -> None:
+        self._authorization = authorization
+
+    def answer(self, environ: Environ) -> Answer | None:
+        if "form" not in environ.get("CONTENT_TYPE", ""):
+            return None
+        body = body_of(environ).decode(errors="replace")
+        if not any(f"Action={action}" in body for action in _ACTIONS):
+            return None
+        asked = nested({name: values[0] for name, values in parse_qs(body).items()})
+        action = str(asked.get("Action"))
+        try:
+            given = tuple(json.loads(text) for text in asked.get("PolicyInputList") or ())
+        except ValueError:
+            return error(environ, 400, "InvalidInput", "PolicyInputList: is not JSON")
+        principal = Principal("arn:aws:iam::123456789012:user/custom", "", given)
+        if action == "SimulatePrincipalPolicy":
+            source = str(asked.get("PolicySourceArn", ""))
+            found = self._authorization.named(source)
+            if found is None:
+                return error(environ, 404, "NoSuchEntity", f"The entity {source} cannot be found.")
+            principal = Principal(found.arn, found.source, (*found.policies, *given), found.tags, found.boundary)
+        return _response(action, self._rows(principal, asked))
+
+    def _rows(self, principal: Principal, asked: Mapping[str, Any]) -> list[str]:
+        context: dict[str, str | list[str]] = {
+            f"aws:PrincipalTag/{key}": value for key, value in principal.tags.items()
+        }
+        for entry in asked.get("ContextEntries") or ():
+            values = [str(value) for value in entry.get("ContextKeyValues") or ()]
+            context[str(entry.get("ContextKeyName"))] = values[0] if len(values) == 1 else values
+        resources = asked.get("ResourceArns") or ["*"]
+        return [
+            _row(principal, str(action), str(resource), context)
+            for action in asked.get("ActionNames") or ()
+            for resource in resources
+        ]
+
+
+def _row(principal: Principal, action: str, resource: str, context: Mapping[str, str | list[str]]) -> str:
+    decision, statements = decide(principal.policies, action, resource, context)
+    if decision is Decision.ALLOWED and principal.boundary is not None:
+        decision, _ = decide(principal.boundary, action, resource, context)
+    matched = "".join(
+        f"<member><SourcePolicyId>{escape(str(statement.get('Sid', '')))}</SourcePolicyId>"
+        "<SourcePolicyType>IAM Policy</SourcePolicyType></member>"
+        for statement in statements
+    )
+    return (
+        f"<member><EvalActionName>{escape(action)}</EvalActionName>"
+        f"<EvalResourceName>{escape(resource)}</EvalResourceName><EvalDecision>{decision.value}</EvalDecision>"
+        f"<MatchedStatements>{matched}</MatchedStatements><MissingContextValues/></member>"
+    )
+
+
+def _response(action: str, rows: list[str]) -> Answer:
+    result = f"<IsTruncated>false</IsTruncated><EvaluationResults>{''.join(rows)}</EvaluationResults>"
+    inside = f"<{action}Result>{result}</{action}Result><ResponseMetadata><RequestId>lab</RequestId></ResponseMetadata>"
+    return 200, "text/xml", f'<{action}Response xmlns="{_NAMESPACE}">{inside}</{action}Response>'.encode()
