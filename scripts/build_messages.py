@@ -25,7 +25,8 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
-from dovetail.cli.main import COMMANDS
+from dovetail.cli.main import COMMANDS, LANGUAGE_HELP
+from dovetail.cli.main import main as main_command
 from dovetail.language import DOMAIN, LOCALES
 from dovetail.model.reasons import REASONS
 
@@ -65,6 +66,8 @@ def asked() -> set[Text]:
 
 
 def _help() -> Iterator[str]:
+    yield LANGUAGE_HELP
+    yield from _help_of(main_command)
     for name, (module, line) in COMMANDS.items():
         yield line
         yield from _help_of(getattr(import_module(module), name.replace("-", "_")))
@@ -107,7 +110,7 @@ def faults(catalogue: Catalog) -> Iterator[str]:
             yield f"untranslated: {shown!r}"
         elif "fuzzy" in entry.flags:
             yield f"fuzzy: {shown!r}"
-        elif _is_template(shown) and (difference := _facts(korean) ^ _facts(_all(entry.id))):
+        elif difference := _differing_facts(entry.id, korean):
             yield f"facts differ ({', '.join(sorted(difference))}): {shown!r}"
 
 
@@ -115,16 +118,14 @@ def _entries(catalogue: Catalog) -> Iterator[Message]:
     return (entry for entry in catalogue if entry.id)
 
 
-def _all(text: Text) -> str:
-    return text if isinstance(text, str) else " ".join(text)
-
-
-def _is_template(text: str) -> bool:
+def _differing_facts(text: Text, korean: str) -> frozenset[str]:
+    """Facts that a form of the source has and the translation lacks, or that no form has. Help is not a template."""
     try:
-        _facts(text)
+        forms = [_facts(form) for form in ((text,) if isinstance(text, str) else text)]
     except ValueError:
-        return False
-    return True
+        return frozenset()
+    shown = _facts(korean)
+    return (frozenset.intersection(*forms) - shown) | (shown - frozenset.union(*forms))
 
 
 _PERCENT = re.compile(r"%\(\w+\)s")

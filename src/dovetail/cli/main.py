@@ -53,6 +53,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "webhook": ("dovetail.cli.webhook", "Convert between API generations for an API server."),
 }
 
+LANGUAGE_HELP = "Language of what is printed; else DOVETAIL_LANG, LC_ALL or LANG."
+
 
 class LazyGroup(click.Group):
     """Lists commands from the table above and imports a command only to run it."""
@@ -137,7 +139,7 @@ def _localized(command: click.Command, *, children: bool = True) -> click.Comman
                 ["--lang"],
                 type=click.Choice(language.LANGUAGES),
                 expose_value=False,
-                help="Language of what is printed; else DOVETAIL_LANG, LC_ALL or LANG.",
+                help=LANGUAGE_HELP,
             )
         )
     if language.current() != "en":
