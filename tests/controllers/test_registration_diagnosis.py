@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
+from dovetail.chance import Chance
 from dovetail.clock import run_virtual
 from dovetail.cloud.provider import CloudError, Remedy
 from dovetail.controllers.nodeclaim.registration_diagnosis import RegistrationDiagnosis
@@ -34,6 +35,7 @@ def test_one_nodeclaim_that_cannot_be_checked_keeps_no_other_from_its_check() ->
     lines: list[dict[str, Any]] = []
     cloud = Cloud()
     context: Any = SimpleNamespace(
+        chance=Chance(0),
         clock=SimpleNamespace(now=lambda: NOW),
         cloud=cloud,
         log=SimpleNamespace(error=lambda message, **fields: lines.append(fields)),

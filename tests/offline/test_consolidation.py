@@ -131,6 +131,15 @@ def test_a_plan_says_what_goes_where_its_pods_move_and_what_that_saves(run: Any)
     assert found["stays"] == {"n3": "no cheaper node for its pods"}
 
 
+def test_a_node_whose_pods_fit_nowhere_else_stays_for_that_and_not_for_its_price(run: Any) -> None:
+    pinned = pod("p1", "n1", cpu="3")
+    pinned["spec"]["nodeSelector"] = {"topology.kubernetes.io/zone": ZONE, "example.com/disk": "nvme"}
+    own = node("n1")
+    own["metadata"]["labels"]["example.com/disk"] = "nvme"
+    found = reported(run(nodepool(), own, pinned))
+    assert found["stays"] == {"n1": "its pods fit nowhere else"}
+
+
 def test_budgets_of_a_pool_cap_what_goes_and_say_so(run: Any) -> None:
     found = reported(run(nodepool(budgets=[{"nodes": "1"}]), *FLEET))
     assert len(found["remove"]) == 1

@@ -65,6 +65,19 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
         "let the other pod end first, or give each a claim of its own",
     ),
     ("RUNAWAY", "admin", "{count} nodes were launched for it and none kept it", "see what drives its pods away"),
+    ("GATED", "wait", "its scheduling gates hold it: {gates}", "let the controller that set the gates remove them"),
+    (
+        "DAEMON_NO_ROOM",
+        "change",
+        "its node {node} has no room for the DaemonSet's pod",
+        "lower the DaemonSet's requests, or give it a priorityClassName so that it preempts other pods",
+    ),
+    (
+        "STARTUP_TAINT",
+        "admin",
+        "node {node} still has the startup taint {taint}, and nothing has removed it",
+        "start what removes the taint, often a DaemonSet, or delete it from the NodePool's startupTaints",
+    ),
     # A node that may not be disrupted now.
     ("NOT_MANAGED", "wait", "the node has no NodeClaim of a NodePool", "nothing to do: it is not ours to remove"),
     ("NOT_INITIALIZED", "wait", "the node is still starting", "wait"),

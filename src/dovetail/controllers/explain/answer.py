@@ -16,11 +16,18 @@ from dovetail.model.nodes import Lease
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """`line` is the most important fact; `details` are what `-v` adds, `deep` what `-vv` adds.
 
-    `facts` is the same for programs.
+    `code` is the first cause in the vocabulary of reasons, `object` what has to be changed (kind/name), `remedy` how
+    in words and `commands` as they are typed. `source` says where the answer is from: `history`, `evaluated` (planned
+    now from the cluster's objects), or `objects`. `facts` is the rest for programs.
     """
 
     subject: str
     line: str
+    code: str = ""
+    object: str = ""
+    remedy: str = ""
+    commands: tuple[str, ...] = ()
+    source: str = "objects"
     details: tuple[str, ...] = ()
     deep: tuple[str, ...] = ()
     facts: dict[str, Any] = {}
@@ -49,6 +56,71 @@ def lines(decisions: Iterable[Decision]) -> tuple[str, ...]:
 def others(reasons: Sequence[object]) -> str:
     """What is added to the first of several reasons."""
     return f" and {len(reasons) - 1} more reason(s)" if len(reasons) > 1 else ""
+
+
+def shortened(entries: Sequence[str], most: int = 20) -> list[str]:
+    """A long list, shortened with the count."""
+    return [*entries[:most], *([f"… {len(entries) - most} more"] if len(entries) > most else [])]
+
+
+def age(moment: datetime | None, now: datetime) -> str:
+    """How long ago a moment was, as kubectl shows ages; empty where it is unknown."""
+    if moment is None:
+        return ""
+    seconds = max(0, int((now - moment).total_seconds()))
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, hours = seconds // 60, seconds // 3600
+    if minutes < 120:
+        return f"{minutes}m"
+    return f"{hours}h" if hours < 48 else f"{hours // 24}d"
+
+
+# Events, as the API server has them: what another autoscaler says, and what history does not have.
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An event about an object, in either of the two forms of the API."""
+
+    kind: str
+    key: str
+    type: str
+    reason: str
+    message: str
+    time: str
+    by: str = ""
+
+
+def events_of(listing: Iterable[dict[str, Any]]) -> list[Event]:
+    """Core events, oldest first."""
+    found = []
+    for item in listing:
+        about = item.get("involvedObject") or item.get("regarding") or {}
+        namespace, name = about.get("namespace") or "", about.get("name") or ""
+        moments = (item.get("lastTimestamp"), (item.get("series") or {}).get("lastObservedTime"), item.get("eventTime"))
+        found.append(
+            Event(
+                kind=about.get("kind") or "",
+                key=f"{namespace}/{name}" if namespace else name,
+                type=item.get("type") or "",
+                reason=item.get("reason") or "",
+                message=item.get("message") or item.get("note") or "",
+                time=str(
+                    next(filter(None, moments), "") or (item.get("metadata") or {}).get("creationTimestamp") or ""
+                ),
+                by=(item.get("source") or {}).get("component") or item.get("reportingComponent") or "",
+            )
+        )
+    return sorted(found, key=lambda event: event.time)
+
+
+def about_object(events: Iterable[Event], kind: str, key: str) -> list[Event]:
+    """The events about an object. Those about a cluster-scoped one may lie in the default namespace."""
+    return [event for event in events if event.kind == kind and event.key in (key, f"default/{key}")]
+
+
+def event_lines(events: Sequence[Event], most: int = 10) -> list[str]:
+    return [f"{event.time}  event      {event.reason}: {event.message}" for event in events[-most:]]
 
 
 def dollars(price: float | None) -> str:

@@ -14,7 +14,18 @@ from dovetail.controllers.disruption.consolidation import MIN_SAVING_SHARE
 from dovetail.controllers.disruption.consolidation_state import REJECTION_TTL_S
 from dovetail.controllers.disruption.expiration import date
 from dovetail.controllers.explain import nodepools
-from dovetail.controllers.explain.answer import Answer, Unknown, dollars, lines, others, safe_mode
+from dovetail.controllers.explain.answer import (
+    Answer,
+    Event,
+    Unknown,
+    about_object,
+    dollars,
+    event_lines,
+    lines,
+    others,
+    safe_mode,
+)
+from dovetail.controllers.explain.claims import claim_answer, progress
 from dovetail.controllers.history.decisions import Decision, concerns
 from dovetail.controllers.node.termination import deadline, drain
 from dovetail.controllers.provisioning.provisionable_pods import AHEAD
@@ -27,6 +38,7 @@ from dovetail.model.nodes import Node
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod, returning
 from dovetail.model.quantity import resources
+from dovetail.model.reasons import REASONS
 
 # A node that is not terminating: whether it stays, why, and when it is evaluated again.
 
@@ -226,13 +238,19 @@ def repair_outlook(node: Node, about: Sequence[Decision]) -> str:
     )
 
 
-def node(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
+def node(
+    cluster_state: ClusterState,
+    decisions: Sequence[Decision],
+    name: str,
+    now: datetime,
+    events: Sequence[Event] = (),
+) -> Answer:
     found = cluster_state.nodes.store.get(name)
     if found is None:
         return deleted("node", name, decisions)
     claim = cluster_state.claim_for(found)
     if claim is None:
-        return Answer(subject=f"node/{name}", line="is not managed: no NodeClaim has its provider id")
+        return _unmanaged(cluster_state, found, now, events)
     pods = tuple(cluster_state.pods_on(name))
     held = candidates.pod_blockers(pods, cluster_state.pdbs, now)
     about = [decision for decision in decisions if concerns(decision, name)]
@@ -246,6 +264,11 @@ def node(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, 
             deep=lines(about[-10:]),
             facts={"blockers": msgspec.to_builtins(held)},
         )
+    step = progress(cluster_state, decisions, claim, now, events)
+    if step.code:
+        return msgspec.structs.replace(
+            claim_answer(cluster_state, decisions, claim, now, events), subject=f"node/{name}"
+        )
     why = candidates.node_blockers(found, claim, terminating=False, nominated=False) + held
     outlook = Outlook(cluster_state, found, claim, about, now)
     kept, repair = outlook.kept, repair_outlook(found, about)
@@ -256,9 +279,14 @@ def node(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, 
     details += [f"blocked: {candidates.describe(blocker)}" for blocker in why]
     details += [f"bound: {each}" for each in bound]
     details += [*_alternative(kept), *outlook.budget(), *next_evaluation]
+    code = why[0].code if why else kept.reason if kept is not None else ""
     return Answer(
         subject=f"node/{name}",
         line=outlook.result(why, stopped, repair),
+        code=code,
+        object=_to_change(why[0], name) if why else "",
+        remedy=REASONS[code].remedy if code in REASONS else "",
+        source="history" if kept is not None and not why else "objects",
         details=tuple(details),
         deep=lines(about[-10:]),
         facts={
@@ -272,6 +300,29 @@ def node(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, 
     )
 
 
+def _to_change(blocker: candidates.Blocker, node: str) -> str:
+    """The object of a blocker."""
+    if blocker.budgets:
+        return f"pdb/{blocker.budgets[0]}"
+    return f"pod/{blocker.pod}" if blocker.pod else f"node/{node}"
+
+
+def _unmanaged(cluster_state: ClusterState, found: Node, now: datetime, events: Sequence[Event]) -> Answer:
+    """A node of no NodePool: what blocks its drain, and what Cluster Autoscaler says about it."""
+    name = found.metadata.name
+    held = candidates.pod_blockers(cluster_state.pods_on(name), cluster_state.pdbs, now)
+    said = about_object(events, "Node", name)
+    return Answer(
+        subject=f"node/{name}",
+        line="is not managed: no NodeClaim has its provider id",
+        code="NOT_MANAGED",
+        remedy=REASONS["NOT_MANAGED"].remedy,
+        details=(*(f"blocks a drain: {candidates.describe(blocker)}" for blocker in held), *conditions(found)),
+        deep=tuple(event_lines(said)),
+        facts={"labels": dict(found.metadata.labels)},
+    )
+
+
 def deleted(kind: str, name: str, decisions: Sequence[Decision]) -> Answer:
     """A node that is gone: the last decision about it, if there was one."""
     about = [decision for decision in decisions if concerns(decision, name)]
@@ -282,26 +333,25 @@ def deleted(kind: str, name: str, decisions: Sequence[Decision]) -> Answer:
     return Answer(subject=f"{kind}/{name}", line=line, deep=lines(about[-10:]))
 
 
-def claim(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
+def claim(
+    cluster_state: ClusterState,
+    decisions: Sequence[Decision],
+    name: str,
+    now: datetime,
+    events: Sequence[Event] = (),
+) -> Answer:
     """A NodeClaim: its node, or why it has none yet."""
     found = cluster_state.claims.store.get(name)
     if found is None:
         return deleted("nodeclaim", name, decisions)
     there = cluster_state.node_for(found)
     if there is not None:
-        return node(cluster_state, decisions, there.metadata.name, now)
-    about = [decision for decision in decisions if concerns(decision, name)]
+        return node(cluster_state, decisions, there.metadata.name, now, events)
     if found.metadata.deletion_timestamp is not None:
+        about = [decision for decision in decisions if concerns(decision, name)]
         line, details = "is terminating; it has no node", cause(about)
         return Answer(subject=f"nodeclaim/{name}", line=line, details=tuple(details), deep=lines(about[-10:]))
-    steps = [
-        condition
-        for condition in found.status.conditions
-        if condition.type in ("Launched", "Registered") and condition.message
-    ]
-    conditions_text = "; ".join(f"{each.type}={each.status}: {each.message}" for each in steps if each.status != "True")
-    line = f"has no node yet{': ' + conditions_text if conditions_text else ''}"
-    return Answer(subject=f"nodeclaim/{name}", line=line, details=(), deep=lines(about[-10:]))
+    return claim_answer(cluster_state, decisions, found, now, events)
 
 
 def _offering_line(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:

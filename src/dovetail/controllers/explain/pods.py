@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -11,70 +12,200 @@ import msgspec
 from dovetail.cluster.state import ClusterState
 from dovetail.cluster.state_node import launch_price
 from dovetail.controllers.disruption import candidates
-from dovetail.controllers.explain.answer import Answer, Unknown, dollars, lines, since
+from dovetail.controllers.explain import claims
+from dovetail.controllers.explain.answer import (
+    Answer,
+    Event,
+    Unknown,
+    about_object,
+    age,
+    dollars,
+    event_lines,
+    lines,
+    shortened,
+    since,
+)
+from dovetail.controllers.explain.daemonset_pods import daemonset_pod
 from dovetail.controllers.history.decisions import Decision, Refusal, concerns
+from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import condition
-from dovetail.model.pods import Pod
-from dovetail.model.reasons import REASONS
+from dovetail.model.pods import Pod, owned_by
+from dovetail.model.reasons import REASONS, reason
+
+_NOMINATED = re.compile(r"nodeclaim/([a-z0-9.-]+)")
 
 
-def pod(cluster_state: ClusterState, decisions: Sequence[Decision], key: str, now: datetime) -> Answer:
+def pod(
+    cluster_state: ClusterState,
+    decisions: Sequence[Decision],
+    key: str,
+    now: datetime,
+    events: Sequence[Event] = (),
+) -> Answer:
     """`key` is namespace/name."""
     found = cluster_state.pods.store.get(key)
     if found is None:
-        raise Unknown(f"pod/{key} is not in the cluster; name it as NAMESPACE/NAME or with -n")
+        raise Unknown(f"pod/{key} is not in the cluster{_elsewhere(cluster_state, key)}")
     born = found.metadata.creation_timestamp
     since_creation = (
         since(decisions, now, now - born) if born is not None else decisions
     )  # its name may be an earlier pod's too
-    about = [each for each in since_creation if concerns(each, key)]
+    about = [decision for decision in since_creation if concerns(decision, key)]
     if found.spec.node_name:
         return _running(cluster_state, decisions, about, found, now)
-    refusal = _refusal(cluster_state, since_creation, found)
-    nominated_pods = cluster_state.nominations.of(found.metadata.uid)
-    if nominated_pods is not None:
-        line = f"waits for {nominated_pods.kind} {nominated_pods.name}, which is starting"
-        return Answer(subject=f"pod/{key}", line=line, deep=lines(about[-5:]))
-    if refusal is not None:
-        return _refused(key, refusal, about)
-    launched = next((decision for decision in reversed(about) if decision.node_claims), None)
-    if launched is not None:
-        claims = ", ".join(each.claim for each in launched.node_claims[:3])
-        return Answer(subject=f"pod/{key}", line=f"waits for {claims} (decision {launched.id})", deep=lines(about[-5:]))
-    scheduled = condition(found.status.conditions, "PodScheduled")
-    reason_text = "kube-scheduler has not tried it yet" if scheduled is None else "it has not been planned for yet"
+    return _held_back(cluster_state, found) or _pending(cluster_state, since_creation, about, found, now, events)
+
+
+def _elsewhere(cluster_state: ClusterState, key: str) -> str:
+    """Where a pod of that name is, or pods whose names begin so."""
+    name = key.rpartition("/")[2]
+    everywhere = [pod.metadata.key for pod in cluster_state.pods.store.all()]
+    same = [other for other in everywhere if other.rpartition("/")[2] == name]
+    alike = same or [other for other in everywhere if other.rpartition("/")[2].startswith(name)]
+    if not alike:
+        return "; name it as NAMESPACE/NAME or with -n"
+    return f"; did you mean {', '.join(sorted(alike)[:3])}{f' or {len(alike) - 3} more' if len(alike) > 3 else ''}?"
+
+
+def _held_back(cluster_state: ClusterState, found: Pod) -> Answer | None:
+    """Pods that no node would help."""
+    subject = f"pod/{found.metadata.key}"
+    if found.finished:
+        return Answer(subject=subject, line=f"has ended ({found.status.phase})")
+    if found.terminating:
+        return Answer(subject=subject, line="is being deleted; it never had a node")
     if found.spec.scheduling_gates:
         gates = ", ".join(gate.name for gate in found.spec.scheduling_gates)
-        reason_text = f"its scheduling gates hold it: {gates}"
-    return Answer(subject=f"pod/{key}", line=f"pending: {reason_text}")
+        remedy = reason("GATED").remedy
+        line = f"pending: its scheduling gates hold it: {gates}; {remedy} (GATED)"
+        return Answer(subject=subject, line=line, code="GATED", object=subject, remedy=remedy, facts={"gates": gates})
+    return daemonset_pod(cluster_state, found) if owned_by(found, "DaemonSet") else None
 
 
-def _refusal(cluster_state: ClusterState, decisions: Sequence[Decision], pod: Pod) -> Refusal | None:
+def _pending(
+    cluster_state: ClusterState,
+    since_creation: Sequence[Decision],
+    about: Sequence[Decision],
+    found: Pod,
+    now: datetime,
+    events: Sequence[Event],
+) -> Answer:
+    key = found.metadata.key
+    mine = about_object(events, "Pod", key)
+    target = nominated(cluster_state, found, about, mine)
+    if isinstance(target, NodeClaim):
+        return waiting_for(cluster_state, since_creation, about, found, target, now, events)
+    if target:
+        return Answer(
+            subject=f"pod/{key}", line=f"waits for node {target}, which has room for it", deep=lines(about[-5:])
+        )
+    refusal = refusal_of(cluster_state, since_creation, found)
+    if refusal is not None:
+        return refused(key, refusal, about)
+    scaled = [event for event in mine if event.reason in ("NotTriggerScaleUp", "TriggeredScaleUp")]
+    if scaled:
+        said = scaled[-1].message
+        return Answer(subject=f"pod/{key}", line=f"pending: cluster-autoscaler: {said}", deep=tuple(event_lines(mine)))
+    scheduled = condition(found.status.conditions, "PodScheduled")
+    if found.spec.scheduler_name != "default-scheduler" and scheduled is None:
+        line = f"pending: it asks for the scheduler {found.spec.scheduler_name}, which has not tried it"
+    elif scheduled is None:
+        line = "pending: kube-scheduler has not tried it yet"
+    else:
+        waited = age(found.metadata.creation_timestamp, now)
+        line = f"pending{f' for {waited}' if waited else ''}: it has not been planned for yet"
+    return Answer(subject=f"pod/{key}", line=line, source="none", deep=tuple(event_lines(mine)))
+
+
+def nominated(
+    cluster_state: ClusterState, found: Pod, about: Sequence[Decision], events: Sequence[Event]
+) -> NodeClaim | str:
+    """The NodeClaim or the name of the node that a pod waits for; empty if there is none.
+
+    A NodeClaim names its pods; where it does not, the last `Nominated` event does, as long as the NodeClaim is there.
+    """
+    target = cluster_state.nominations.of(found.metadata.uid)
+    if target is not None:
+        claim = cluster_state.claims.store.get(target.name) if target.kind == "claim" else None
+        return claim if claim is not None else target.name
+    launched = next((decision for decision in reversed(about) if decision.node_claims), None)
+    made = (
+        [claim.claim for claim in launched.node_claims]
+        if launched is not None and len(launched.node_claims) == 1
+        else []
+    )
+    last = next((event for event in reversed(events) if event.reason in ("Nominated", "FailedScheduling")), None)
+    if last is not None and last.reason == "Nominated":
+        made += _NOMINATED.findall(last.message)
+    for name in made:
+        claim = cluster_state.claims.store.get(name)
+        if claim is not None and not claim.is_true("Initialized") and claim.metadata.deletion_timestamp is None:
+            return claim
+    return ""
+
+
+def waiting_for(
+    cluster_state: ClusterState,
+    decisions: Sequence[Decision],
+    about: Sequence[Decision],
+    found: Pod,
+    claim: NodeClaim,
+    now: datetime,
+    events: Sequence[Event],
+) -> Answer:
+    """A pod whose NodeClaim exists: how far that is."""
+    step = claims.progress(cluster_state, decisions, claim, now, events)
+    remedy = f"; {step.remedy}" if step.remedy else ""
+    code = f" ({step.code})" if step.code and not step.text.endswith(f"({step.code})") else ""
+    verb = "pending: waits for" if step.code else "waits for"
+    return Answer(
+        subject=f"pod/{found.metadata.key}",
+        line=f"{verb} nodeclaim {claim.name}: {step.text}{remedy}{code}",
+        code=step.code,
+        object=step.object,
+        remedy=step.remedy,
+        details=(
+            *([f"remedy: {step.remedy}"] if step.remedy else ()),
+            *(f"{each.type}={each.status} {each.reason} {each.message}".strip() for each in claim.status.conditions),
+        ),
+        deep=lines(about[-5:]),
+        facts={"nodeClaim": claim.name},
+    )
+
+
+def refusal_of(cluster_state: ClusterState, decisions: Sequence[Decision], pod: Pod) -> Refusal | None:
     """The newest refusal that names the pod; or one of its owner's pods, where not all were named."""
     newest = [refusal for decision in reversed(decisions) for refusal in decision.refusals]
     key, owner = pod.metadata.key, pod.metadata.controller
     for refusal in newest:
         if key in refusal.pods:
             return refusal
-    alike = {each.metadata.key for each in cluster_state.unbound() if owner and each.metadata.controller == owner}
+    alike = {other.metadata.key for other in cluster_state.unbound() if owner and other.metadata.controller == owner}
     return next((r for r in newest if r.count > len(r.pods) and not alike.isdisjoint(r.pods)), None)
 
 
-def _refused(key: str, refusal: Refusal, about: Sequence[Decision]) -> Answer:
+def refused(key: str, refusal: Refusal, about: Sequence[Decision] = (), source: str = "history") -> Answer:
     details, deep = [], []
     for name, funnel in refusal.pools.items():
         details.append(_funnel(name, funnel))
         steps = funnel.get("steps") or ()
         deep += [f"{name}: {step['left']:>6} left after {step['clause']}{_turned_away(step)}" for step in steps]
     blamed: dict[str, Any] = next(iter(refusal.pools.values()), {})
-    if refusal.code in REASONS:
-        details.append(f"remedy: {blamed.get('remedy') or REASONS[refusal.code].remedy}")
+    known = REASONS.get(refusal.code)
+    remedy = str(blamed.get("remedy") or (known.remedy if known is not None else ""))
+    if remedy:
+        details.append(f"remedy: {remedy}")
+    spoken = f"; {remedy}" if remedy and remedy not in refusal.message else ""
     return Answer(
         subject=f"pod/{key}",
-        line=f"pending: {refusal.message} ({refusal.code})",
-        details=tuple(details),
+        line=f"pending: {refusal.message}{spoken} ({refusal.code})",
+        code=refusal.code,
+        object=refusal.object or f"pod/{key}",
+        remedy=remedy,
+        source=source,
+        details=tuple(shortened(details, 50)),
         deep=(*deep, *lines(about[-5:])),
-        facts=msgspec.to_builtins(refusal),
+        facts={**msgspec.to_builtins(refusal), "class": known.kind if known is not None else ""},
     )
 
 
@@ -84,7 +215,9 @@ def _turned_away(step: dict[str, Any]) -> str:
 
 
 def _funnel(pool: str, funnel: dict[str, Any]) -> str:
-    text = f"nodepool {pool}: {funnel.get('start', 0)} candidates; emptied by {funnel.get('emptied_by', '')}"
+    if funnel.get("object"):
+        return f"nodepool {pool} {funnel.get('emptied_by', '')}"
+    text = f"nodepool {pool}: {funnel.get('start', 0)} offerings; none left by {funnel.get('emptied_by', '')}"
     nearest = funnel.get("nearest")
     if nearest:
         price = nearest.get("price")
@@ -110,7 +243,7 @@ def _running(
     created = [made for each in launched for made in each.node_claims if claim and made.claim == claim.name]
     return Answer(
         subject=f"pod/{found.metadata.key}",
-        line=f"runs on {name}{cost}",
+        line=f"{_phase(found)} {name}{cost}{_trouble(found)}",
         details=(
             *(f"blocks its node: {candidates.describe(blocker)}" for blocker in held),
             *lines(sorted({each.id: each for each in (*about[-5:], *launched)}.values(), key=lambda each: each.time)),
@@ -118,3 +251,18 @@ def _running(
         deep=tuple(f"cheaper, but {lost}" for made in created for lost in made.cheaper),
         facts={"node": name, "blockers": msgspec.to_builtins(held), "decisions": [each.id for each in launched]},
     )
+
+
+def _phase(found: Pod) -> str:
+    if found.finished:
+        return f"has ended ({found.status.phase}) on"
+    return "is bound to" if found.status.phase == "Pending" else "runs on"
+
+
+def _trouble(found: Pod) -> str:
+    """What keeps its containers from starting, if the kubelet says so."""
+    for status in (*found.status.init_container_statuses, *found.status.container_statuses):
+        waiting = status.state.waiting
+        if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
+            return f"; container {status.name} waits: {waiting.reason} {waiting.message}".rstrip()
+    return ""

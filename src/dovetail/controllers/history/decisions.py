@@ -52,6 +52,8 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     code: str
     message: str
     pools: Mapping[str, Any] = {}
+    object: str = ""
+    """What has to be changed, as kind/name; empty where it is the pod."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

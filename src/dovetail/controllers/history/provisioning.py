@@ -8,6 +8,7 @@ import msgspec
 
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.history.decisions import SHOWN, CreatedNodeClaim, Decision, DecisionHistory, Refusal
+from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.planner.plan import Plan, PlannedNode, Unschedulable
 
 
@@ -62,9 +63,34 @@ def refused(
                 code=code,
                 message=message,
                 pools=msgspec.to_builtins(pods[alike[0]].pools),
+                object=pods[alike[0]].object,
             )
             for (code, message, _), alike in shown
         ),
+    )
+
+
+def never_joined(
+    decision_history: DecisionHistory, cluster_state: ClusterState, claim: NodeClaim, pods: Sequence[str], message: str
+) -> Decision:
+    """An instance that runs and cannot join the cluster: its pods wait in vain."""
+    refusal = Refusal(
+        pods=tuple(pods[:SHOWN]),
+        count=len(pods),
+        code="NEVER_JOINED",
+        message=f"NodeClaim {claim.name}: {message}",
+        object=f"nodeclaim/{claim.name}",
+    )
+    return Decision(
+        id=decision_history.new_id(),
+        kind="refuse",
+        time=decision_history.now(),
+        summary=f"{len(pods)} pod(s) wait for NodeClaim {claim.name}: {message}",
+        reason="NEVER_JOINED",
+        view_age=cluster_state.age(),
+        pod_count=len(pods),
+        refusals=(refusal,),
+        about=(claim.name, *([claim.node_pool] if claim.node_pool else ())),
     )
 
 

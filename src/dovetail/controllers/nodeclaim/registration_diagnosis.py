@@ -13,6 +13,7 @@ from dovetail.cloud.provider import CloudError, InstanceNotFound
 from dovetail.cluster.indexes import JOINING, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
+from dovetail.controllers.history.provisioning import never_joined
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.nodeclaim.launch import NODEPOOL_PAUSE_S, waiting_for
 from dovetail.controllers.worker import every, reconcile_ids
@@ -21,6 +22,8 @@ from dovetail.kube.resources import CONFIGMAPS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
 PERIOD_S = 30.0
+#: Diagnoses that are recorded once and remembered.
+MAX_REMEMBERED = 1000
 #: After this long without a node the instance is looked up, and after that long the cause is searched for.
 LOOKUP_AFTER, DIAGNOSE_AFTER = timedelta(seconds=20), timedelta(seconds=90)
 
@@ -31,6 +34,7 @@ class RegistrationDiagnosis:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._ids = reconcile_ids(context.chance, "nodeclaim.joining")
+        self._diagnosed: dict[str, str] = {}
 
     async def run(self) -> None:
         await every(PERIOD_S, self.check, "nodeclaim.joining", self._context.log, self._ids)
@@ -93,7 +97,17 @@ class RegistrationDiagnosis:
         if why is None:
             return
         message = f"Instance runs and has not joined the cluster: {why} (NEVER_JOINED)"
-        for pod in waiting_for(context, claim):
+        waiting = list(waiting_for(context, claim))
+        if self._diagnosed.get(claim.metadata.uid) != why:
+            if len(self._diagnosed) >= MAX_REMEMBERED:
+                self._diagnosed.clear()
+            self._diagnosed[claim.metadata.uid] = why
+            text = f"instance runs and has not joined the cluster: {why}"
+            keys = [pod.metadata.key for pod in waiting]
+            context.decision_history.record(
+                never_joined(context.decision_history, context.cluster_state, claim, keys, text)
+            )
+        for pod in waiting:
             context.event_publisher.publish(pod, "Warning", "NodeNotJoined", f"NodeClaim {claim.name}: {message}")
         if context.event_publisher.publish(claim, "Warning", "NodeNotJoined", message):
             context.log.error(

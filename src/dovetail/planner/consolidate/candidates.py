@@ -29,6 +29,8 @@ from dovetail.planner.snapshot import NodeState, Snapshot
 
 #: Without a charge of their own evictions cost such a share of what a pod costs.
 _CHARGE = 0.02
+#: Of so many nodes that stay it is worked out whether their pods fit elsewhere at any price.
+_MAX_TRIED = 20
 
 
 class Choice:
@@ -151,7 +153,8 @@ class Fleet:
 
     def stays(self, best: Choice) -> dict[str, str]:
         """Why nodes that are not going stay."""
-        taken, gone, found = Taken(self), {node.name for node in best.gone}, {}
+        taken, gone, found = Taken(self), {node.name for node in best.gone}, dict[str, str]()
+        tried = 0
         for node in best.gone:
             taken.take(node)
         for node in self.snapshot.nodes:
@@ -159,8 +162,12 @@ class Fleet:
                 continue
             if node.name not in self.moved:
                 found[node.name] = node.held_by or _unfit(node)
-            else:
-                found[node.name] = taken.against(node) or "no cheaper node for its pods"
+                continue
+            found[node.name] = taken.against(node) or "no cheaper node for its pods"
+            if not taken.against(node) and self.moved[node.name] and tried < _MAX_TRIED:
+                tried += 1
+                if self.without((node,)) is None:
+                    found[node.name] = "its pods fit nowhere else"
         return found
 
 

@@ -1,0 +1,134 @@
+"""A NodeClaim on its way: launched, joined, initialized, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from dovetail.cluster.state import ClusterState
+from dovetail.controllers.explain.answer import Answer, Event, about_object, age, event_lines, lines
+from dovetail.controllers.history.decisions import Decision, Refusal, concerns
+from dovetail.controllers.nodeclaim import initialization
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import condition
+from dovetail.model.reasons import reason
+
+#: After so long without a node, an instance is not merely starting.
+JOIN_GRACE = timedelta(minutes=3)
+#: After so long, nothing is about to remove a startup taint.
+STARTUP_TAINT_GRACE = timedelta(minutes=2)
+
+
+class Progress(NamedTuple):
+    """How far a NodeClaim is, in words that follow its name; `code` if something is wrong with it."""
+
+    text: str
+    code: str = ""
+    remedy: str = ""
+    object: str = ""
+
+
+def progress(
+    cluster_state: ClusterState,
+    decisions: Sequence[Decision],
+    claim: NodeClaim,
+    now: datetime,
+    events: Sequence[Event] = (),
+) -> Progress:
+    if claim.metadata.deletion_timestamp is not None:
+        return Progress("is terminating")
+    if claim.is_true("Initialized"):
+        return Progress("is ready")
+    launched = claim.condition("Launched")
+    if launched is None or launched.status != "True":
+        return _not_launched(claim, now)
+    node = cluster_state.node_for(claim)
+    if node is None and not claim.is_true("Registered"):
+        return _not_joined(decisions, claim, now, events)
+    return _not_initialized(cluster_state, claim, now)
+
+
+def _not_launched(claim: NodeClaim, now: datetime) -> Progress:
+    launched = claim.condition("Launched")
+    if launched is None or not launched.message or launched.reason == "AwaitingReconciliation":
+        return Progress("is being launched")
+    last = launched.message.rpartition(" (")[2]
+    code = last.rstrip(")") if last.endswith(")") else ""
+    return Progress(f"is not launched yet: {launched.message}", code, "", f"nodeclaim/{claim.name}")
+
+
+def diagnosis(decisions: Sequence[Decision], claim: str) -> Refusal | None:
+    """What registration diagnosis found about an instance that does not join."""
+    for decision in reversed(decisions):
+        if decision.kind == "refuse" and claim in decision.about:
+            return next((refusal for refusal in decision.refusals if refusal.code == "NEVER_JOINED"), None)
+    return None
+
+
+def _not_joined(decisions: Sequence[Decision], claim: NodeClaim, now: datetime, events: Sequence[Event]) -> Progress:
+    launched = claim.condition("Launched")
+    since = launched.last_transition_time if launched is not None else None
+    waited = f" for {age(since, now)}" if since is not None else ""
+    instance = claim.status.provider_id.rpartition("/")[2] or "its instance"
+    mine, runs = f"nodeclaim/{claim.name}", f"instance {instance} has run{waited}"
+    found = diagnosis(decisions, claim.name)
+    reported = [event for event in about_object(events, "NodeClaim", claim.name) if event.reason == "NodeNotJoined"]
+    if found is not None or reported:
+        message = found.message if found is not None else reported[-1].message
+        why = message.partition("has not joined the cluster: ")[2] or message
+        text = f"{runs} and has not joined the cluster: {why.removesuffix(' (NEVER_JOINED)')}"
+        return Progress(text, "NEVER_JOINED", reason("NEVER_JOINED").remedy, mine)
+    if since is not None and now - since > JOIN_GRACE:
+        text = f"{runs} and has not joined the cluster"
+        remedy = "dovetail doctor checks its role, security groups and subnets; its console output says the rest"
+        return Progress(text, "NEVER_JOINED", remedy, mine)
+    return Progress(f"instance {instance} has been starting{waited}")
+
+
+def _not_initialized(cluster_state: ClusterState, claim: NodeClaim, now: datetime) -> Progress:
+    node = cluster_state.node_for(claim)
+    missing = initialization.missing(node, claim)
+    registered = claim.condition("Registered")
+    since = registered.last_transition_time if registered is not None else None
+    name = node.metadata.name if node is not None else claim.status.node_name
+    if missing is None:
+        return Progress(f"node {name} is being filled")
+    if missing.reason == "StartupTaintsExist":
+        taint = missing.message.partition('"')[2].partition('"')[0]
+        waited = f", {age(since, now)} after it joined" if since is not None else ""
+        text = f"node {name} still has the startup taint {taint}{waited}"
+        if since is not None and now - since <= STARTUP_TAINT_GRACE:
+            return Progress(text)
+        known = reason("STARTUP_TAINT")
+        return Progress(f"{text}: nothing has removed it", "STARTUP_TAINT", known.remedy, f"nodepool/{claim.node_pool}")
+    ready = condition(node.status.conditions, "Ready") if node is not None else None
+    said = f": {ready.message}" if ready is not None and ready.status != "True" and ready.message else ""
+    return Progress(f"node {name} has joined and is not initialized yet ({missing.message}{said})")
+
+
+def claim_answer(
+    cluster_state: ClusterState,
+    decisions: Sequence[Decision],
+    found: NodeClaim,
+    now: datetime,
+    events: Sequence[Event] = (),
+) -> Answer:
+    """A NodeClaim that has no initialized node yet."""
+    step = progress(cluster_state, decisions, found, now, events)
+    about = [decision for decision in decisions if concerns(decision, found.name)]
+    conditions = [f"{each.type}={each.status} {each.reason} {each.message}".strip() for each in found.status.conditions]
+    remedy = [f"remedy: {step.remedy}"] if step.remedy else []
+    code = f" ({step.code})" if step.code and not step.text.endswith(f"({step.code})") else ""
+    node = cluster_state.node_for(found)
+    prefix = "" if node is not None else "has no node yet: "
+    return Answer(
+        subject=f"nodeclaim/{found.name}",
+        line=f"{prefix}{step.text}{code}",
+        code=step.code,
+        object=step.object,
+        remedy=step.remedy,
+        details=(*remedy, *conditions),
+        deep=(*lines(about[-10:]), *event_lines(about_object(events, "NodeClaim", found.name))),
+        facts={"providerID": found.status.provider_id, "nodePool": found.node_pool or ""},
+    )

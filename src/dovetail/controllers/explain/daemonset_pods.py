@@ -1,0 +1,75 @@
+"""A pending pod of a DaemonSet: it belongs to one node, and no other node helps."""
+
+from __future__ import annotations
+
+from dovetail.cluster.state import ClusterState
+from dovetail.controllers.explain.answer import Answer, shortened
+from dovetail.model.pod_resources import requests
+from dovetail.model.pods import Pod
+from dovetail.model.quantity import format_resources, resources
+from dovetail.model.reasons import reason
+from dovetail.model.taints import text as taint_text
+from dovetail.model.taints import untolerated
+
+
+def node_of(pod: Pod) -> str:
+    """The node that the DaemonSet controller made the pod for."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    for term in required.node_selector_terms if required is not None else ():
+        for each in term.match_fields:
+            if each.key == "metadata.name" and each.operator == "In" and len(each.values) == 1:
+                return each.values[0]
+    return ""
+
+
+def daemonset_pod(cluster_state: ClusterState, pod: Pod) -> Answer:
+    name = node_of(pod)
+    subject = f"pod/{pod.metadata.key}"
+    owner = next((owner.name for owner in pod.metadata.owner_references if owner.kind == "DaemonSet"), "")
+    facts = {"daemonSet": owner, "node": name}
+    node = cluster_state.nodes.store.get(name)
+    if node is None:
+        where = f"its node {name} is gone" if name else "it names no node"
+        return Answer(subject=subject, line=f"pending: a pod of DaemonSet {owner}; {where}", facts=facts)
+    mine = f"daemonset/{pod.metadata.namespace}/{owner}"
+    taints = untolerated(node.spec.taints, pod.spec.tolerations, ("NoSchedule", "NoExecute"))
+    if taints:
+        text = f"its node {name} has the taint {taint_text(taints[0])}, which it does not tolerate"
+        remedy = "add the toleration to the DaemonSet, or let its affinity leave such nodes out"
+        return _pending(subject, text, "UNTOLERATED_TAINT", mine, remedy, facts)
+    allocatable, asked = resources(node.status.allocatable), requests(pod)
+    others = [other for other in cluster_state.pods_on(name) if not other.finished]
+    used = [requests(other) for other in others]
+    free = {key: allocatable.get(key, 0) - sum(each.get(key, 0) for each in used) for key in asked}
+    free["pods"] = allocatable.get("pods", 0) - len(others)
+    short = {key: amount for key, amount in {**asked, "pods": 1}.items() if amount > free[key]}
+    if not short:
+        text = f"its node {name} has room for it; kube-scheduler has not bound it yet"
+        return Answer(subject=subject, line=f"pending: a pod of DaemonSet {owner}: {text}", facts=facts)
+    first = next(iter(short))
+    wanted, left = format_resources({first: short[first]})[first], format_resources({first: max(0, free[first])})[first]
+    text = f"its node {name} has no room for it: it asks for {first} {wanted}, {left} is left"
+    details = [f"{key}: asks for {format_resources({key: amount})[key]}" for key, amount in short.items()]
+    details += shortened([f"on the node: {other.metadata.key}" for other in others])
+    return _pending(subject, text, "DAEMON_NO_ROOM", mine, reason("DAEMON_NO_ROOM").remedy, facts, tuple(details))
+
+
+def _pending(
+    subject: str,
+    text: str,
+    code: str,
+    mine: str,
+    remedy: str,
+    facts: dict[str, str],
+    details: tuple[str, ...] = (),
+) -> Answer:
+    return Answer(
+        subject=subject,
+        line=f"pending: {text}; {remedy} ({code})",
+        code=code,
+        object=mine,
+        remedy=remedy,
+        details=(*details, f"remedy: {remedy}"),
+        facts=dict(facts),
+    )
