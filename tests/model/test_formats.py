@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.lab.apiserver.field_errors import FieldError, go_json, invalid, quoted, required, too_many, unsupported
 from dovetail.model import formats
+from dovetail.model.validation.field_errors import FieldError, go_json, invalid, quoted, required, too_many, unsupported
 
 
 def test_a_label_with_dots_is_reported_so() -> None:

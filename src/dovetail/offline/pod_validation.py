@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from dovetail.cli.errors import Problem
 from dovetail.model.meta import without_nulls
-
-if TYPE_CHECKING:
-    from dovetail.lab.apiserver.field_errors import FieldError
+from dovetail.model.validation import metadata, resources, scheduling
+from dovetail.model.validation.field_errors import FieldError
+from dovetail.model.validation.ports import container_ports
 
 Json = dict[str, Any]
 
@@ -67,9 +67,6 @@ def _heard(said: bytes, where: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _complaints(spec: Json, where: str) -> Iterator[FieldError]:
-    from dovetail.lab.apiserver.kinds import metadata
-    from dovetail.lab.apiserver.kinds.pod import scheduling
-
     yield from scheduling.affinity(spec.get("affinity", {}), f"{where}.affinity")
     yield from metadata.labels(spec.get("nodeSelector", {}), f"{where}.nodeSelector")
     yield from scheduling.tolerations(spec.get("tolerations", ()), f"{where}.tolerations")
@@ -80,15 +77,13 @@ def _complaints(spec: Json, where: str) -> Iterator[FieldError]:
 
 
 def _of_container(container: Json, where: str) -> Iterator[FieldError]:
-    from dovetail.lab.apiserver.kinds.pod import containers, resources
-
     amounts = {
         field: {name: str(amount) for name, amount in found.items()}
         for field, found in container.get("resources", {}).items()
     }
     yield from resources.requirements(_completed(amounts), f"{where}.resources")
     entries = [{"protocol": "TCP", **each} for each in container.get("ports", ())]
-    yield from containers.ports(entries, f"{where}.ports")
+    yield from container_ports(entries, f"{where}.ports")
 
 
 def _completed(amounts: Mapping[str, Mapping[str, str]]) -> Json:

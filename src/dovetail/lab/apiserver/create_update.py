@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import field_errors, managedfields, responses, status_errors
+from dovetail.lab.apiserver import managedfields, responses, status_errors
 from dovetail.lab.apiserver.canonicalize import settle
 from dovetail.lab.apiserver.decode import decode
-from dovetail.lab.apiserver.field_errors import quoted
 from dovetail.lab.apiserver.gocompat.gotime import stamp
 from dovetail.lab.apiserver.options import WriteOptions, write_options
 from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
@@ -19,6 +18,8 @@ from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import Passing, Record
 from dovetail.lab.apiserver.webhooks import admission
+from dovetail.model.validation import field_errors
+from dovetail.model.validation.field_errors import quoted
 
 # Owner references in a request: named twice, they are kept once, and the client gets a warning.
 

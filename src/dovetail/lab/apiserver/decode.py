@@ -9,10 +9,10 @@ import msgspec
 
 from dovetail.lab.apiserver import json_yaml, status_errors
 from dovetail.lab.apiserver.canonicalize import go_value, normalise
-from dovetail.lab.apiserver.field_errors import invalid, quoted
 from dovetail.lab.apiserver.pruning import prune
 from dovetail.lab.apiserver.registry import Schema
 from dovetail.lab.apiserver.status_errors import StatusError
+from dovetail.model.validation.field_errors import invalid, quoted
 
 Json = dict[str, Any]
 

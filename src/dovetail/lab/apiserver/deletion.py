@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import decode, field_errors, get_list, json_yaml, responses, selectors, status_errors
+from dovetail.lab.apiserver import decode, get_list, json_yaml, responses, selectors, status_errors
 from dovetail.lab.apiserver import options as query
 from dovetail.lab.apiserver.canonicalize import go_value, normalise
 from dovetail.lab.apiserver.create_update import dry_record, held_by_spec, refused
@@ -19,6 +19,7 @@ from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
 from dovetail.lab.apiserver.request import Call, table_of
 from dovetail.lab.apiserver.store import Record
 from dovetail.lab.apiserver.webhooks import admission
+from dovetail.model.validation import field_errors
 
 if TYPE_CHECKING:
     from dovetail.lab.apiserver.server import ApiServer

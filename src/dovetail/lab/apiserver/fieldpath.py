@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.apiserver.field_errors import quoted
+from dovetail.model.validation.field_errors import quoted
 
 Node = dict[str, Any]
 Path = tuple[str, ...]

@@ -13,13 +13,13 @@ import msgspec
 from dovetail.kube.decode import uncollected
 from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import responses, selectors, status_errors, tables
-from dovetail.lab.apiserver.field_errors import quoted
 from dovetail.lab.apiserver.negotiation import Wanted
 from dovetail.lab.apiserver.options import ListOptions, list_options
 from dovetail.lab.apiserver.registry import ResourceType
 from dovetail.lab.apiserver.request import Call
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import Record
+from dovetail.model.validation.field_errors import quoted
 
 Json = dict[str, Any]
 FUTURE_WAIT = 3.0

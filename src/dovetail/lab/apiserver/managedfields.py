@@ -52,7 +52,7 @@ class Manager(msgspec.Struct, frozen=True):
 
     def shown(self) -> str:
         """As a conflict names it."""
-        from dovetail.lab.apiserver.field_errors import quoted
+        from dovetail.model.validation.field_errors import quoted
 
         text = quoted(self.name)
         if self.subresource:

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.transport import Request
-from dovetail.lab.apiserver import field_errors, status_errors
-from dovetail.lab.apiserver.field_errors import FieldError
+from dovetail.lab.apiserver import status_errors
+from dovetail.model.validation import field_errors
+from dovetail.model.validation.field_errors import FieldError
 
 _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 _FALSE = frozenset(("false", "0"))

@@ -5,15 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import (
-    create_update,
-    decode,
-    field_errors,
-    json_yaml,
-    responses,
-    status_errors,
-    subresource_views,
-)
+from dovetail.lab.apiserver import create_update, decode, json_yaml, responses, status_errors, subresource_views
 from dovetail.lab.apiserver.canonicalize import go_value
 from dovetail.lab.apiserver.decode import Expected, media_type, to_object
 from dovetail.lab.apiserver.gocompat import gorder
@@ -26,6 +18,7 @@ from dovetail.lab.apiserver.registry import Refusal
 from dovetail.lab.apiserver.request import Call
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import Record
+from dovetail.model.validation import field_errors
 
 Json = dict[str, Any]
 JSON = "application/json-patch+json"

@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from dovetail.chance import Chance
-from dovetail.lab.apiserver.field_errors import FieldError
+from dovetail.model.validation.field_errors import FieldError
 
 Object = dict[str, Any]
 ValueKind = Literal[

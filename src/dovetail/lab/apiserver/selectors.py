@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver import status_errors
-from dovetail.lab.apiserver.field_errors import invalid
 from dovetail.lab.apiserver.registry import ResourceType
 from dovetail.lab.apiserver.request import Call
 from dovetail.model import formats
 from dovetail.model.selector import FieldTerm, Judge, SelectorError, parse_fields, parse_labels
+from dovetail.model.validation.field_errors import invalid
 
 Json = dict[str, Any]
 Test = Callable[[Json], bool]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, quoted
+from dovetail.model.validation.field_errors import FieldError, quoted
 
 Json = dict[str, Any]
 

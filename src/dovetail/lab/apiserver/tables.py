@@ -13,12 +13,12 @@ import msgspec
 
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver import printers, status_errors
-from dovetail.lab.apiserver.field_errors import invalid
 from dovetail.lab.apiserver.negotiation import Wanted
 from dovetail.lab.apiserver.printers import pods
 from dovetail.lab.apiserver.printers.cells import Header, age
 from dovetail.lab.apiserver.registry import ResourceType
 from dovetail.lab.apiserver.request import Call
+from dovetail.model.validation.field_errors import invalid
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.lab.apiserver.crd import cel
 from dovetail.lab.apiserver.crd.cel.values import NONE, Optional
 from dovetail.lab.apiserver.crd.cel_values import typed
-from dovetail.lab.apiserver.field_errors import OMIT, FieldError, duplicate, forbidden, invalid, required
+from dovetail.model.validation.field_errors import OMIT, FieldError, duplicate, forbidden, invalid, required
 
 if TYPE_CHECKING:
     from dovetail.lab.apiserver.crd.structural import Structural

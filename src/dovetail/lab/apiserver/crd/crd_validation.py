@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from dovetail.lab.apiserver.crd.structural import Structural
 from dovetail.lab.apiserver.crd.structural_validation import check_schema, reachable
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dovetail.lab.apiserver.registry import Object
 from dovetail.model import formats
+from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
 
 Json = Mapping[str, Any]
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")

@@ -15,9 +15,9 @@ from dovetail.lab.apiserver.crd.finalizer import (
 )
 from dovetail.lab.apiserver.crd.serving import resource_types
 from dovetail.lab.apiserver.crd.unions import settle
-from dovetail.lab.apiserver.field_errors import FieldError
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.registry import Context, Object, Registry
+from dovetail.model.validation.field_errors import FieldError
 
 
 class DefinitionStrategy(KindStrategy):

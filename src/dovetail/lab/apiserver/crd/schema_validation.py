@@ -13,7 +13,7 @@ from typing import Any
 from dovetail.lab.apiserver.crd import formats
 from dovetail.lab.apiserver.crd.cel_rules import Correlation
 from dovetail.lab.apiserver.crd.structural import Structural
-from dovetail.lab.apiserver.field_errors import (
+from dovetail.model.validation.field_errors import (
     FieldError,
     go_float,
     go_json,

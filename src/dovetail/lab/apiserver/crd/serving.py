@@ -144,7 +144,7 @@ def _cell_value(value: Any, kind: str) -> Any:
         return value if isinstance(value, str) else None
     if value is None or isinstance(value, str):
         return value
-    from dovetail.lab.apiserver.field_errors import go_json
+    from dovetail.model.validation.field_errors import go_json
 
     return go_json(value)
 

@@ -11,14 +11,14 @@ from dovetail.lab.apiserver.crd.finalizer import GROUP, PLURAL, finish
 from dovetail.lab.apiserver.crd.jsonpath import compile_path, dotted, get
 from dovetail.lab.apiserver.crd.schema_validation import list_types, validate
 from dovetail.lab.apiserver.crd.structural import Structural, apply_defaults, prune
-from dovetail.lab.apiserver.field_errors import FieldError, invalid
 from dovetail.lab.apiserver.gocompat.goprint import plain
-from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.admission import lifecycle, quota
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
 from dovetail.lab.apiserver.kinds.base import restore
 from dovetail.lab.apiserver.registry import Context, Object, Strategy
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.field_errors import FieldError, invalid
 
 Converter = Callable[[Object, str], Object]
 _BLOCKING = frozenset(

@@ -10,7 +10,7 @@ from dovetail.lab.apiserver.crd.cel_rules import Rule
 from dovetail.lab.apiserver.crd.cel_typecheck import complaint_about, no_text
 from dovetail.lab.apiserver.crd.schema_validation import validate
 from dovetail.lab.apiserver.crd.structural import Structural
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required, unsupported
+from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
 
 Json = Mapping[str, Any]
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import quoted
+from dovetail.model.validation.field_errors import quoted
 
 
 def plain(value: Any) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import go_json
 from dovetail.lab.apiserver.registry import Schema
+from dovetail.model.validation.field_errors import go_json
 
 Json = dict[str, Any]
 

@@ -6,13 +6,13 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.autoscalingv1 import METRICS, SOURCES, cpu_metric, from_v1, to_v1
 from dovetail.lab.apiserver.kinds.base import CountedStrategy
-from dovetail.lab.apiserver.kinds.pod.resources import amount, container_resource_name
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
+from dovetail.model.validation.resources import amount, container_resource_name
 
 Spec = Mapping[str, Any]
 _KINDS = ("ContainerResource", "External", "Object", "Pods", "Resource")

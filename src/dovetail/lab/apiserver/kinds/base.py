@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.lab.apiserver.field_errors import FieldError, invalid
-from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.admission import lifecycle, quota
 from dovetail.lab.apiserver.registry import Context, Object, Strategy
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.field_errors import FieldError, invalid
 
 
 def immutable(new: object, old: object, path: str) -> list[FieldError]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dovetail.lab.apiserver.gocompat.internal_types import difference, internal
-from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.admission import limits, quota, storage
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable, restore
 from dovetail.lab.apiserver.kinds.pod.defaults import claim_defaults, fill, round_up
-from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.kinds.pod.volumes import csi_driver_name, no_backsteps
-from dovetail.lab.apiserver.kinds.selectors import label_selector, node_selector
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
+from dovetail.model.validation.resources import amount
+from dovetail.model.validation.selectors import label_selector, node_selector
 
 Spec = Mapping[str, Any]
 MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")

@@ -7,15 +7,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, duplicate, forbidden, invalid, required, too_long
 from dovetail.lab.apiserver.gocompat import gojson
-from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, KindStrategy, immutable, restore
-from dovetail.lab.apiserver.kinds.pod import resources
 from dovetail.lab.apiserver.kinds.pod.defaults import round_up, template_defaults
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation import metadata, resources
+from dovetail.model.validation.field_errors import FieldError, duplicate, forbidden, invalid, required, too_long
 
 _LIMIT = 1024 * 1024
 _FROZEN = "field is immutable when `immutable` is set"

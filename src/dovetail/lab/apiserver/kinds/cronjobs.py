@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.base import CountedStrategy
 from dovetail.lab.apiserver.kinds.job_validation import check_job_spec, failure_policy_defaults, job_warnings
@@ -14,6 +13,7 @@ from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
 from dovetail.lab.apiserver.kinds.schedules import schedule_complaint, zone_complaints
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation.field_errors import FieldError, invalid, required, unsupported
 
 Spec = Mapping[str, Any]
 

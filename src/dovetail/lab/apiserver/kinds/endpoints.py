@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, duplicate, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds.addresses import endpoint_ip, valid_ip, version
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
-from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation.addresses import endpoint_ip, valid_ip, version
+from dovetail.model.validation.field_errors import FieldError, duplicate, invalid, required, unsupported
+from dovetail.model.validation.selectors import label_name
 
 Spec = Mapping[str, Any]
 _PROTOCOLS = ("SCTP", "TCP", "UDP")

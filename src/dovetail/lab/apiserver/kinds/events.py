@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dovetail.lab.apiserver.canonicalize import zero
-from dovetail.lab.apiserver.field_errors import FieldError, invalid, required
-from dovetail.lab.apiserver.kinds import metadata, types
+from dovetail.lab.apiserver.kinds import types
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
-from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.field_errors import FieldError, invalid, required
+from dovetail.model.validation.selectors import label_name
 
 _NAMES = {
     "note": "message",

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import (
+from dovetail.lab.apiserver.gocompat.internal_types import internal
+from dovetail.lab.apiserver.kinds import numbers
+from dovetail.lab.apiserver.kinds.pod.spec import check_template
+from dovetail.lab.apiserver.kinds.pod.warnings import warnings
+from dovetail.lab.apiserver.registry import Object
+from dovetail.model import formats
+from dovetail.model.validation.field_errors import (
     OMIT,
     FieldError,
     duplicate,
@@ -18,13 +24,7 @@ from dovetail.lab.apiserver.field_errors import (
     too_many,
     unsupported,
 )
-from dovetail.lab.apiserver.gocompat.internal_types import internal
-from dovetail.lab.apiserver.kinds import numbers
-from dovetail.lab.apiserver.kinds.pod.spec import check_template
-from dovetail.lab.apiserver.kinds.pod.warnings import warnings
-from dovetail.lab.apiserver.kinds.selectors import label_name
-from dovetail.lab.apiserver.registry import Object
-from dovetail.model import formats
+from dovetail.model.validation.selectors import label_name
 
 Spec = Mapping[str, Any]
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import OMIT, FieldError, invalid, required
 from dovetail.lab.apiserver.gocompat.internal_types import internal
-from dovetail.lab.apiserver.kinds import metadata, numbers
+from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, immutable
 from dovetail.lab.apiserver.kinds.job_validation import check_job_spec, job_defaults, job_warnings
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
-from dovetail.lab.apiserver.kinds.selectors import label_selector, match_labels
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.field_errors import OMIT, FieldError, invalid, required
+from dovetail.model.validation.selectors import label_selector, match_labels
 
 Spec = Mapping[str, Any]
 _UID, _NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.field_errors import FieldError, invalid
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model.validation.field_errors import FieldError, invalid
 
 
 class LeaseStrategy(KindStrategy):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, quoted, required, unsupported
-from dovetail.lab.apiserver.kinds import metadata
-from dovetail.lab.apiserver.kinds.addresses import is_ip, network, valid_cidr
 from dovetail.lab.apiserver.kinds.admission.storage import newest_default
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.pod.probes import port_or_name
-from dovetail.lab.apiserver.kinds.selectors import label_selector
 from dovetail.lab.apiserver.kinds.service_validation import reached_at
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.addresses import is_ip, network, valid_cidr
+from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, quoted, required, unsupported
+from dovetail.model.validation.selectors import label_selector
 
 Spec = Mapping[str, Any]
 _PATH_TYPES = ("Exact", "Prefix", "ImplementationSpecific")

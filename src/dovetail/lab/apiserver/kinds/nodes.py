@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, duplicate, forbidden, invalid
-from dovetail.lab.apiserver.kinds import metadata
-from dovetail.lab.apiserver.kinds.addresses import network, valid_cidr
 from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
 from dovetail.lab.apiserver.kinds.pod.defaults import round_up
-from dovetail.lab.apiserver.kinds.pod.resources import value
-from dovetail.lab.apiserver.kinds.pod.scheduling import taint_effect
-from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.addresses import network, valid_cidr
+from dovetail.model.validation.field_errors import FieldError, duplicate, forbidden, invalid
+from dovetail.model.validation.resources import value
+from dovetail.model.validation.scheduling import taint_effect
+from dovetail.model.validation.selectors import label_name
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 

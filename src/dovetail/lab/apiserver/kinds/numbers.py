@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, invalid
 from dovetail.model import formats
+from dovetail.model.validation.field_errors import FieldError, invalid
 
 NEGATIVE = "must be greater than or equal to 0"
 

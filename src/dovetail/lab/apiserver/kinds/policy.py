@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dovetail.lab.apiserver.gocompat.internal_types import internal
-from dovetail.lab.apiserver.kinds import metadata, numbers
+from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.admission import priority
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden as refuse
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, KindStrategy, immutable
-from dovetail.lab.apiserver.kinds.selectors import label_name, label_selector
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
+from dovetail.model.validation.selectors import label_name, label_selector
 
 _SYSTEM = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
 _HIGHEST = 1_000_000_000

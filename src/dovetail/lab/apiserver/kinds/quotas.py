@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, invalid, required
-from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.base import CountedStrategy
-from dovetail.lab.apiserver.kinds.pod import resources
 from dovetail.lab.apiserver.kinds.pod.defaults import round_up
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model.validation import metadata, resources
+from dovetail.model.validation.field_errors import FieldError, invalid, required
 
 _NAMES = resources.STANDARD | {"requests.storage"}
 _OF_PODS = frozenset(

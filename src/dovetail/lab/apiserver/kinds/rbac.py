@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.field_errors import FieldError, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.base import KindStrategy
-from dovetail.lab.apiserver.kinds.selectors import label_selector
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.field_errors import FieldError, invalid, required, unsupported
+from dovetail.model.validation.selectors import label_selector
 
 GROUP = "rbac.authorization.k8s.io"
 

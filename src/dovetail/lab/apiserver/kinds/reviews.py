@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dovetail.lab.apiserver import rbac
-from dovetail.lab.apiserver.field_errors import FieldError, invalid
 from dovetail.lab.apiserver.kinds.admission import lifecycle
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Strategy
+from dovetail.model.validation.field_errors import FieldError, invalid
 
 
 class ReviewStrategy(Strategy):

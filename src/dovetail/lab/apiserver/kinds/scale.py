@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.apiserver.kinds.selectors import canonical
 from dovetail.lab.apiserver.registry import Object, ResourceType
+from dovetail.model.validation.selectors import canonical
 
 _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 

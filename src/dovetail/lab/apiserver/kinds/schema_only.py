@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, invalid, required
-from dovetail.lab.apiserver.kinds import metadata, numbers
+from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.admission import storage
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.pod.defaults import fill
-from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.field_errors import FieldError, invalid, required
+from dovetail.model.validation.selectors import label_name
 
 
 class WebhookStrategy(KindStrategy):

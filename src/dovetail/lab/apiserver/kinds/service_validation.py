@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, duplicate, forbidden, invalid, quoted, required, unsupported
-from dovetail.lab.apiserver.kinds import metadata
-from dovetail.lab.apiserver.kinds.addresses import endpoint_ip, is_ip, valid_cidr, valid_ip
 from dovetail.lab.apiserver.kinds.pod.probes import port_or_name
-from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.addresses import endpoint_ip, is_ip, valid_cidr, valid_ip
+from dovetail.model.validation.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    quoted,
+    required,
+    unsupported,
+)
+from dovetail.model.validation.selectors import label_name
 
 Spec = Mapping[str, Any]
 TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")

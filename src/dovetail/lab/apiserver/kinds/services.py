@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.lab.apiserver import status_errors
-from dovetail.lab.apiserver.field_errors import FieldError, invalid
 from dovetail.lab.apiserver.kinds.admission import quota
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.kinds.service_validation import (
@@ -23,6 +22,7 @@ from dovetail.lab.apiserver.kinds.service_validation import (
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.model import formats
+from dovetail.model.validation.field_errors import FieldError, invalid
 
 Spec = Mapping[str, Any]
 NETWORK = ipaddress.ip_network("10.96.0.0/16")

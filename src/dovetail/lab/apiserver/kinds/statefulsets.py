@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dovetail.lab.apiserver.gocompat.internal_types import internal
 from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.claims import check_claim_spec, claim_template_defaults
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
 from dovetail.lab.apiserver.kinds.pod.warnings import claim_warnings
-from dovetail.lab.apiserver.kinds.selectors import match_labels
 from dovetail.lab.apiserver.kinds.workloads import (
     MISMATCH,
     Spec,
@@ -27,6 +25,8 @@ from dovetail.lab.apiserver.kinds.workloads import (
 )
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
+from dovetail.model.validation.selectors import match_labels
 
 
 class StatefulSetStrategy(WorkloadStrategy):

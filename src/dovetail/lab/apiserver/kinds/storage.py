@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.lab.apiserver.field_errors import FieldError, duplicate, invalid, required, unsupported
 from dovetail.lab.apiserver.gocompat.internal_types import internal
-from dovetail.lab.apiserver.kinds import metadata, numbers
+from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.pod.defaults import fill
 from dovetail.lab.apiserver.kinds.pod.volumes import csi_driver_name
-from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.field_errors import FieldError, duplicate, invalid, required, unsupported
+from dovetail.model.validation.selectors import label_name
 
 _GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
 _LIFECYCLES = ("Persistent", "Ephemeral")

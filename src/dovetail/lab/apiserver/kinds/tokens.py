@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from dovetail.lab.apiserver import status_errors
-from dovetail.lab.apiserver.field_errors import invalid
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
+from dovetail.model.validation.field_errors import invalid
 
 #: A token lives ten minutes at least.
 _SHORTEST = 600

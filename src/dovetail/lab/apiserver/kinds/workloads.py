@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dovetail.lab.apiserver.gocompat.internal_types import internal
 from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, immutable
@@ -13,8 +12,9 @@ from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
 from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
 from dovetail.lab.apiserver.kinds.pod.warnings import warnings as template_warnings
-from dovetail.lab.apiserver.kinds.selectors import label_selector, match_labels
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
+from dovetail.model.validation.selectors import label_selector, match_labels
 
 Spec = Mapping[str, Any]
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
 from dovetail.lab.apiserver.kinds.admission.quota_usage import Amounts, charges, container_charges, covers
-from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.kinds.serverwrites import write_status
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model.validation.resources import amount
 
 #: Kinds that may come to cost more than they did.
 _GROWING = frozenset(["services", "persistentvolumeclaims"])

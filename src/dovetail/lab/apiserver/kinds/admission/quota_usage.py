@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.kinds.pod.qos import qos_class
-from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.model.quantity import Quantity
 from dovetail.model.selector import LabelSelectorRequirement
+from dovetail.model.validation.resources import amount
 
 Object = Mapping[str, Any]
 Amounts = dict[str, Quantity]

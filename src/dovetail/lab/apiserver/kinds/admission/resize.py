@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import quoted
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
-from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.registry import Context, Object, Refusal
+from dovetail.model.validation.field_errors import quoted
+from dovetail.model.validation.resources import amount
 
 
 def review(pod: Object, old: Object, ctx: Context) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.lab.apiserver.kinds.admission.lifecycle import forbidden
-from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model.validation.resources import amount
 
 _DEFAULT = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 _LEGACY = "volume.beta.kubernetes.io/storage-class"

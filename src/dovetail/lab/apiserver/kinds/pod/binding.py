@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.field_errors import quoted
 from dovetail.lab.apiserver.kinds.admission import topology
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply, Strategy
+from dovetail.model.validation.field_errors import quoted
 
 
 def success() -> Object:

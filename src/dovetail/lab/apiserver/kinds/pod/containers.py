@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import (
+from dovetail.lab.apiserver.kinds.pod import environment
+from dovetail.lab.apiserver.kinds.pod.security import container_security
+from dovetail.lab.apiserver.kinds.pod.volumes import descending_path, no_backsteps
+from dovetail.model import formats
+from dovetail.model.validation import resources
+from dovetail.model.validation.field_errors import (
     FieldError,
     duplicate,
     forbidden,
@@ -15,10 +20,7 @@ from dovetail.lab.apiserver.field_errors import (
     too_many,
     unsupported,
 )
-from dovetail.lab.apiserver.kinds.pod import environment, resources
-from dovetail.lab.apiserver.kinds.pod.security import container_security
-from dovetail.lab.apiserver.kinds.pod.volumes import descending_path, no_backsteps
-from dovetail.model import formats
+from dovetail.model.validation.ports import container_ports
 
 Container = Mapping[str, Any]
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -51,7 +53,7 @@ def common(container: Container, path: str, around: Surroundings) -> list[FieldE
         at = f"{path}.terminationMessagePolicy"
         found.append(unsupported(at, policy, ("File", "FallbackToLogsOnError")) if policy else required(at))
     if "ports" in container:
-        found += ports(container["ports"], f"{path}.ports")
+        found += container_ports(container["ports"], f"{path}.ports")
     if "env" in container:
         found += environment.variables(container["env"], f"{path}.env")
     if "envFrom" in container:
@@ -74,33 +76,6 @@ def pull_policy(policy: str, path: str) -> list[FieldError]:
     if policy in PULL_POLICIES:
         return []
     return [unsupported(path, policy, PULL_POLICIES) if policy else required(path)]
-
-
-def ports(entries: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
-    names: set[str] = set()
-    for index, port in enumerate(entries):
-        at = f"{path}[{index}]"
-        name = port.get("name", "")
-        if name:
-            texts = formats.port_name(name)
-            found += [invalid(f"{at}.name", name, text) for text in texts]
-            if not texts and name in names:
-                found.append(duplicate(f"{at}.name", name))
-            names.add(name)
-        number = port.get("containerPort", 0)
-        if not number:
-            found.append(required(f"{at}.containerPort"))
-        else:
-            found += [invalid(f"{at}.containerPort", number, text) for text in formats.port_number(number)]
-        if port.get("hostPort"):
-            texts = formats.port_number(port["hostPort"])
-            found += [invalid(f"{at}.hostPort", port["hostPort"], text) for text in texts]
-        protocol = port.get("protocol", "")
-        if protocol not in ("TCP", "UDP", "SCTP"):
-            known = ("SCTP", "TCP", "UDP")
-            found.append(unsupported(f"{at}.protocol", protocol, known) if protocol else required(f"{at}.protocol"))
-    return found
 
 
 def mounts(container: Container, volumes: Mapping[str, Any], path: str) -> list[FieldError]:

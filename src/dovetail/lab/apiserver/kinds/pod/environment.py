@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, invalid, required, unsupported
 from dovetail.model import formats
+from dovetail.model.validation.field_errors import FieldError, invalid, required, unsupported
 
 ENV_FIELDS = [
     "metadata.name",

@@ -8,11 +8,11 @@ from dovetail.lab.apiserver.gocompat.goprint import plain
 from dovetail.lab.apiserver.gocompat.gotime import stamp
 from dovetail.lab.apiserver.kinds.pod.binding import success
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
-from dovetail.lab.apiserver.kinds.selectors import match_labels
 from dovetail.lab.apiserver.kinds.serverwrites import write_status
 from dovetail.lab.apiserver.options import dry_run_errors
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
 from dovetail.lab.apiserver.status_errors import invalid
+from dovetail.model.validation.selectors import match_labels
 
 _TEXT = "Cannot evict pod as it would violate the pod's disruption budget."
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dovetail.lab.apiserver import status_errors
-from dovetail.lab.apiserver.field_errors import invalid
 from dovetail.lab.apiserver.gocompat import gotime
 from dovetail.lab.apiserver.options import integer
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
+from dovetail.model.validation.field_errors import invalid
 
 _GROUPS = ("initContainers", "containers", "ephemeralContainers")
 #: The options that are numbers, with the least each may be, in the order they are checked.

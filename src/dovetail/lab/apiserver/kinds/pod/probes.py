@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dovetail.model import formats
+from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported
 
 _NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")

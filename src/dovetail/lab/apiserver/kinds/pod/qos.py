@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.kinds.pod.resources import amount
+from dovetail.model.validation.resources import amount
 
 _COMPUTE = ("cpu", "memory")
 

@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import (
+from dovetail.lab.apiserver.kinds.pod.volumes import descending_path
+from dovetail.model import formats
+from dovetail.model.validation.field_errors import (
     FieldError,
     duplicate,
     forbidden,
@@ -15,8 +17,6 @@ from dovetail.lab.apiserver.field_errors import (
     too_long,
     unsupported,
 )
-from dovetail.lab.apiserver.kinds.pod.volumes import descending_path
-from dovetail.model import formats
 
 Security = Mapping[str, Any]
 _MAX_ID = 2**31 - 1

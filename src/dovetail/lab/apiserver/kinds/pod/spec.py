@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import (
+from dovetail.lab.apiserver.kinds.pod import containers, volumes
+from dovetail.lab.apiserver.kinds.pod.security import pod_security
+from dovetail.model import formats
+from dovetail.model.validation import metadata, resources, scheduling
+from dovetail.model.validation.field_errors import (
     FieldError,
     duplicate,
     forbidden,
@@ -14,11 +18,7 @@ from dovetail.lab.apiserver.field_errors import (
     too_long,
     unsupported,
 )
-from dovetail.lab.apiserver.kinds import metadata
-from dovetail.lab.apiserver.kinds.pod import containers, resources, scheduling, volumes
-from dovetail.lab.apiserver.kinds.pod.security import pod_security
-from dovetail.lab.apiserver.kinds.selectors import label_name
-from dovetail.model import formats
+from dovetail.model.validation.selectors import label_name
 
 Spec = Mapping[str, Any]
 _MAX_INT32 = 2**31 - 1

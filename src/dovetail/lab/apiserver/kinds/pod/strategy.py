@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden
 from dovetail.lab.apiserver.gocompat.gotime import stamp
 from dovetail.lab.apiserver.gocompat.internal_types import difference
-from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.admission import limits, priority, quota, resize, runtimeclass, tolerations, topology
 from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
 from dovetail.lab.apiserver.kinds.pod import update_validation
@@ -20,6 +18,8 @@ from dovetail.lab.apiserver.kinds.pod.spec import pod_annotations
 from dovetail.lab.apiserver.kinds.pod.validation_cache import VERDICTS
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.field_errors import FieldError, forbidden
 
 _FIELDS = frozenset(
     [

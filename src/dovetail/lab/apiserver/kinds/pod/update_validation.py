@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required
 from dovetail.lab.apiserver.gocompat.internal_types import difference, internal
-from dovetail.lab.apiserver.kinds.addresses import valid_ip
 from dovetail.lab.apiserver.kinds.base import immutable
-from dovetail.lab.apiserver.kinds.pod import scheduling
 from dovetail.lab.apiserver.kinds.pod.qos import qos_class
-from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.model import formats
+from dovetail.model.validation import scheduling
+from dovetail.model.validation.addresses import valid_ip
+from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required
+from dovetail.model.validation.selectors import label_name
 
 Pod = Mapping[str, Any]
 _UPDATABLE = (

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.apiserver.field_errors import FieldError
 from dovetail.lab.apiserver.kinds.pod.spec import check_spec
 from dovetail.lab.apiserver.kinds.pod.warnings import warnings
+from dovetail.model.validation.field_errors import FieldError
 
 _LIMIT = 2048
 _encode = msgspec.json.Encoder().encode

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, duplicate, forbidden, invalid, quoted, required, unsupported
 from dovetail.lab.apiserver.kinds.pod import environment
 from dovetail.model import formats
+from dovetail.model.validation.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    quoted,
+    required,
+    unsupported,
+)
 
 Source = Mapping[str, Any]
 MODE = "must be a number between 0 and 0777 (octal), both inclusive"
@@ -232,7 +240,7 @@ def _token(source: Source, at: str, path: str) -> list[FieldError]:
 
 
 def csi_driver_name(name: str, path: str) -> list[FieldError]:
-    from dovetail.lab.apiserver.field_errors import too_long
+    from dovetail.model.validation.field_errors import too_long
 
     if not name:
         return [required(path)]

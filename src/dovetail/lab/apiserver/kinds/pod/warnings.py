@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import quoted
-from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.model import formats
+from dovetail.model.validation.field_errors import quoted
+from dovetail.model.validation.resources import amount
 
 Spec = Mapping[str, Any]
 _OLD_LABELS = {

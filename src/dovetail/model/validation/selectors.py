@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, required
-from dovetail.lab.apiserver.kinds import metadata
 from dovetail.model import formats
+from dovetail.model.validation import metadata
+from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required
 
 Selector = Mapping[str, Any]
 _NEEDS_VALUES = "must be specified when `operator` is 'In' or 'NotIn'"

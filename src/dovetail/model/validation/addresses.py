@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from dovetail.lab.apiserver.field_errors import FieldError, invalid
+from dovetail.model.validation.field_errors import FieldError, invalid
 
 _ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _RANGE = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"

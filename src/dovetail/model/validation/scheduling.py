@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, duplicate, forbidden, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds.addresses import valid_ip
-from dovetail.lab.apiserver.kinds.selectors import label_name, label_selector, node_selector, node_term
 from dovetail.model import formats
+from dovetail.model.validation.addresses import valid_ip
+from dovetail.model.validation.field_errors import FieldError, duplicate, forbidden, invalid, required, unsupported
+from dovetail.model.validation.selectors import label_name, label_selector, node_selector, node_term
 
 Spec = Mapping[str, Any]
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")

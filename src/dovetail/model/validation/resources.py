@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import (
+from dovetail.model import formats, quantity
+from dovetail.model.validation.field_errors import (
     FieldError,
     duplicate,
     forbidden,
@@ -15,7 +16,6 @@ from dovetail.lab.apiserver.field_errors import (
     required,
     unsupported,
 )
-from dovetail.model import formats, quantity
 
 HUGEPAGES = "hugepages-"
 STANDARD = frozenset(

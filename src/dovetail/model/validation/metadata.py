@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.field_errors import FieldError, forbidden, invalid, quoted, required, too_long
 from dovetail.model import formats
+from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, quoted, required, too_long
 
 NameRule = Callable[[str], Sequence[str]]
 IMMUTABLE = "field is immutable"
