@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from dovetail.cli import cluster_session
-from dovetail.cli.errors import Problem
 from dovetail.cli.kubectl import as_typed, lab_of
 from dovetail.cli.main import main
+from dovetail.errors import Problem
 from dovetail.lab.apiserver_only import StartError, kubeconfig, refuse_second
 from dovetail.runfile import RunningLab, find, leave, path_of, register, running
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
 from dovetail.model.pods import Pod
 from dovetail.offline.objects import Objects, read
 from dovetail.offline.snapshot import snapshot

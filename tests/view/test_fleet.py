@@ -16,8 +16,8 @@ from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.history.decisions import Decision, Refusal
 from dovetail.kube.client import Kube
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response
+from dovetail.lab.in_process import InProcess
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node

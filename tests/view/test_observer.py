@@ -13,10 +13,10 @@ from dovetail.clock import Clock, run_virtual
 from dovetail.controllers.history.decisions import Decision, Refusal
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Disconnected
-from dovetail.kube.inprocess import InProcess
 from dovetail.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODS
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.in_process import InProcess
 from dovetail.view import Difference, FleetView
 from dovetail.view.observer import PROBE_INTERVAL_S, Observer
 

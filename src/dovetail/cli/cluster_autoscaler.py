@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
 
 if TYPE_CHECKING:
     from dovetail.autoscalers.node_groups.flags import Settings

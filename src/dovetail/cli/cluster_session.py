@@ -10,11 +10,11 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from dovetail.cli.errors import Problem
 from dovetail.cli.terminal import waiting
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.history.store import LABEL, NAMESPACE, lines
+from dovetail.errors import Problem
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.transport import LAB_TIME, Request, Transport

@@ -22,10 +22,10 @@ def convert(names: tuple[str, ...], more: tuple[str, ...], version: str, in_plac
     Comments and order stay where they can; other objects pass through as they are. A note on the standard error
     says what was moved and, above all, what changed its meaning.
     """
-    from dovetail.cli.errors import Problem
-    from dovetail.cli.manifests import STDIN, texts, write
+    from dovetail.errors import Problem
     from dovetail.model.kinds.convert import ConversionError
     from dovetail.model.kinds.rewrite import rewrite
+    from dovetail.offline.manifests import STDIN, texts, write
 
     files = [*names, *more]
     if not files:

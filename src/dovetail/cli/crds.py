@@ -67,7 +67,7 @@ def _certificates(file: Path) -> bytes:
     """The file's content, which must be certificates in PEM and nothing else: it is published in the cluster."""
     import ssl
 
-    from dovetail.cli.errors import Problem
+    from dovetail.errors import Problem
 
     expected = "expected certificates in PEM, such as the ca.crt of the webhook's Secret"
     try:

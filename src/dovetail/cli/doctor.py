@@ -51,7 +51,7 @@ def doctor(
 
     Exit status: 0 no check failed, 1 a check failed, 2 the checks could not be made.
     """
-    from dovetail.cli.errors import Problem
+    from dovetail.errors import Problem
     from dovetail.install.doctor.checks import CHECKS, report
     from dovetail.install.doctor.facts import Status
 
@@ -117,10 +117,10 @@ def _collect(cluster: str | None, region: str | None, kubeconfig: str | None, co
     import boto3
 
     from dovetail.cli import cluster_session
-    from dovetail.cli.errors import Problem
     from dovetail.cli.terminal import quiet_logs, waiting
     from dovetail.clock import Clock
     from dovetail.cloud.aws.client import Calls
+    from dovetail.errors import Problem
     from dovetail.install.doctor.collect import collect
     from dovetail.kube.client import Kube
     from dovetail.kube.config import load
@@ -156,7 +156,7 @@ def _collect(cluster: str | None, region: str | None, kubeconfig: str | None, co
 def _read(source: Path) -> Facts:
     import msgspec
 
-    from dovetail.cli.errors import Problem
+    from dovetail.errors import Problem
     from dovetail.install.doctor.facts import Facts
 
     try:
@@ -168,7 +168,7 @@ def _read(source: Path) -> Facts:
 def _write(bundle: Path, facts: Facts) -> None:
     import msgspec
 
-    from dovetail.cli.errors import Problem
+    from dovetail.errors import Problem
 
     try:
         bundle.write_bytes(msgspec.json.encode(facts))

@@ -1,15 +1,3 @@
-"""What a command says when it cannot do what was asked.
+"""The error of commands: see `dovetail.errors`."""
 
-Exit statuses are the same everywhere: 0 is done, or a good answer; 1 is a bad answer (pods without a place, errors
-found, a broken invariant); 2 is no answer, and the line that begins with `Error:` says what to do about it.
-"""
-
-from __future__ import annotations
-
-import click
-
-
-class Problem(click.ClickException):
-    """Object, field, value, and the way out."""
-
-    exit_code = 2
+from dovetail.errors import Problem as Problem

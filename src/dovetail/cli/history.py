@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
 
 if TYPE_CHECKING:
     from dovetail.controllers.history.decisions import Decision

@@ -64,8 +64,8 @@ def install(
 
     Each part is read first: what is there stays, what is missing is made. Repeat the command after an interruption.
     """
-    from dovetail.cli.errors import Problem
     from dovetail.cli.installing import conversation
+    from dovetail.errors import Problem
     from dovetail.install.chart import Release, ValuesError
     from dovetail.install.plan import Options
     from dovetail.install.values import read_values

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import click
 
-from dovetail.cli.errors import Problem
 from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, message_of
+from dovetail.errors import Problem
 from dovetail.install.chart import ValuesError
 from dovetail.install.discovery import DiscoveryError, Found
 from dovetail.install.gotemplate import TemplateError

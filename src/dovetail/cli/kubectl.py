@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
 
 
 def binary() -> str | None:

@@ -42,8 +42,8 @@ def lint(
     sources = _sources([*names, *more])
     shop = _shop(region) if region else _shop(_guess(sources))
     if region and shop is None:
-        from dovetail.cli.errors import Problem
         from dovetail.cloud.aws.catalog import UnknownRegion
+        from dovetail.errors import Problem
 
         raise Problem(f"--region: {UnknownRegion(region)}")
     if fix:
@@ -56,8 +56,8 @@ def lint(
 
 
 def _sources(names: list[str]) -> list[Source]:
-    from dovetail.cli.manifests import texts
     from dovetail.model.lint import Source
+    from dovetail.offline.manifests import texts
 
     if not names:
         raise click.UsageError("nothing to lint: name files with -f FILE")
@@ -109,9 +109,9 @@ def _findings(sources: list[Source], shop: InstanceCatalog | None, region: str |
 
 def _fix(sources: list[Source], check: Callable[[list[Source]], list[Finding]]) -> list[Source]:
     """Write the safe corrections. One may uncover another, so a few rounds."""
-    from dovetail.cli.manifests import STDIN, write
     from dovetail.model.lint import Source
     from dovetail.model.lint.suggestions import fixed
+    from dovetail.offline.manifests import STDIN, write
 
     total: Counter[str] = Counter()
     for _ in range(5):

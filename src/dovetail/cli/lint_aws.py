@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
 from dovetail.model.kinds.selector_maps import images_up, terms_up
 from dovetail.model.lint.envelope import is_known, subjects
 from dovetail.model.lint.findings import Finding

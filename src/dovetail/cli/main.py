@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from dovetail import __version__, language
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
 from dovetail.language import message, translated
 from dovetail.model.spelling import nearest
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.errors import Problem
 from dovetail.cli.terminal import waiting
+from dovetail.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,9 +87,9 @@ def plan(
         raise Problem("nothing to plan: name files with -f PATH, or a cluster with --kubeconfig or --context")
     objects = read((*paths, *more))
     if asking:
-        from dovetail.offline import cluster_settings
+        from dovetail.cli import cluster_objects
 
-        cluster_settings.read(objects, kubeconfig, context)
+        cluster_objects.read(objects, kubeconfig, context)
     region = "" if catalog else region_of(region, objects)
     types = snapshot_module.catalogue(catalog) if catalog else load(region)
     snapshot = snapshot_module.snapshot(objects, types, any_type=bool(catalog), region=region)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,7 +110,7 @@ def _extras(paths: tuple[str, ...]) -> Iterator[Json]:
     """Metrics, VPAs and checkpoints of the files, which planning does not look at."""
     import yaml
 
-    from dovetail.cli.manifests import texts
+    from dovetail.offline.manifests import texts
 
     for name, text in texts([path for path in paths if path != "-"]):
         try:
@@ -140,12 +140,12 @@ def _ask_cluster(objects: Objects, kubeconfig: str | None, context: str | None, 
 
     from dovetail.autoscalers.vpa.api import CHECKPOINTS, VPAS
     from dovetail.autoscalers.vpa.metrics_api import POD_METRICS, pod_metrics
+    from dovetail.cli import cluster_objects
     from dovetail.cli.cluster_session import Cluster, ask
     from dovetail.kube.errors import ApiError
     from dovetail.kube.resources import Resource
-    from dovetail.offline import cluster_settings
 
-    cluster_settings.read(objects, kubeconfig, context)
+    cluster_objects.read(objects, kubeconfig, context)
 
     async def question(cluster: Cluster) -> list[Json]:
         async def listed(resource: Resource) -> list[Json]:

@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from dovetail.chance import Chance, system_seed
-from dovetail.cli.errors import Problem
 from dovetail.clock import Clock, run_scaled
 from dovetail.cloud.aws import catalog as catalog_module
 from dovetail.cloud.aws.api_server import ApiServer, authority, read
@@ -31,6 +30,7 @@ from dovetail.controllers.log_output import LogOutput, LogPathError
 from dovetail.controllers.manager import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.controllers.start_lines import announce
+from dovetail.errors import Problem
 from dovetail.kube.client import Kube
 from dovetail.kube.config import IN_CLUSTER, load
 from dovetail.kube.credentials import ConfigError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
 
 
 @click.group()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from dovetail.cli.errors import Problem
 from dovetail.cli.terminal import waiting
+from dovetail.errors import Problem
 
 if TYPE_CHECKING:
     from dovetail.lab.scenario.runner import Outcome

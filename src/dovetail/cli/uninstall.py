@@ -53,8 +53,8 @@ def uninstall(
     verbose: bool,
 ) -> None:
     """Remove Dovetail from a cluster and its account. What was there before the installation stays."""
-    from dovetail.cli.errors import Problem
     from dovetail.cli.installing import conversation
+    from dovetail.errors import Problem
     from dovetail.install.chart import Release, ValuesError
     from dovetail.install.plan import Options
     from dovetail.install.removal import Nodes

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.errors import Problem
 from dovetail.cli.terminal import waiting
+from dovetail.errors import Problem
 from dovetail.runfile import DEFAULT_NAME, alive, command_for, find, folder, is_name, log_of
 from dovetail.runfile import running as running_labs
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dovetail import __version__
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
 
 if TYPE_CHECKING:
     from dovetail.autoscalers.vpa.settings import CommonSettings

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from dovetail.cli.errors import Problem
-from dovetail.cli.manifests import texts
+from dovetail.errors import Problem
 from dovetail.model.formats import yaml_problem
 from dovetail.model.kinds.admission import check
 from dovetail.model.kinds.convert import ConversionError, expand
@@ -31,6 +30,7 @@ from dovetail.model.pods import Pod
 from dovetail.model.quantity import QuantityError, parse
 from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.model.workloads import DaemonSet, Deployment, Job, PodDisruptionBudget, ReplicaSet, StatefulSet
+from dovetail.offline.manifests import texts
 from dovetail.offline.pod_validation import objections
 
 T = TypeVar("T")
@@ -320,7 +320,7 @@ def _documents(text: str) -> list[Any]:
     if text.lstrip().startswith(("{", "[")):
         with suppress(json.JSONDecodeError):  # then it is YAML in its short form
             return list(_in_a_row(text))
-    from dovetail.cli.strict_yaml import StrictLoader
+    from dovetail.offline.strict_yaml import StrictLoader
 
     try:
         found = [each for each in yaml.load_all(text, Loader=StrictLoader) if each is not None]

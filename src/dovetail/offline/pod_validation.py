@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
 from dovetail.model.meta import without_nulls
 from dovetail.model.validation import metadata, resources, scheduling
 from dovetail.model.validation.field_errors import FieldError

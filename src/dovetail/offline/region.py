@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.cli.errors import Problem
 from dovetail.cloud.aws import catalog
+from dovetail.errors import Problem
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.kubelet import with_kubelet
 from dovetail.model.kinds.nodepool import NodePool

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from dovetail.cli.errors import Problem
 from dovetail.cloud.simulated import catalog_file as catalogue_file
 from dovetail.cluster import state_node as views
 from dovetail.cluster.nodepools import for_planner, labels, types_by_pool
 from dovetail.cluster.unusable_nodepools import Cause, cause
+from dovetail.errors import Problem
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool

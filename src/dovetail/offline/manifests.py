@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
 
 STDIN = "<stdin>"
 _ENDINGS = (".yaml", ".yml", ".json")
