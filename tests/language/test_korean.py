@@ -37,11 +37,11 @@ def test_particles_follow_the_last_sound(template: str, fact: object, text: str)
 
 
 def test_a_hangul_syllable_takes_two_columns() -> None:
-    assert columns.width("노드 3") == 6
+    assert columns.width_of("노드 3") == 6
     assert list(columns.table([("이름", "PODS"), ("default", "12")])) == ["이름     PODS", "default  12"]
 
 
 @given(st.lists(st.tuples(st.text("가나다abc -", max_size=9), st.text("가xyz", min_size=1, max_size=9)), min_size=1))
 def test_second_columns_begin_at_one_column(rows: list[tuple[str, str]]) -> None:
-    starts = {columns.width(line[: -len(cell)]) for line, (_, cell) in zip(columns.table(rows), rows, strict=True)}
+    starts = {columns.width_of(line[: -len(cell)]) for line, (_, cell) in zip(columns.table(rows), rows, strict=True)}
     assert len(starts) == 1

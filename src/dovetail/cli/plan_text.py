@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from dovetail.language import message, plural
+from dovetail.language.columns import left, width_of
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import format_resources
@@ -25,13 +27,16 @@ def sources_of(plan: Plan, types: Iterable[InstanceType]) -> Sources:
     """What is known about the prices of a plan's nodes; a price that an overlay gave is not the catalogue's."""
     chosen = {planned.choice for planned in plan.nodes}
     names = {choice.instance_type for choice in chosen}
-    known = {
-        (kind.name, each.zone, each.capacity_type, each.price): each.price_source
+    price_sources = {
+        (kind.name, offering.zone, offering.capacity_type, offering.price): offering.price_source
         for kind in types
         if kind.name in names
-        for each in kind.offerings
+        for offering in kind.offerings
     }
-    texts = {each: known.get((each.instance_type, each.zone, each.capacity_type, each.price), "") for each in chosen}
+    texts = {
+        choice: price_sources.get((choice.instance_type, choice.zone, choice.capacity_type, choice.price), "")
+        for choice in chosen
+    }
     return {choice: source for choice, source in texts.items() if source}
 
 
@@ -65,10 +70,10 @@ def as_text(
         texts += [*([""] if chosen or texts else []), *_cost(plan.cost, plan.nodes)]
     else:
         lines = list(_given_back(plan, nodes, verbose, width))
-        lines += ["", f"launch {_count(len(plan.nodes), 'node')}"] if chosen else []
+        lines += ["", plural("launch {n} node", "launch {n} nodes", n=len(plan.nodes))] if chosen else []
         texts = [*_given_up(plan), "", *_saving(plan)]
     if sources:
-        texts.append(f"  the prices: {', '.join(sorted(set(sources.values())))}")
+        texts.append(message("  the prices: {sources}", sources=", ".join(sorted(set(sources.values())))))
     texts += _reasons(plan, verbose)
     return "\n".join([*lines, *chosen, *(part for line in texts for part in _wrapped(line, width))])
 
@@ -94,11 +99,11 @@ def _planned_nodes(plan: Plan, verbose: bool, width: int) -> Iterator[str]:
 def _row(group: Sequence[PlannedNode]) -> tuple[str, ...]:
     """Nodes that are alike, with what is on them in total."""
     planned, total = group[0], Counter[str]()
-    for each in group:
-        total.update(each.requests)
-    options = {choice.instance_type for each in group for choice in each.offerings}
-    pods = [pod for each in group for pod in each.pods]
-    price = "unknown" if planned.choice.price is None else f"{planned.choice.price:.4f}"
+    for alike in group:
+        total.update(alike.requests)
+    options = {choice.instance_type for alike in group for choice in alike.offerings}
+    pods = [pod for alike in group for pod in alike.pods]
+    price = message("unknown") if planned.choice.price is None else f"{planned.choice.price:.4f}"
     others = format_resources({name: total[name] for name in sorted(total) if name not in _SHOWN and total[name]})
     return (
         str(len(group)),
@@ -119,10 +124,10 @@ def _row(group: Sequence[PlannedNode]) -> tuple[str, ...]:
 def _table(heads: Sequence[str], rows: Iterable[tuple[str, ...]], width: int) -> Iterator[str]:
     """Rows under their heads, without empty columns; the last goes on below itself."""
     *columns, last = [column for column in zip(heads, *rows, strict=True) if any(column[1:])]
-    widths = [max(map(len, column)) for column in columns]
+    widths = [max(map(width_of, column)) for column in columns]
     start = sum(widths) + 2 * len(widths)
     for *row, end in zip(*columns, last, strict=True):
-        cells = "".join(f"{cell.ljust(size)}  " for cell, size in zip(row, widths, strict=True))
+        cells = "".join(f"{left(cell, size)}  " for cell, size in zip(row, widths, strict=True))
         first, *more = textwrap.wrap(end, max(_NARROW, width - start), break_long_words=False, break_on_hyphens=False)
         yield f"{cells}{first}"
         yield from (f"{' ' * start}{part}" for part in more)
@@ -134,14 +139,25 @@ def _workload(pod: str) -> str:
 
 def _workloads(pods: Iterable[str]) -> str:
     """Whose pods they are, as far as their names tell."""
-    found = Counter(_workload(pod.partition("/")[2]) for pod in pods)
-    texts = [name if count == 1 else f"{count} {name}" for name, count in found.most_common(_FEW)]
-    return ", ".join(texts) + (f" and {len(found) - _FEW} more" if len(found) > _FEW else "")
+    workloads = Counter(_workload(pod.partition("/")[2]) for pod in pods)
+    texts = [name if count == 1 else f"{count} {name}" for name, count in workloads.most_common(_FEW)]
+    return _and_more(texts, len(workloads) - _FEW)
+
+
+def _and_more(texts: Sequence[str], more: int) -> str:
+    """What is named, and how many are not."""
+    listed = ", ".join(texts)
+    return message("{listed} and {more} more", listed=listed, more=more) if more > 0 else listed
 
 
 def _alternatives(planned: PlannedNode) -> Iterator[str]:
     """What else would hold the pods of a node, and what speaks against the types that cost less."""
-    yield f"{planned.name}: {_count(len(planned.offerings), 'offering')} would do, the best"
+    yield plural(
+        "{node}: {n} offering would do, the best",
+        "{node}: {n} offerings would do, the best",
+        n=len(planned.offerings),
+        node=planned.name,
+    )
     alike: dict[tuple[object, ...], list[Choice]] = {}
     for choice in planned.offerings:
         same = (choice.instance_type, choice.capacity_type, choice.price, choice.reservation_id)
@@ -149,7 +165,7 @@ def _alternatives(planned: PlannedNode) -> Iterator[str]:
     for group in list(alike.values())[:_BEST]:
         yield f"  {_offering_text(group[0], len(group))}"
     if planned.cheaper:
-        yield "  cheaper, and why not"
+        yield message("  cheaper, and why not")
     for lost in planned.cheaper:
         yield f"  {_offering_text(lost.choice)}: {lost.because}"
 
@@ -157,39 +173,53 @@ def _alternatives(planned: PlannedNode) -> Iterator[str]:
 def _offering_text(choice: Choice, zones: int = 1) -> str:
     """An offering, and in how many zones it is to be had at that price."""
     reserved = f" {choice.reservation_id}" if choice.reservation_id else ""
-    where = choice.zone if zones == 1 else f"{choice.zone} and {_count(zones - 1, 'more zone')}"
-    return f"{_price(choice)}  {choice.instance_type} in {where}, {choice.capacity_type}{reserved}"
+    where = (
+        choice.zone
+        if zones == 1
+        else plural("{zone} and {n} more zone", "{zone} and {n} more zones", n=zones - 1, zone=choice.zone)
+    )
+    return message(
+        "{price}  {type} in {where}, {capacity_type}",
+        price=_price(choice),
+        type=choice.instance_type,
+        where=where,
+        capacity_type=f"{choice.capacity_type}{reserved}",
+    )
 
 
 def _price(choice: Choice) -> str:
-    return "unknown" if choice.price is None else f"${choice.price:.4f}"
+    return message("unknown") if choice.price is None else f"${choice.price:.4f}"
 
 
 def _on_nodes(plan: Plan) -> Iterator[str]:
     count = sum(1 for place in plan.placements.values() if place.node is not None)
     if count:
-        yield f"{_count(count, 'pod')} on existing or in-flight nodes"
+        yield plural("{n} pod on existing or in-flight nodes", "{n} pods on existing or in-flight nodes", n=count)
 
 
 def _given_up(plan: Plan) -> Iterator[str]:
-    found = Counter(preference for place in plan.placements.values() for preference in place.relaxed)
-    for preference, count in found.items():
-        yield f"relaxed for {_count(count, 'pod')}: {preference}"
+    relaxed = Counter(preference for place in plan.placements.values() for preference in place.relaxed)
+    for preference, count in relaxed.items():
+        yield plural(
+            "relaxed for {n} pod: {preference}", "relaxed for {n} pods: {preference}", n=count, preference=preference
+        )
 
 
 def _given_back(plan: Plan, nodes: Sequence[NodeState], verbose: bool, width: int) -> Iterator[str]:
     """What goes, where its pods move, and why the others stay."""
     by_name = {node.name: node for node in nodes}
     there = sum(move.node is not None for move in plan.moves.values())
-    places = [f"{_count(there, 'pod')} to nodes that stay"] if there else []
-    places += [f"{_count(plan.evictions - there, 'pod')} to new nodes"] if plan.evictions > there else []
-    moving = f", {_count(plan.evictions, 'eviction')}" + (f": {', '.join(places)}" if places else "")
-    yield from _wrapped(f"remove {len(plan.remove)} of {_count(len(nodes), 'node')}{moving}", width)
+    launched = plan.evictions - there
+    places = [plural("{n} pod to nodes that stay", "{n} pods to nodes that stay", n=there)] if there else []
+    places += [plural("{n} pod to new nodes", "{n} pods to new nodes", n=launched)] if launched > 0 else []
+    removal = plural("remove {count} of {n} node", "remove {count} of {n} nodes", n=len(nodes), count=len(plan.remove))
+    moving = plural("{n} eviction", "{n} evictions", n=plan.evictions) + (f": {', '.join(places)}" if places else "")
+    yield from _wrapped(f"{removal}, {moving}", width)
     pods = Counter(move.source for move in plan.moves.values())
     alike: dict[tuple[str, ...], list[str]] = {}
     for name in plan.remove:
         node = by_name[name]
-        price = "unknown" if node.price is None else f"{node.price:.4f}"
+        price = message("unknown") if node.price is None else f"{node.price:.4f}"
         labels = tuple(node.labels.get(key, "") for key in (INSTANCE_TYPE, ZONE, CAPACITY_TYPE))
         alike.setdefault((*labels, node.pool or "", price), []).append(name)
     if alike:
@@ -209,103 +239,146 @@ def _staying(plan: Plan, verbose: bool) -> Iterator[str]:
     why: dict[str, list[str]] = {}
     for name, reason_ in plan.stays.items():
         why.setdefault(reason_, []).append(name)
-    texts = sorted(why.items(), key=lambda each: -len(each[1]))
+    texts = sorted(why.items(), key=lambda entry: -len(entry[1]))
     for text, names in texts if verbose else texts[:_BEST]:
-        stay = "1 node stays" if len(names) == 1 else f"{len(names)} nodes stay"
-        yield f"{stay}, {text}: {_names(names, verbose)}"
+        yield plural(
+            "{n} node stays, {why}: {names}",
+            "{n} nodes stay, {why}: {names}",
+            n=len(names),
+            why=text,
+            names=_names(names, verbose),
+        )
     if len(texts) > _BEST and not verbose:
-        yield f"{_count(sum(len(names) for _, names in texts[_BEST:]), 'more node')} for other reasons (-v names them)"
+        yield plural(
+            "{n} more node for other reasons (-v names them)",
+            "{n} more nodes for other reasons (-v names them)",
+            n=sum(len(names) for _, names in texts[_BEST:]),
+        )
 
 
 def _names(names: Sequence[str], every: bool) -> str:
     shown = names if every else names[:_FEW]
-    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
+    return _and_more(shown, len(names) - len(shown))
 
 
 def _saving(plan: Plan) -> Iterator[str]:
     cost = plan.cost
     before, after = cost.before or 0.0, cost.per_hour
-    less = f"{1 - after / before:.1%} less" if before and after < before else "nothing saved"
-    month = f", ${(before - after) * HOURS_A_MONTH:,.2f} a month" if after < before else ""
-    yield f"${before:.4f} an hour before, ${after:.4f} after: {less}{month}"
+    change = message("${before} an hour before, ${after} after", before=f"{before:.4f}", after=f"{after:.4f}")
+    if not before or after >= before:
+        yield message("{change}: nothing saved", change=change)
+    else:
+        yield message(
+            "{change}: {share} less, ${month} a month",
+            change=change,
+            share=f"{1 - after / before:.1%}",
+            month=f"{(before - after) * HOURS_A_MONTH:,.2f}",
+        )
     if cost.unpriced:
-        yield f"not counted: {_count(cost.unpriced, 'node')} whose price is unknown"
+        yield _not_counted(cost.unpriced)
     yield from _bound(cost)
+
+
+def _not_counted(unpriced: int) -> str:
+    return plural(
+        "not counted: {n} node whose price is unknown", "not counted: {n} nodes whose price is unknown", n=unpriced
+    )
 
 
 def _cost(cost: Cost, planned_nodes: Sequence[PlannedNode]) -> Iterator[str]:
     if not planned_nodes and not cost.per_hour:
-        yield "nothing to launch"
+        yield message("nothing to launch")
         return
     unpriced = sum(1 for planned in planned_nodes if planned.choice.price is None)
-    price = f"${cost.per_hour:.4f} an hour, ${cost.per_hour * HOURS_A_MONTH:,.2f} a month"
+    price = message(
+        "${hour} an hour, ${month} a month", hour=f"{cost.per_hour:.4f}", month=f"{cost.per_hour * HOURS_A_MONTH:,.2f}"
+    )
     if unpriced:
-        price = f"at least {price}" if unpriced < len(planned_nodes) else "an unknown price"
-    yield f"{price}, {_count(len(planned_nodes), 'node')}"
+        some = unpriced < len(planned_nodes)
+        price = message("at least {price}", price=price) if some else message("an unknown price")
+    yield plural("{price}, {n} node", "{price}, {n} nodes", n=len(planned_nodes), price=price)
     if 0 < unpriced < len(planned_nodes):
-        yield f"not counted: {_count(unpriced, 'node')} whose price is unknown"
+        yield _not_counted(unpriced)
     if round(cost.for_zones, 4):
-        zones = _count(len({planned.choice.zone for planned in planned_nodes}), "zone")
-        yield f"includes ${cost.for_zones:.4f}/h for spreading over {zones}"
+        yield plural(
+            "includes ${price}/h for spreading over {n} zone",
+            "includes ${price}/h for spreading over {n} zones",
+            n=len({planned.choice.zone for planned in planned_nodes}),
+            price=f"{cost.for_zones:.4f}",
+        )
     if planned_nodes:
         yield from _bound(cost)
 
 
 def _bound(cost: Cost) -> Iterator[str]:
     if cost.lower_bound and cost.gap is not None:
-        gap = "the optimum" if cost.gap < _NO_GAP else f"at most {cost.gap:.1%} above the optimum"
-        yield f"lower bound ${cost.lower_bound:.4f}/h; this plan is {gap}"
-        yield f"  the bound: {cost.bound_of}"
+        bound = f"{cost.lower_bound:.4f}"
+        if cost.gap < _NO_GAP:
+            yield message("lower bound ${bound}/h; this plan is the optimum", bound=bound)
+        else:
+            yield message(
+                "lower bound ${bound}/h; this plan is at most {gap} above the optimum",
+                bound=bound,
+                gap=f"{cost.gap:.1%}",
+            )
+        yield message("  the bound: {relaxations}", relaxations=cost.bound_of)
 
 
 def _reasons(plan: Plan, verbose: bool) -> Iterator[str]:
     why: dict[tuple[str, str], list[str]] = {}
-    for pod, each in plan.unschedulable.items():  # claims of a workload's pods have as many names as it has pods
-        why.setdefault((each.code, each.message if each.pools else _workload(pod)), []).append(pod)
+    for pod, refusal in plan.unschedulable.items():  # claims of a workload's pods have as many names as it has pods
+        why.setdefault((refusal.code, refusal.message if refusal.pools else _workload(pod)), []).append(pod)
     totals = Counter(map(_workload, plan.placements)) if why else Counter[str]()
     for (code, _), pods in why.items():
-        yield from ("", f"no node for {_count(len(pods), 'pod')}: {_left_out(pods, totals)}")
-        each = plan.unschedulable[pods[0]]
-        if not each.pools:
-            yield f"  {code} ({reason(code).kind}): {each.message}"
+        yield ""
+        yield plural(
+            "no node for {n} pod: {pods}", "no node for {n} pods: {pods}", n=len(pods), pods=_left_out(pods, totals)
+        )
+        refusal = plan.unschedulable[pods[0]]
+        if not refusal.pools:
+            yield f"  {code} ({reason(code).kind}): {refusal.message}"
             continue
-        yield f"  {code} ({reason(code).kind}), NodePool {next(iter(each.pools))}: {each.remedy}"
-        texts = len(each.pools) if verbose else _POOLS
-        for name in list(each.pools)[:texts]:
-            yield from _funnel(name, each.pools[name])
-        if len(each.pools) > texts:
-            yield f"  and {_count(len(each.pools) - texts, 'NodePool')} more, see -v"
+        yield f"  {code} ({reason(code).kind}), NodePool {next(iter(refusal.pools))}: {refusal.remedy}"
+        shown = len(refusal.pools) if verbose else _POOLS
+        for name in list(refusal.pools)[:shown]:
+            yield from _funnel(name, refusal.pools[name])
+        if len(refusal.pools) > shown:
+            yield plural(
+                "  and {n} NodePool more, see -v", "  and {n} NodePools more, see -v", n=len(refusal.pools) - shown
+            )
 
 
 def _left_out(pods: Sequence[str], totals: Mapping[str, int]) -> str:
     """Whose pods they are, and how many of how many."""
     if len(pods) == 1:
         return pods[0]
-    found = Counter(map(_workload, pods)).most_common()
-    texts = [
-        name if count == 1 == totals[name] else f"{count}{f' of {totals[name]}' * (count < totals[name])} {name}"
-        for name, count in found[:_FEW]
-    ]
-    return ", ".join(texts) + (f" and {len(found) - _FEW} more" if len(found) > _FEW else "")
+    workloads = Counter(map(_workload, pods)).most_common()
+    return _and_more([_share(name, count, totals[name]) for name, count in workloads[:_FEW]], len(workloads) - _FEW)
+
+
+def _share(workload: str, count: int, total: int) -> str:
+    if count == 1 == total:
+        return workload
+    if count < total:
+        return message("{count} of {total} {workload}", count=count, total=total, workload=workload)
+    return f"{count} {workload}"
 
 
 def _funnel(pool: str, funnel: Funnel) -> Iterator[str]:
     """How many offerings were left by each question that turned some away, and the nearest miss."""
-    texts, before = [_count(funnel.start, "offering")], funnel.start
+    texts, before = [plural("{n} offering", "{n} offerings", n=funnel.start)], funnel.start
     for step in funnel.steps:
-        if step.left != before or not step.left:
-            texts.append(f"{step.left or 'none'} left by {step.clause}")
+        if not step.left:
+            texts.append(message("none left by {clause}", clause=step.clause))
+        elif step.left != before:
+            texts.append(message("{count} left by {clause}", count=step.left, clause=step.clause))
         before = step.left
     yield f"  NodePool {pool}: {', '.join(texts)}"
     if funnel.miss:
-        yield f"    nearest: {funnel.miss}"
+        yield message("    nearest: {miss}", miss=funnel.miss)
 
 
 def _mebibytes(amount: int) -> str:
     if not amount:
         return "0"
     return f"{amount / 2**30:.1f}Gi" if amount >= 2**30 else f"{amount // 2**20}Mi"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

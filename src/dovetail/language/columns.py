@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
 
-def width(text: str) -> int:
+def width_of(text: str) -> int:
     """Columns that a terminal gives the text: two for a wide character, none for a combining mark."""
     if text.isascii():
         return len(text)
@@ -17,11 +17,11 @@ def width(text: str) -> int:
 
 def left(text: str, columns: int) -> str:
     """The text, filled up with spaces to so many columns."""
-    return text + " " * (columns - width(text))
+    return text + " " * (columns - width_of(text))
 
 
 def right(text: str, columns: int) -> str:
-    return " " * (columns - width(text)) + text
+    return " " * (columns - width_of(text)) + text
 
 
 def table(rows: Iterable[Sequence[str]], *, gap: int = 2) -> Iterator[str]:
@@ -29,6 +29,6 @@ def table(rows: Iterable[Sequence[str]], *, gap: int = 2) -> Iterator[str]:
     lines = [tuple(row) for row in rows]
     if not lines:
         return
-    widths = [max(width(cell) for cell in column) for column in zip(*lines, strict=True)]
+    widths = [max(width_of(cell) for cell in column) for column in zip(*lines, strict=True)]
     for line in lines:
         yield (" " * gap).join(left(cell, columns) for cell, columns in zip(line, widths, strict=True)).rstrip()
