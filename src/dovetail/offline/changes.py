@@ -1,0 +1,496 @@
+"""Changes that would give a pod a node: as a patch of one object, as the command that makes it, and tried.
+
+A change is proposed from what the funnel of the pool to blame says, applied to the manifests, and planned again. What
+does not help is not proposed. Where one change is not enough, the next is sought from there.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
+from dovetail.model.lint.requirements import meant_key
+from dovetail.model.quantity import format_resources, parse, resources
+from dovetail.model.spelling import nearest
+from dovetail.offline.evaluation import Evaluation
+from dovetail.planner.plan import Funnel, Unschedulable
+
+Json = dict[str, Any]
+
+#: So many changes one after the other are tried, and so many proposals for each.
+MAX_STEPS, MAX_PROPOSALS = 3, 6
+_TEMPLATED = ("Deployment", "StatefulSet", "ReplicaSet", "Job", "DaemonSet")
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`patch` is a merge patch of the object; of a workload's list of containers by their names, as kubectl patches."""
+
+    object: str
+    what: str
+    patch: Json
+    command: str
+
+
+class _Case:
+    """A pod without a node, the object that its spec is changed in, and the pool to blame."""
+
+    def __init__(self, evaluation: Evaluation, key: str, why: Unschedulable) -> None:
+        self.evaluation, self.key, self.why = evaluation, key, why
+        self.pool_name = next(iter(why.pools), "")
+        self.funnel: Funnel | None = why.pools.get(self.pool_name)
+        self.pool = find(evaluation.manifests, "NodePool", "", self.pool_name)
+        self.owner = owner_of(evaluation.manifests, key)
+        self.spec: Json = pod_spec(self.owner) if self.owner is not None else {}
+
+    def of_pod(self, what: str, spec: Json) -> Iterator[Change]:
+        if self.owner is not None:
+            yield _change(self.owner, what, spec if self.owner["kind"] == "Pod" else {"template": {"spec": spec}})
+
+    def of_pool(self, what: str, spec: Json) -> Iterator[Change]:
+        if self.pool is not None:
+            yield _change(self.pool, what, spec)
+
+    @property
+    def requirements(self) -> list[Json]:
+        template = ((self.pool or {}).get("spec") or {}).get("template") or {}
+        return copy.deepcopy((template.get("spec") or {}).get("requirements") or [])
+
+    def require(self, what: str, requirements: list[Json]) -> Iterator[Change]:
+        return self.of_pool(what, {"template": {"spec": {"requirements": requirements}}})
+
+
+def _change(manifest: Json, what: str, spec: Json) -> Change:
+    kind, metadata = str(manifest["kind"]), manifest["metadata"]
+    namespace, name = metadata.get("namespace"), metadata["name"]
+    patch = {"spec": spec}
+    how = "--type merge " if kind in ("NodePool", "EC2NodeClass") else ""
+    where = (
+        f"-n {namespace} " if namespace and namespace != "default" and kind not in ("NodePool", "EC2NodeClass") else ""
+    )
+    command = f"kubectl patch {kind.lower()} {name} {where}{how}-p {shlex.quote(json.dumps(patch))}"
+    if kind == "Pod":
+        command = ""  # most of a pod's spec cannot be changed: it has to be created again
+    path = name if kind in ("NodePool", "EC2NodeClass") else f"{namespace or 'default'}/{name}"
+    return Change(object=f"{kind.lower()}/{path}", what=what, patch=patch, command=command)
+
+
+def find(manifests: Sequence[Json], kind: str, namespace: str, name: str) -> Json | None:
+    for manifest in manifests:
+        metadata = manifest.get("metadata") or {}
+        if manifest.get("kind") == kind and metadata.get("name") == name and _within(metadata, namespace):
+            return manifest
+    return None
+
+
+def _within(metadata: Json, namespace: str) -> bool:
+    return not namespace or (metadata.get("namespace") or "default") == namespace
+
+
+def owner_of(manifests: Sequence[Json], key: str) -> Json | None:
+    """The object whose pod spec is to be changed for a pod: its workload, or the pod itself."""
+    namespace, _, name = key.partition("/")
+    pod = find(manifests, "Pod", namespace, name)
+    if pod is None:
+        for kind in _TEMPLATED:
+            for manifest in manifests:
+                metadata = manifest.get("metadata") or {}
+                mine = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}-"
+                if manifest.get("kind") == kind and key.startswith(mine):
+                    return manifest
+        return None
+    found = pod
+    for _ in range(2):  # a pod's ReplicaSet, and its Deployment
+        owners = (found.get("metadata") or {}).get("ownerReferences") or ()
+        owner = next((each for each in owners if each.get("controller")), None)
+        above = find(manifests, owner["kind"], namespace, owner["name"]) if owner else None
+        if above is None or above["kind"] not in _TEMPLATED:
+            break
+        found = above
+    return found
+
+
+def pod_spec(manifest: Json) -> Json:
+    spec: Json = manifest.get("spec") or {}
+    if manifest.get("kind") != "Pod":
+        spec = (spec.get("template") or {}).get("spec") or {}
+    return copy.deepcopy(spec)
+
+
+def applied(manifests: Sequence[Json], changes: Sequence[Change]) -> list[Json]:
+    """The manifests after the changes. Pods of a changed workload are what it would make of its template."""
+    found = [copy.deepcopy(manifest) for manifest in manifests]
+    for change in changes:
+        kind, _, path = change.object.partition("/")
+        namespace, _, name = path.rpartition("/")
+        for manifest in found:
+            metadata = manifest.get("metadata") or {}
+            named = str(manifest.get("kind", "")).lower() == kind and metadata.get("name") == name
+            if named and _within(metadata, namespace):
+                _merge(manifest, change.patch)
+                _spread_to_pods(found, manifest, change.patch)
+    return found
+
+
+def _spread_to_pods(manifests: list[Json], owner: Json, patch: Json) -> None:
+    """The pods of a workload get the change too, as if they were created again."""
+    template = ((patch.get("spec") or {}).get("template") or {}).get("spec")
+    if template is None or owner["kind"] not in _TEMPLATED:
+        return
+    names = {owner["metadata"]["name"]}
+    namespace = owner["metadata"].get("namespace") or "default"
+    for manifest in manifests:
+        if manifest.get("kind") == "ReplicaSet" and _owned(manifest, names, namespace):
+            names.add(manifest["metadata"]["name"])
+    for manifest in manifests:
+        waits = manifest.get("kind") == "Pod" and not (manifest.get("spec") or {}).get("nodeName")
+        if waits and _owned(manifest, names, namespace):
+            _merge(manifest, {"spec": template})
+
+
+def _owned(manifest: Json, names: set[str], namespace: str) -> bool:
+    metadata = manifest.get("metadata") or {}
+    owners = metadata.get("ownerReferences") or ()
+    return (metadata.get("namespace") or "default") == namespace and any(each.get("name") in names for each in owners)
+
+
+def _merge(target: Json, patch: Json) -> None:
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif key == "containers" and isinstance(target.get(key), list):
+            for container in value:
+                mine = next((each for each in target[key] if each.get("name") == container.get("name")), None)
+                if mine is not None:
+                    _merge(mine, container)
+        elif isinstance(value, dict) and isinstance(target.get(key), dict):
+            _merge(target[key], value)
+        else:
+            target[key] = copy.deepcopy(value)
+
+
+# -- proposals by reason
+
+
+def _tolerations(case: _Case) -> Iterator[Change]:
+    template = ((case.pool or {}).get("spec") or {}).get("template") or {}
+    taints = (template.get("spec") or {}).get("taints") or ()
+    words = case.funnel.emptied_by if case.funnel is not None else ""
+    needed = [each for each in taints if each.get("key", "") in words and each.get("effect") != "PreferNoSchedule"]
+    added = [
+        {
+            "key": each["key"],
+            "operator": "Equal" if each.get("value") else "Exists",
+            "effect": each["effect"],
+            **({"value": each["value"]} if each.get("value") else {}),
+        }
+        for each in needed
+    ]
+    if added:
+        keys = ", ".join(str(each["key"]) for each in added)
+        yield from case.of_pod(
+            f"tolerate the taint {keys}", {"tolerations": [*case.spec.get("tolerations", ()), *added]}
+        )
+
+
+def _selector(case: _Case) -> Iterator[tuple[str, str]]:
+    """The labels of the pod's nodeSelector that the cause names."""
+    words = case.funnel.emptied_by if case.funnel is not None else ""
+    for key, value in (case.spec.get("nodeSelector") or {}).items():
+        if words.startswith(f"{key} ") or f"refused for {key} " in words or not words:
+            yield key, str(value)
+
+
+def _meant_label(case: _Case) -> Iterator[Change]:
+    """Correct a misspelt key or value of the nodeSelector."""
+    words = case.funnel.emptied_by if case.funnel is not None else ""
+    meant = words.partition("did you mean ")[2].partition("?")[0].partition(" of NodePool ")[0]
+    for key, value in _selector(case):
+        if meant and "no node has that label" in words:
+            yield from case.of_pod(f"select {meant} instead of {key}", {"nodeSelector": {key: None, meant: value}})
+        elif meant:
+            yield from case.of_pod(f"select {key}={meant} instead of {value}", {"nodeSelector": {key: meant}})
+
+
+def _declare_label(case: _Case) -> Iterator[Change]:
+    for key, value in _selector(case):
+        if key not in WELL_KNOWN and not key.startswith(("karpenter.sh/", "kubernetes.io/", "node.kubernetes.io/")):
+            metadata = {"template": {"metadata": {"labels": {key: value}}}}
+            yield from case.of_pool(f"give the nodes of NodePool {case.pool_name} the label {key}={value}", metadata)
+
+
+def _drop_selector(case: _Case) -> Iterator[Change]:
+    for key, value in _selector(case):
+        yield from case.of_pod(f"drop {key}={value} from the nodeSelector", {"nodeSelector": {key: None}})
+    words = case.funnel.emptied_by if case.funnel is not None else ""
+    affinity = case.spec.get("affinity") or {}
+    required = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = copy.deepcopy(required.get("nodeSelectorTerms") or [])
+    for term in terms:
+        kept = [each for each in term.get("matchExpressions") or () if not words.startswith(f"{each.get('key')} ")]
+        if len(kept) < len(term.get("matchExpressions") or ()):
+            dropped = [each["key"] for each in term["matchExpressions"] if each not in kept]
+            term["matchExpressions"] = kept
+            whole = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+            empty = not any(each.get("matchExpressions") or each.get("matchFields") for each in terms)
+            spec = {"affinity": {"nodeAffinity": None if empty else whole}}
+            yield from case.of_pod(f"drop {', '.join(dropped)} from the node affinity", spec)
+
+
+def _widen(case: _Case) -> Iterator[Change]:
+    """Let the requirements that the remedy names allow the nearest miss."""
+    if case.funnel is None or case.funnel.nearest is None or "widen its " not in case.funnel.remedy:
+        return
+    named = case.funnel.remedy.partition("widen its ")[2]
+    choice = case.funnel.nearest
+    kind = next(
+        (each for pool in case.evaluation.snapshot.pools for each in pool.types if each.name == choice.instance_type),
+        None,
+    )
+    values: dict[str, str] = {
+        ZONE: choice.zone,
+        CAPACITY_TYPE: choice.capacity_type,
+        INSTANCE_TYPE: choice.instance_type,
+    }
+    changed, words = case.requirements, []
+    for need in changed:
+        key = str(need.get("key"))
+        label = kind.labels.get(key, ()) if kind is not None else ()
+        value = values.get(key) or (label[0] if label else "")
+        if f"{key} {need.get('operator')}" not in named or not value:
+            continue
+        if need["operator"] == "In" and value not in need.get("values", ()):
+            need["values"] = [*need.get("values", ()), value]
+        elif need["operator"] == "NotIn":
+            need["values"] = [each for each in need.get("values", ()) if each != value]
+        elif need["operator"] in ("Gt", "Lt", "Gte", "Lte"):
+            step = {"Gt": -1, "Lt": 1, "Gte": 0, "Lte": 0}[need["operator"]]
+            need["values"] = [str(int(value) + step)]
+        words.append(f"{key} {value}")
+    kept = [need for need in changed if not (need.get("operator") == "NotIn" and not need.get("values"))]
+    if words:
+        yield from case.require(f"let NodePool {case.pool_name} use {' and '.join(words)}", kept)
+
+
+def _own_requirement(case: _Case) -> Iterator[Change]:
+    """Correct the requirement of a pool that leaves nothing."""
+    words = case.funnel.emptied_by if case.funnel is not None else ""
+    for at, need in enumerate(case.requirements):
+        if f"{need.get('key')} {need.get('operator')}" not in words:
+            continue
+        values = [str(value) for value in need.get("values") or ()]
+        key = meant_key(values) if need.get("key") == INSTANCE_TYPE and values else None
+        changed = case.requirements
+        if key is not None:
+            changed[at]["key"] = key
+            yield from case.require(f"write the key {key} instead of {INSTANCE_TYPE}", changed)
+            continue
+        there = {
+            value for pool in case.evaluation.snapshot.pools for value in _values(pool.types, str(need.get("key")))
+        }
+        meant = [nearest(value, there) or value for value in values]
+        if meant != values:
+            changed[at]["values"] = meant
+            yield from case.require(f"write {', '.join(meant)} instead of {', '.join(values)}", changed)
+        changed = case.requirements
+        del changed[at]
+        yield from case.require(f"drop the requirement {need.get('key')} of NodePool {case.pool_name}", changed)
+
+
+def _values(types: Sequence[Any], key: str) -> Iterator[str]:
+    for kind in types:
+        if key == INSTANCE_TYPE:
+            yield kind.name
+        elif key in (ZONE, CAPACITY_TYPE):
+            yield from (each.zone if key == ZONE else each.capacity_type for each in kind.offerings)
+        else:
+            yield from kind.labels.get(key, ())
+
+
+def _ask_less(case: _Case) -> Iterator[Change]:
+    """Ask for as much as the nearest miss has: from the largest container."""
+    funnel = case.funnel
+    containers = case.spec.get("containers") or ()
+    if funnel is None or not containers:
+        return
+    for name in ("cpu", "memory", "ephemeral-storage", *_extended(containers)):
+        most = _at_most(funnel.emptied_by, name)
+        if most is None:
+            continue
+        total = sum(_amount(each, name) for each in containers)
+        largest = max(containers, key=lambda each: _amount(each, name))
+        less = _amount(largest, name) - (total - most)
+        if less <= 0:
+            continue
+        text = format_resources({name: less})[name]
+        limits = (largest.get("resources") or {}).get("limits") or {}
+        lowered: Json = {"requests": {name: text}}
+        if (name in limits and resources({name: limits[name]})[name] < less) or name not in ("cpu", "memory"):
+            lowered["limits"] = {name: text}
+        change = {"containers": [{"name": largest.get("name"), "resources": lowered}]}
+        yield from case.of_pod(f"ask for {name} {text}", change)
+
+
+def _extended(containers: Sequence[Json]) -> list[str]:
+    names = {name for each in containers for name in ((each.get("resources") or {}).get("requests") or {})}
+    return sorted(names - {"cpu", "memory", "ephemeral-storage"})
+
+
+def _amount(container: Json, name: str) -> int:
+    asked = container.get("resources") or {}
+    amount = (asked.get("requests") or {}).get(name, (asked.get("limits") or {}).get(name))
+    return resources({name: amount})[name] if amount is not None else 0
+
+
+def _at_most(words: str, name: str) -> int | None:
+    """The most there is of a resource, by the words of the cause; rounded down, since they are rounded."""
+    if not words.startswith(f"{name} "):
+        return None
+    text = words.partition("(at most ")[2].partition(")")[0].partition(",")[0]
+    if not text:
+        return None
+    amount = resources({name: text})[name]
+    return int(amount * 0.98) if parse(text).nano and text[-1:] == "i" else amount
+
+
+def _raise_limit(case: _Case) -> Iterator[Change]:
+    """Raise the limit by what the nearest miss needs."""
+    funnel = case.funnel
+    limits = ((case.pool or {}).get("spec") or {}).get("limits") or {}
+    if funnel is None or funnel.nearest is None:
+        return
+    name = funnel.emptied_by.partition(" limit")[0]
+    left = funnel.emptied_by.partition("limit (")[2].partition(" left")[0]
+    if name not in limits:
+        return
+    kind = next(
+        (
+            each
+            for pool in case.evaluation.snapshot.pools
+            for each in pool.types
+            if each.name == funnel.nearest.instance_type
+        ),
+        None,
+    )
+    needed = 1 if name == "nodes" else (kind.capacity.get(name, 0) if kind is not None else 0)
+    used = resources({name: limits[name]})[name] - resources({name: left or 0})[name]
+    raised = format_resources({name: used + needed})[name]
+    yield from case.of_pool(f"raise limits.{name} from {limits[name]} to {raised}", {"limits": {name: raised}})
+
+
+def _lower_min_values(case: _Case) -> Iterator[Change]:
+    words = case.funnel.emptied_by if case.funnel is not None else ""
+    changed, lowered = case.requirements, []
+    there = words.partition("(there ")[2].rpartition(" ")[2].rstrip(")")
+    for need in changed:
+        if need.get("minValues") and (f" of {need.get('key')}" in words or not words):
+            if there.isdigit() and int(there) > 0 and f" of {need.get('key')} (" in words:
+                need["minValues"] = int(there)
+            else:
+                need.pop("minValues")
+            lowered.append(str(need.get("key")))
+    if lowered:
+        yield from case.require(f"lower minValues of {', '.join(lowered)}", changed)
+
+
+def _prefer_spread(case: _Case) -> Iterator[Change]:
+    constraints = copy.deepcopy(case.spec.get("topologySpreadConstraints") or [])
+    hard = [each for each in constraints if each.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"]
+    for each in hard:
+        each["whenUnsatisfiable"] = "ScheduleAnyway"
+        each.pop("minDomains", None)
+    if hard:
+        what = "make the topology spread a preference (whenUnsatisfiable: ScheduleAnyway)"
+        yield from case.of_pod(what, {"topologySpreadConstraints": constraints})
+
+
+def _prefer(kind: str) -> Callable[[_Case], Iterator[Change]]:
+    def proposed(case: _Case) -> Iterator[Change]:
+        rules = ((case.spec.get("affinity") or {}).get(kind)) or {}
+        required = rules.get("requiredDuringSchedulingIgnoredDuringExecution") or []
+        if required:
+            kept = rules.get("preferredDuringSchedulingIgnoredDuringExecution") or []
+            weighted = [*kept, *({"weight": 100, "podAffinityTerm": term} for term in required)]
+            changed = {
+                "requiredDuringSchedulingIgnoredDuringExecution": None,
+                "preferredDuringSchedulingIgnoredDuringExecution": weighted,
+            }
+            name = "anti-affinity" if "Anti" in kind else "affinity"
+            yield from case.of_pod(f"make the pod {name} a preference", {"affinity": {kind: changed}})
+
+    return proposed
+
+
+def _name_class(case: _Case) -> Iterator[Change]:
+    """A NodeClass that was misspelt."""
+    words = case.funnel.emptied_by if case.funnel is not None else ""
+    meant = words.partition("did you mean ")[2].partition("?")[0]
+    if meant and "does not exist" in words:
+        reference = {"template": {"spec": {"nodeClassRef": {"name": meant}}}}
+        yield from case.of_pool(f"let NodePool {case.pool_name} use the EC2NodeClass {meant}", reference)
+
+
+def _no_host_ports(case: _Case) -> Iterator[Change]:
+    changed = [
+        {
+            "name": each.get("name"),
+            "ports": [{k: v for k, v in port.items() if k != "hostPort"} for port in each["ports"]],
+        }
+        for each in case.spec.get("containers") or ()
+        if any(port.get("hostPort") for port in each.get("ports") or ())
+    ]
+    if changed:
+        yield from case.of_pod("use no host port", {"containers": changed})
+
+
+_PROPOSALS: Mapping[str, tuple[Callable[[_Case], Iterator[Change]], ...]] = {
+    "UNTOLERATED_TAINT": (_tolerations,),
+    "UNKNOWN_LABEL": (_meant_label, _declare_label, _drop_selector, _prefer_spread, _prefer("podAffinity")),
+    "NO_TYPE_MATCHES": (_own_requirement, _meant_label, _widen, _declare_label, _drop_selector),
+    "VOLUME_ZONE": (_widen, _drop_selector),
+    "NO_TYPE_FITS": (_widen, _ask_less),
+    "LIMIT_REACHED": (_raise_limit,),
+    "MIN_VALUES": (_lower_min_values,),
+    "SPREAD": (_prefer_spread,),
+    "AFFINITY": (_prefer("podAffinity"),),
+    "ANTI_AFFINITY": (_prefer("podAntiAffinity"),),
+    "HOST_PORT_TAKEN": (_no_host_ports,),
+    "BAD_NODECLASS": (_name_class,),
+    "VOLUME_LIMIT": (_widen,),
+}
+
+
+def proposals(evaluation: Evaluation, key: str, why: Unschedulable) -> list[Change]:
+    """Changes that the cause suggests, untried."""
+    case = _Case(evaluation, key, why)
+    found = [change for make in _PROPOSALS.get(why.code, ()) for change in make(case)]
+    return found[:MAX_PROPOSALS]
+
+
+def what_it_takes(evaluation: Evaluation, key: str) -> tuple[Change, ...]:
+    """The fewest changes found that give a pod a node, each tried; none if nothing was found."""
+    why = evaluation.refusal(key)
+    if why is None:
+        return ()
+    return _sought(evaluation, key, why, MAX_STEPS)
+
+
+def _sought(evaluation: Evaluation, key: str, why: Unschedulable, steps: int) -> tuple[Change, ...]:
+    tried = []
+    for change in proposals(evaluation, key, why):
+        after = evaluation.changed(applied(evaluation.manifests, [change]))
+        left = after.refusal(key)
+        if left is None and after.placement(key) is not None:
+            return (change,)
+        if left is not None and (left.code, left.message) != (why.code, why.message):
+            tried.append((change, after, left))
+    for change, after, left in tried if steps > 1 else ():
+        more = _sought(after, key, left, steps - 1)
+        if more:
+            return (change, *more)
+    return ()
