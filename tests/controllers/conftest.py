@@ -30,7 +30,8 @@ from dovetail.kube.errors import Conflict, NotFound
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.apiserver.kinds.base import KindStrategy
-from dovetail.lab.apiserver.registry import Registry, ResourceType, Schema, Subresource, builtin
+from dovetail.lab.apiserver.kinds.builtin import builtin
+from dovetail.lab.apiserver.registry import Registry, ResourceType, Schema, Subresource
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.checks.autoscaler import AutoscalerInvariants
 from dovetail.lab.faults.cloud import FaultyCloud

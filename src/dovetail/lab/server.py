@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import auth
-from dovetail.lab.apiserver.registry import builtin
+from dovetail.lab.apiserver.kinds.builtin import builtin
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.status_errors import StatusError
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dovetail.cloud.aws import capacity, catalog, ec2nodeclass
-from dovetail.cloud.aws.instance_types import suits
+from dovetail.cloud.aws.instance_type_labels import suits
 from dovetail.cloud.aws.placement_groups import Group
 
 GI = 1 << 30

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dovetail.cloud.aws.userdata import BadUserData, Boot, render
-from dovetail.cloud.aws.userdata.render import UNREGISTERED
+from dovetail.cloud.aws.userdata.boot import UNREGISTERED
 from dovetail.lab.aws.user_data import read
 
 BOOT = Boot(

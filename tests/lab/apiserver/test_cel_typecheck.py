@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.lab.apiserver.crd.cel_rules import Rule
 from dovetail.lab.apiserver.crd.cel_typecheck import complaint_about
+from dovetail.lab.apiserver.crd.rule import Rule
 from dovetail.lab.apiserver.crd.structural import Structural
 from dovetail.model.kinds.crds import definitions
 

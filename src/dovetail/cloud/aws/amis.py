@@ -11,7 +11,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import is_not_found
-from dovetail.cloud.aws.instance_types import ARCHES, WINDOWS_BUILDS
+from dovetail.cloud.aws.instance_type_labels import ARCHES, WINDOWS_BUILDS
 from dovetail.cloud.aws.subnets import Term, filters
 from dovetail.cloud.aws.ttl_cache import Ageing, Steady
 from dovetail.cloud.provider import CloudError, Remedy

@@ -16,8 +16,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dovetail.cloud.aws import capacity, instance_types
+from dovetail.cloud.aws import capacity
 from dovetail.cloud.aws.instance_type_info import Spec
+from dovetail.cloud.aws.instance_type_labels import labels as type_labels
+from dovetail.cloud.aws.instance_type_labels import node_class_traits, suits
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, REGION, SPOT, ZONE, ZONE_ID
 
@@ -148,7 +150,7 @@ def _offered(region_name: str) -> Mapping[str, frozenset[str]]:
 def instance_type(spec: Spec, region_name: str) -> InstanceType:
     """The type as AL2023 nodes without block device mappings would show it."""
     found = offerings(spec, region_name)
-    labels = instance_types.labels(spec) | {
+    labels = type_labels(spec) | {
         REGION: (region_name,),
         ZONE: tuple(sorted({o.zone for o in found})),
         CAPACITY_TYPE: tuple(sorted({o.capacity_type for o in found})),
@@ -175,8 +177,6 @@ def of_class(region_name: str, node_class: Mapping[str, Any]) -> tuple[InstanceT
 
     Which subnets and reservations it selects is for the cloud to say.
     """
-    from dovetail.cloud.aws.instance_types import node_class_traits, suits
-
     asked: Mapping[str, Any] = node_class.get("spec") or {}
     kind = node_class_traits(asked, capacity.Settings())
     return tuple(

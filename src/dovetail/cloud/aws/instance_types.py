@@ -2,180 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws import capacity, catalog, ec2nodeclass
+from dovetail.cloud.aws import capacity, catalog
 from dovetail.cloud.aws.capacity_reservations import Reservation
 from dovetail.cloud.aws.client import Calls
-from dovetail.cloud.aws.ec2nodeclass import family_name
 from dovetail.cloud.aws.instance_type_info import Limits, Spec, from_ec2
+from dovetail.cloud.aws.instance_type_labels import NodeClassTraits, node_class_traits, suits
 from dovetail.cloud.aws.placement_groups import Group
 from dovetail.cloud.aws.pricing import Pricing
 from dovetail.cloud.aws.ttl_cache import Ageing
 from dovetail.cloud.unavailable_offerings import Unavailable
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import (
-    ARCH,
-    AWS_GROUP,
     CAPACITY_TYPE,
-    INSTANCE_TYPE,
     ON_DEMAND,
-    OS,
     REGION,
     RESERVED,
     SPOT,
-    TENANCY,
-    WINDOWS_BUILD,
     ZONE,
     ZONE_ID,
 )
 
 if TYPE_CHECKING:
     from dovetail.cloud.aws.placement_groups import Group
-
-
-# What an EC2NodeClass makes of instance types: how much of them is left for pods, and which labels they have.
-
-
-class NodeClassTraits(msgspec.Struct, frozen=True):
-    """Instances of a class, whatever their type."""
-
-    family: capacity.Family
-    kubelet: capacity.Kubelet
-    disk: capacity.Disk
-    settings: capacity.Settings
-
-    def capacity(self, spec: Spec) -> dict[str, int]:
-        return capacity.capacity(spec, self.family, self.kubelet, self.disk, self.settings)
-
-    def overhead(self, spec: Spec) -> dict[str, int]:
-        return capacity.overhead(spec, self.family, self.kubelet, self.disk, self.settings)
-
-    def labels(self, spec: Spec) -> dict[str, tuple[str, ...]]:
-        """A type that the images are not made for has no operating system."""
-        system = ("windows" if self.family.windows else "linux",) if self.family.runs_on(spec) else ()
-        found = labels(spec, system)
-        if self.family.windows:
-            found[WINDOWS_BUILD] = (WINDOWS_BUILDS[self.family.name.removeprefix("Windows")],)
-        return found
-
-
-def node_class_traits(asked: Mapping[str, Any], settings: capacity.Settings) -> NodeClassTraits:
-    """`asked` is the class's spec, `settings` what holds for all classes."""
-    interfaces = asked.get("networkInterfaces")
-    own = [nic for nic in interfaces or () if nic.get("interfaceType") == "efa-only"]
-    settings = msgspec.structs.replace(
-        settings,
-        efa_only_interfaces=sum(nic["networkCardIndex"] == 0 for nic in own),
-        efa=None if interfaces is None else len(own),
-    )
-    return NodeClassTraits(ec2nodeclass.family(asked), ec2nodeclass.kubelet(asked), ec2nodeclass.disk(asked), settings)
-
-
-# Whether an instance type can be launched with all that a node class asks of its instances.
-#
-# A type that cannot is still a type, with labels and capacity; it is not offered to this class.
-
-
-def suits(spec: Spec, asked: Mapping[str, Any], group: Group | None = None) -> bool:
-    """`asked` is the class's spec, `group` the placement group that its instances stand in."""
-    if group is not None and group.strategy not in spec.placement:
-        return False
-    if family_name(asked) == "AL2023" and spec.name.startswith("a1."):
-        return False  # its first generation of arm64 is too old for the image
-    if (asked.get("cpuOptions") or {}).get("nestedVirtualization") == "enabled" and not spec.nested_virtualization:
-        return False
-    if asked.get("connectionTracking") is not None and spec.hypervisor != "nitro":
-        return False
-    interfaces = asked.get("networkInterfaces")
-    return interfaces is None or _takes(spec, interfaces)
-
-
-def _takes(spec: Spec, interfaces: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the instance has the cards, and on each card the room, for these interfaces."""
-    room = spec.card_interfaces or (spec.interfaces,) * spec.cards
-    fabric = sum(each["interfaceType"] == "efa-only" for each in interfaces)
-    return (
-        spec.ena
-        and fabric <= spec.efa
-        and all(
-            each["networkCardIndex"] < len(room) and each["deviceIndex"] < room[each["networkCardIndex"]]
-            for each in interfaces
-        )
-    )
-
-
-# The labels a node of an EC2 type carries, by Karpenter's names.
-
-_NAME = re.compile(r"^([a-z]+)(?:-[0-9]+tb)?([0-9]+).*\.")
-#: EC2's names of architectures, and Kubernetes'.
-ARCHES = {"x86_64": "amd64", "arm64": "arm64"}
-#: Windows' own number of each release.
-WINDOWS_BUILDS = {"2019": "10.0.17763", "2022": "10.0.20348", "2025": "10.0.26100"}
-
-
-def _kebab(text: str) -> str:
-    return text.lower().replace(" ", "-")
-
-
-def labels(spec: Spec, os: tuple[str, ...] = ("linux",)) -> dict[str, tuple[str, ...]]:
-    """Label -> the values it may take. Zone and capacity type belong to offerings, not here."""
-    family, _, size = spec.name.partition(".")
-    aws: dict[str, str | None] = {
-        "instance-family": family,
-        "instance-size": size,
-        "instance-capability-flex": "true" if "-flex" in family else "false",
-        "instance-cpu": str(spec.vcpus),
-        "instance-memory": str(spec.memory_mib),
-        "instance-cpu-manufacturer": _kebab(spec.cpu_maker) or None,
-        "instance-cpu-sustained-clock-speed-mhz": str(round((spec.clock_ghz or 0) * 1000)),
-        "instance-ebs-bandwidth": _text(spec.ebs_mbps),
-        "instance-network-bandwidth": _text(spec.network_mbps),
-        "instance-local-nvme": str(spec.storage_gb) if spec.nvme and spec.storage_gb else None,
-        "instance-hypervisor": spec.hypervisor,
-        "instance-encryption-in-transit-supported": str(spec.encrypts_in_transit).lower(),
-        "nitro-sandbox": str(spec.enclaves).lower(),
-    }
-    if found := _NAME.match(spec.name):
-        aws["instance-category"], aws["instance-generation"] = found.groups()
-    aws |= _devices(spec)
-    return {
-        **{f"{AWS_GROUP}/{key}": (value,) for key, value in aws.items() if value is not None},
-        TENANCY: ("default", "dedicated"),
-        INSTANCE_TYPE: (spec.name,),
-        ARCH: tuple(ARCHES[a] for a in spec.arches),
-        OS: os,
-    }
-
-
-def _devices(spec: Spec) -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
-    if len(spec.gpus) == 1:
-        gpu = spec.gpus[0]
-        found["instance-gpu-name"] = _kebab(gpu.name)
-        found["instance-gpu-manufacturer"] = _kebab(gpu.maker)
-        found["instance-gpu-count"] = str(gpu.count)
-        found["instance-gpu-memory"] = str(gpu.memory_mib)
-    if len(spec.accelerators) == 1 and not spec.neurons:
-        device = spec.accelerators[0]
-        found["instance-accelerator-name"] = _kebab(device.name)
-        found["instance-accelerator-manufacturer"] = _kebab(device.maker)
-        found["instance-accelerator-count"] = str(device.count)
-    elif spec.neurons:
-        found["instance-accelerator-name"] = _kebab(spec.neurons[0].name)
-        found["instance-accelerator-manufacturer"] = "aws"
-        found["instance-accelerator-count"] = str(spec.neurons[0].count)
-    return found
-
-
-def _text(number: int | None) -> str | None:
-    return None if number is None else str(number)
-
 
 REFRESH = 12 * 3600.0
 DERIVED = 300.0

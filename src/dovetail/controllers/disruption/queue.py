@@ -21,8 +21,7 @@ from dovetail.controllers.conditions import of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import validation
 from dovetail.controllers.disruption.candidates import movable
-from dovetail.controllers.disruption.replacement import Copy
-from dovetail.controllers.disruption.types import Candidate, Command, Note, Reason, legacy_log_text
+from dovetail.controllers.disruption.types import Candidate, Command, Copy, Note, Reason, legacy_log_text
 from dovetail.controllers.disruption.validation import ValidationResult
 from dovetail.controllers.history import disruption
 from dovetail.controllers.metrics.definitions import snake

@@ -16,7 +16,7 @@ from dovetail.cluster import nodepools as cluster_pools
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.simulation import Simulation
-from dovetail.controllers.disruption.types import Candidate
+from dovetail.controllers.disruption.types import Candidate, Copy
 from dovetail.controllers.nodeclaim.offerings import cheapest, compatible, launchable
 from dovetail.controllers.nodepool.static import remaining_nodes
 from dovetail.model.kinds.nodepool import NodePool
@@ -30,13 +30,6 @@ _REASONS = {
     RESERVED: "static NodePool's capacity reservations are full and cannot stage a replacement",
     AT_LIMIT: "static NodePool is at its node limit and cannot stage a replacement",
 }
-
-
-class Copy(msgspec.Struct, frozen=True):
-    """One more NodeClaim of a static NodePool, and the offering that it will likely be launched as."""
-
-    pool: NodePool
-    likely: LaunchOption | None = None
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):

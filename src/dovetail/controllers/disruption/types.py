@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from dovetail.cloud.provider import LaunchOption
+from dovetail.model.kinds.nodepool import NodePool
+
 if TYPE_CHECKING:
-    from dovetail.controllers.disruption.replacement import Copy
     from dovetail.planner.plan import Plan
 
 
@@ -39,6 +41,13 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def empty(self) -> bool:
         return self.cost <= 1.0
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """One more NodeClaim of a static NodePool, and the offering that it will likely be launched as."""
+
+    pool: NodePool
+    likely: LaunchOption | None = None
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):

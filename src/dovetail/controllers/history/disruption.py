@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from dovetail.cluster.state_node import launch_price
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.replacement import Copy
-from dovetail.controllers.disruption.types import Candidate, Command, legacy_log_text
+from dovetail.controllers.disruption.types import Candidate, Command, Copy, legacy_log_text
 from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision
 from dovetail.planner.plan import Plan
 

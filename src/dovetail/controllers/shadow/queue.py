@@ -10,8 +10,7 @@ import msgspec
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import validation
-from dovetail.controllers.disruption.replacement import Copy
-from dovetail.controllers.disruption.types import Command
+from dovetail.controllers.disruption.types import Command, Copy
 from dovetail.controllers.history import disruption
 from dovetail.controllers.history.decisions import Decision
 from dovetail.planner.plan import Plan

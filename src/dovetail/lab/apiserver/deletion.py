@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -17,12 +17,10 @@ from dovetail.lab.apiserver.gocompat.gotime import stamp
 from dovetail.lab.apiserver.kinds.types import meta_schema
 from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
 from dovetail.lab.apiserver.request import Call, table_of
+from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.store import Record
 from dovetail.lab.apiserver.webhooks import admission
 from dovetail.model.validation import field_errors
-
-if TYPE_CHECKING:
-    from dovetail.lab.apiserver.server import ApiServer
 
 Json = dict[str, Any]
 FOREGROUND = "foregroundDeletion"
@@ -114,7 +112,7 @@ def delete(call: Call) -> Response:
 
 
 def delete_object(
-    server: ApiServer, resource: ResourceType, namespace: str, name: str, options: Json, ctx: Context
+    server: ServerState, resource: ResourceType, namespace: str, name: str, options: Json, ctx: Context
 ) -> Deleted:
     table = table_of(resource)
     key = f"{namespace}/{name}" if resource.namespaced else name
@@ -147,7 +145,7 @@ def _check_preconditions(resource: ResourceType, record: Record, name: str, opti
         raise status_errors.conflict(resource.group, resource.kind, name, why)
 
 
-def _delete(server: ApiServer, resource: ResourceType, record: Record, options: Json, ctx: Context) -> Deleted:
+def _delete(server: ServerState, resource: ResourceType, record: Record, options: Json, ctx: Context) -> Deleted:
     """Mark, or take away. Kinds with grace are always marked first, even where the grace is nothing."""
     waiting = resource.strategy.terminate(record.obj, ctx)
     if waiting is not None:
@@ -182,7 +180,7 @@ def _delete(server: ApiServer, resource: ResourceType, record: Record, options: 
     return _take(server, resource, record, ctx)
 
 
-def _end(server: ApiServer, resource: ResourceType, record: Record, ctx: Context) -> Deleted:
+def _end(server: ServerState, resource: ResourceType, record: Record, ctx: Context) -> Deleted:
     """A namespace ends in its own time: it is marked, and goes when its spec's finalizers are gone."""
     if "deletionTimestamp" not in record.obj["metadata"]:
         metadata = {**record.obj["metadata"], "deletionTimestamp": stamp(ctx.now)}
@@ -214,7 +212,7 @@ def _shorten(metadata: Json, ctx: Context, already: int, grace: int) -> None:
     metadata["deletionGracePeriodSeconds"] = min(grace, 1) if late else grace
 
 
-def _keep(server: ApiServer, resource: ResourceType, record: Record, obj: Json, ctx: Context) -> Record:
+def _keep(server: ServerState, resource: ResourceType, record: Record, obj: Json, ctx: Context) -> Record:
     if obj == record.obj:
         return record
     if ctx.dry_run:
@@ -224,7 +222,7 @@ def _keep(server: ApiServer, resource: ResourceType, record: Record, obj: Json, 
     return stored
 
 
-def _take(server: ApiServer, resource: ResourceType, record: Record, ctx: Context) -> Deleted:
+def _take(server: ServerState, resource: ResourceType, record: Record, ctx: Context) -> Deleted:
     gone = record
     if not ctx.dry_run:
         gone = server.store.delete(table_of(resource), record.key)

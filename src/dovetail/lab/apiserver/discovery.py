@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import negotiation, responses, status_errors
 from dovetail.lab.apiserver.registry import ResourceType, Subresource
+from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.status_errors import PlainError
-
-if TYPE_CHECKING:
-    from dovetail.lab.apiserver.server import ApiServer
 
 Json = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
@@ -57,7 +55,7 @@ def version_rank(version: str) -> tuple[int, int, int, str]:
 class Discovery:
     """Answers of discovery, made anew when a custom resource comes or goes."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ServerState) -> None:
         self.server = server
         self._made: dict[Any, tuple[int, Any]] = {}
 

@@ -7,15 +7,13 @@ a moment after a change, as the real collector does.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.lab.apiserver.deletion import FOREGROUND, ORPHAN
 from dovetail.lab.apiserver.registry import Refusal, ResourceType
+from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.store import Event, WriteRefused
-
-if TYPE_CHECKING:
-    from dovetail.lab.apiserver.server import ApiServer
 
 Json = dict[str, Any]
 #: How long after a change the collector looks.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.lab.apiserver import create_update, deletion, managedfields
 from dovetail.lab.apiserver.registry import Context, ResourceType
 from dovetail.lab.apiserver.request import table_of
-
-if TYPE_CHECKING:
-    from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.apiserver.server_state import ServerState
 
 Json = dict[str, Any]
 
@@ -18,7 +16,7 @@ Json = dict[str, Any]
 class StoredCluster:
     """Reads straight from the store; writes as the server itself, past admission."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ServerState) -> None:
         self.server = server
         self._known: dict[tuple[str, str], ResourceType | None] = {}
         server.registry.on_change(self._known.clear)

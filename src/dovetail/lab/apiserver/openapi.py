@@ -6,16 +6,14 @@ The documents are made from the same type tree that decodes requests, so they ca
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.registry import Field, ResourceType, Schema
+from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.status_errors import PlainError
-
-if TYPE_CHECKING:
-    from dovetail.lab.apiserver.server import ApiServer
 
 Json = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
@@ -69,7 +67,7 @@ def old_document() -> Response:
 class OpenApi:
     """The index and one document for each group and version."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ServerState) -> None:
         self.server = server
         self._made: dict[str, tuple[int, bytes, str]] = {}
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import create_update, decode, json_yaml, responses, status_errors, subresource_views
+from dovetail.lab.apiserver import (
+    create_update,
+    decode,
+    json_yaml,
+    responses,
+    scale,
+    server_side_apply,
+    status_errors,
+    subresource_views,
+)
 from dovetail.lab.apiserver.canonicalize import go_value
 from dovetail.lab.apiserver.decode import Expected, media_type, to_object
 from dovetail.lab.apiserver.gocompat import gorder
@@ -38,8 +47,8 @@ def patch(call: Call) -> Response:
     responses.check_form(call)
     options = write_options(call.request, "PatchOptions", apply=media == APPLY)
     if media == APPLY:
-        from dovetail.lab.apiserver import server_side_apply
-
+        if call.subresource_type is not None and call.subresource_type.merge is not None:
+            return scale.apply(call, options)
         return server_side_apply.apply(call, options)
     record = call.server.store.get(call.table, call.key)
     if record is None:

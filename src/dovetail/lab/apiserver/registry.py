@@ -364,10 +364,3 @@ class Registry:
 
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
-
-
-def builtin(metrics: bool = False) -> Registry:
-    """A registry of every built-in kind; `metrics` adds metrics.k8s.io, which a bare server does not have."""
-    from dovetail.lab.apiserver.kinds.builtin import builtin_types
-
-    return Registry(builtin_types(metrics))

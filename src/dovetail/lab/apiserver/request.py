@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver import negotiation
 from dovetail.lab.apiserver.decode import Expected
 from dovetail.lab.apiserver.registry import Context, ResourceType, Schema, Subresource
 from dovetail.lab.apiserver.routes import Route
-from dovetail.lab.apiserver.webhooks.admission import Answers
-
-if TYPE_CHECKING:
-    from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.apiserver.server_state import ServerState
+from dovetail.lab.apiserver.webhooks.questions import Answers
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
@@ -37,7 +35,7 @@ class Call:
 
     def __init__(
         self,
-        server: ApiServer,
+        server: ServerState,
         request: Request,
         route: Route,
         resource: ResourceType,

@@ -10,22 +10,22 @@ from dovetail.lab.apiserver import (
     fieldpath,
     managedfields,
     responses,
+    scale_ownership,
     status_errors,
     subresource_views,
     typed_validation,
 )
 from dovetail.lab.apiserver import server_side_apply as applying
-from dovetail.lab.apiserver.fieldpath import Node, Path
-from dovetail.lab.apiserver.managedfields import Manager, Managers, Owned
+from dovetail.lab.apiserver.managedfields import Manager
 from dovetail.lab.apiserver.options import WriteOptions
-from dovetail.lab.apiserver.registry import ResourceType
 from dovetail.lab.apiserver.request import Call
-from dovetail.lab.apiserver.store import Record
 
 Json = dict[str, Any]
 
 
-def apply(call: Call, record: Record | None, config: Json, options: WriteOptions) -> Response:
+def apply(call: Call, options: WriteOptions) -> Response:
+    config = applying.read_config(call)
+    record = call.server.store.get(call.table, call.key)
     subresource, resource = call.subresource_type, call.resource
     assert subresource is not None and subresource.view is not None and subresource.schema is not None
     if record is None:
@@ -53,7 +53,7 @@ def apply(call: Call, record: Record | None, config: Json, options: WriteOptions
     obj = subresource_views.merge_view(call, record, view)
 
     def track_apply(made: Json) -> None:
-        track(resource, live, made, options.manager, path, "Apply")
+        scale_ownership.track(resource, live, made, options.manager, path, "Apply")
 
     stored = create_update.update_object(call, record, obj, options, track_apply, unconditional=True)
     return responses.one(call, subresource.view(responses.in_version(stored.fresh(), resource), resource), 200)
@@ -75,60 +75,3 @@ def _as_scale(manager: Manager) -> Manager:
     if manager.operation == "Apply":
         return manager
     return Manager(manager.name, manager.operation, "autoscaling/v1", manager.subresource)
-
-
-# Who owns the replicas after a write through the scale subresource.
-#
-# A scale is a view of another object, and its owners are a view of that one's: they go through the scale's own version
-# and back, and fields that do not survive the conversion are kept apart.
-
-
-def track(resource: ResourceType, old: Json, obj: Json, manager: str, path: Path, operation: str = "Update") -> None:
-    """A write through /scale: the replicas change hands, or gain one more owner, and the entry has no time."""
-    managers = managedfields.read(old["metadata"].get("managedFields")) or {}
-    obj["metadata"].pop("managedFields", None)
-    own = Manager(manager, operation, "" if operation == "Apply" else resource.api_version, "scale")
-    before, after = _at(old, path) or 0, _at(obj, path) or 0
-    replicas = fieldpath.single(path)
-    tracked = operation == "Apply" or any(fieldpath.has(owned.fields, path) for owned in managers.values())
-    if before != after and tracked:
-        managers = _taken(managers, own, replicas, resource.api_version if after else "")
-    elif before == after:
-        managers = _through_scale(managers, path, replicas)
-        if operation == "Apply" and own not in managers:
-            managers[own] = Owned(replicas, resource.api_version)
-    managedfields.put(obj, managers)
-
-
-def _taken(managers: Managers, own: Manager, replicas: Node, version: str) -> Managers:
-    """One manager owns them now, alone; none where there are no fields."""
-    out: Managers = {}
-    for each, owned in managers.items():
-        left = owned.fields if each == own else fieldpath.difference(owned.fields, replicas)
-        if left:
-            out[each] = Owned(left, owned.version, owned.time)
-    previous = out.pop(own, None)
-    if version:
-        out[own] = Owned(replicas, version, previous.time if previous else None)
-    return out
-
-
-def _through_scale(managers: Managers, path: Path, replicas: Node) -> Managers:
-    """Updaters come back from the scale in its version, not known again as those who went: their hold on the replicas
-    stands beside the rest of what they own."""
-    out: Managers = {}
-    for each, owned in managers.items():
-        if each.operation == "Apply" or not fieldpath.has(owned.fields, path):
-            out[each] = owned
-            continue
-        left = fieldpath.difference(owned.fields, replicas)
-        if left:
-            out[each] = Owned(left, owned.version, owned.time)
-        out[Manager(each.name, each.operation, "autoscaling/v1", each.subresource)] = Owned(replicas, owned.version)
-    return out
-
-
-def _at(obj: Any, path: Path) -> Any:
-    for name in path:
-        obj = obj.get(name[2:]) if isinstance(obj, dict) else None
-    return obj

@@ -28,14 +28,17 @@ from dovetail.lab.apiserver.crd import definitions, finalizer
 from dovetail.lab.apiserver.discovery import GROUPS, Discovery
 from dovetail.lab.apiserver.health import Health
 from dovetail.lab.apiserver.kinds import bootstrap
+from dovetail.lab.apiserver.kinds.builtin import builtin
 from dovetail.lab.apiserver.lister import StoredCluster
 from dovetail.lab.apiserver.openapi import OpenApi
-from dovetail.lab.apiserver.registry import LogSource, Object, Refusal, Registry, ResourceType, builtin
+from dovetail.lab.apiserver.registry import LogSource, Object, Refusal, Registry, ResourceType
 from dovetail.lab.apiserver.request import Call
 from dovetail.lab.apiserver.routes import Route
+from dovetail.lab.apiserver.server_state import LocalService
 from dovetail.lab.apiserver.status_errors import PlainError, StatusError
 from dovetail.lab.apiserver.store import Store, WriteRefused
 from dovetail.lab.apiserver.webhooks import admission
+from dovetail.lab.apiserver.webhooks.questions import Outstanding
 
 # Streams into a container: exec, attach, port-forward, proxy. The lab's containers run no programs to speak to.
 #
@@ -96,7 +99,7 @@ class ApiServer:
         #: A server without kubelets has no logs to show; a lab with kubelets sets its own here.
         self.logs: LogSource = lambda pod, container, options: None
         #: Services whose programs run in this process, by namespace and name: webhooks are called there.
-        self.local_services: dict[tuple[str, str], admission.LocalService] = {}
+        self.local_services: dict[tuple[str, str], LocalService] = {}
         #: Annotations that webhooks left for the audit log, newest last: method, path, annotations.
         self.audit: deque[tuple[str, str, dict[str, str]]] = deque(maxlen=1000)
         self._deferred: deque[Callable[[], None]] = deque()
@@ -228,9 +231,9 @@ class ApiServer:
             try:
                 response = action(call)
                 break
-            except admission.Outstanding as outstanding:
+            except Outstanding as outstanding:
                 call.warnings.clear()
-                await call.answers.ask(self, outstanding.questions)
+                await admission.ask(self, outstanding.questions, call.answers)
         if call.answers.audit:
             self.audit.append((call.request.method, call.request.path, dict(call.answers.audit)))
         return response

@@ -52,10 +52,6 @@ class Conflicts(Exception):
 def apply(call: Call, options: WriteOptions) -> Response:
     config = read_config(call)
     record = call.server.store.get(call.table, call.key)
-    if call.subresource_type is not None and call.subresource_type.merge is not None:
-        from dovetail.lab.apiserver import scale
-
-        return scale.apply(call, record, config, options)
     if record is None:
         if call.subresource:
             raise status_errors.not_found(call.resource.group, call.resource.plural, call.name)

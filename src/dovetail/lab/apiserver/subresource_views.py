@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import create_update, fieldpath, responses, status_errors
-from dovetail.lab.apiserver import scale as scale_module
+from dovetail.lab.apiserver import create_update, fieldpath, responses, scale_ownership, status_errors
 from dovetail.lab.apiserver.options import WriteOptions
 from dovetail.lab.apiserver.registry import Refusal, ResourceType
 from dovetail.lab.apiserver.request import Call
@@ -42,7 +41,7 @@ def update(call: Call, record: Record, view: Json, options: WriteOptions, uncond
     path = replicas_path(resource)
 
     def track(made: Json) -> None:
-        scale_module.track(resource, old, made, manager, path)
+        scale_ownership.track(resource, old, made, manager, path)
 
     try:
         return create_update.update_object(call, record, obj, options, track, unconditional)

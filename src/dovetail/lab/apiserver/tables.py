@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.transport import Request
-from dovetail.lab.apiserver import printers, status_errors
+from dovetail.lab.apiserver import status_errors
 from dovetail.lab.apiserver.negotiation import Wanted
 from dovetail.lab.apiserver.printers import pods
 from dovetail.lab.apiserver.printers.cells import Header, age
+from dovetail.lab.apiserver.printers.layout import DEFAULT
+from dovetail.lab.apiserver.printers.registry import layout_of
 from dovetail.lab.apiserver.registry import ResourceType
 from dovetail.lab.apiserver.request import Call
 from dovetail.model.validation.field_errors import invalid
@@ -50,7 +52,7 @@ def of_objects(
                 row["conditions"] = finished
     if not metadata and len(objects) == 1:
         metadata = {"resourceVersion": objects[0]["metadata"].get("resourceVersion", "")}
-    return _table(headers, rows or (None if headers is printers.DEFAULT[0] else []), metadata, wanted)
+    return _table(headers, rows or (None if headers is DEFAULT[0] else []), metadata, wanted)
 
 
 def of_pods(call: Call, texts: Iterable[bytes], metadata: Json, wanted: Wanted, whole: bool) -> Json:
@@ -149,12 +151,12 @@ Cells = Callable[[Json, datetime], list[Any]]
 
 def layout(resource: ResourceType, call: Call) -> tuple[tuple[Header, ...], Cells]:
     if call.subresource_type is not None and call.subresource_type.view is not None:
-        found = printers.of("autoscaling", "scales")
+        found = layout_of("autoscaling", "scales")
     elif resource.custom:
         return _custom(resource)
     else:
-        found = printers.of(resource.group, resource.plural)
-    return found or printers.DEFAULT
+        found = layout_of(resource.group, resource.plural)
+    return found or DEFAULT
 
 
 def _custom(resource: ResourceType) -> tuple[tuple[Header, ...], Cells]:

@@ -10,20 +10,18 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
 import msgspec
 
 from dovetail.install.policy import Decision, decide
+from dovetail.lab.aws.account_state import AccountState
 from dovetail.lab.aws.gate import error
 from dovetail.lab.aws.http_forms import EC2_NAMESPACE, Answer, Environ
 from dovetail.lab.aws.permissions import Permission, Permissions, read
 from dovetail.lab.aws.pod_identity import trusts
-
-if TYPE_CHECKING:
-    from dovetail.lab.aws.endpoint import Endpoint
 
 _KEY = re.compile(r"Credential=([^/\s]+)/")
 
@@ -55,7 +53,7 @@ def _document(text: str) -> Mapping[str, Any]:
 class Authorization:
     """Judges requests by the policies in the account's IAM."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: AccountState) -> None:
         self._endpoint = endpoint
         self._permissions = Permissions(endpoint)
 

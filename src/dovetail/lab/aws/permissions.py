@@ -10,15 +10,13 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, unquote
 
 import msgspec
 
+from dovetail.lab.aws.account_state import AccountState
 from dovetail.lab.aws.http_forms import Environ, body_of
-
-if TYPE_CHECKING:
-    from dovetail.lab.aws.endpoint import Endpoint
 
 ACCOUNT = "123456789012"
 _SCOPE = re.compile(r"Credential=[^/]+/\d+/([^/]+)/([a-z0-9-]+)/aws4_request")
@@ -138,7 +136,7 @@ def _routes(service: str) -> tuple[tuple[str, re.Pattern[str], str], ...]:
 class Permissions:
     """Works out what requests need; reads tags from the account."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: AccountState) -> None:
         self._endpoint = endpoint
         self._by_action: Mapping[tuple[str, str], Callable[[AwsRequest], Iterator[Permission]]] = {
             ("ec2", "CreateFleet"): self._fleet,

@@ -8,15 +8,19 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 
 from dovetail import language
+from dovetail.chance import Chance
+from dovetail.clock import Clock
 from dovetail.controllers import logs
+from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import PODS, SERVICEACCOUNTS
+from dovetail.kube.transport import Transport
 from dovetail.lab.kubelet.process import ProcessLog
 from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod, Probe
 from dovetail.lab.programs.context import (
@@ -29,9 +33,7 @@ from dovetail.lab.programs.context import (
     ServiceAccountTransport,
 )
 from dovetail.lab.programs.environment import environment, expand
-
-if TYPE_CHECKING:
-    from dovetail.lab.cluster import Lab
+from dovetail.lab.server import LabServer
 
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
 TOKEN_FILE = "/var/run/secrets/eks.amazonaws.com/serviceaccount/token"
@@ -57,6 +59,18 @@ class _AgentPod(msgspec.Struct, frozen=True):
         phase: str = ""
 
     status: Status = Status()
+
+
+class Surroundings(Protocol):
+    """What a program is given of the lab it runs in."""
+
+    clock: Clock
+    chance: Chance
+    transport: Transport
+    server: LabServer | None
+
+    @property
+    def kube(self) -> Kube: ...
 
 
 class ProgramProcess:
@@ -112,7 +126,7 @@ class ProgramProcess:
 class RunningPrograms:
     """A part of the lab: starts programs for its kubelets, ends them with the lab."""
 
-    def __init__(self, lab: Lab, find: Find) -> None:
+    def __init__(self, lab: Surroundings, find: Find) -> None:
         self._lab = lab
         self._find = find
         self._tasks: asyncio.TaskGroup | None = None
@@ -250,7 +264,7 @@ def _leaves(problem: BaseException) -> Iterator[BaseException]:
 
 
 @contextmanager
-def _log_lines_to_their_program(lab: Lab) -> Iterator[None]:
+def _log_lines_to_their_program(lab: Surroundings) -> Iterator[None]:
     """Lines of loggers that all programs of the process share go to the log of the program whose task writes them."""
     before = structlog.get_config()
 

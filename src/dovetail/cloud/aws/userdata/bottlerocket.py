@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.cloud.aws.userdata.render import BadUserData, Boot
+from dovetail.cloud.aws.userdata.boot import BadUserData, Boot
 
 _BARE = re.compile(r"^[A-Za-z0-9_-]+$")
 _PLAIN = {

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from dovetail.cloud.aws.userdata.render import Boot, taint_text
+from dovetail.cloud.aws.userdata.boot import Boot, taint_text
 
 BOUNDARY = "//"
 SHELL = 'text/x-shellscript; charset="us-ascii"'

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dovetail.cloud.aws.userdata.boot import Boot
 from dovetail.cloud.aws.userdata.linux import kubelet_flags
-from dovetail.cloud.aws.userdata.render import Boot
 
 
 def powershell(boot: Boot) -> str:

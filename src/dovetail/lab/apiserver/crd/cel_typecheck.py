@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Mapping
 
 from dovetail.lab.apiserver.crd.cel import types
-from dovetail.lab.apiserver.crd.cel.compile import field_name
 from dovetail.lab.apiserver.crd.cel.errors import CelSyntaxError
+from dovetail.lab.apiserver.crd.cel.field_names import field_name
 from dovetail.lab.apiserver.crd.cel.functions import TYPES
 from dovetail.lab.apiserver.crd.cel.parser import Node, parse, place_of
 from dovetail.lab.apiserver.crd.cel.types import BOOL, INT, STRING, Kind, Mismatch, fits, list_of, map_of, shown
-from dovetail.lab.apiserver.crd.cel_rules import Rule
+from dovetail.lab.apiserver.crd.rule import Rule
 from dovetail.lab.apiserver.crd.structural import Structural
 
 Known = Mapping[str, Kind | None]

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.lab.apiserver.crd.cel import CelError
-from dovetail.lab.apiserver.crd.cel.values import parse_duration, parse_timestamp
-
-if TYPE_CHECKING:
-    from dovetail.lab.apiserver.crd.structural import Structural
-
-_FORMATS: dict[str, Callable[[str], Any]] = {
-    "date-time": parse_timestamp,
-    "date": parse_timestamp,
-    "duration": parse_duration,
-    "byte": base64.b64decode,
-}
-
-
-def is_rich(node: Structural) -> bool:
-    """Whether values of this node itself are more than their JSON."""
-    return node.type == "number" or (node.type == "string" and node.raw.get("format") in _FORMATS)
+from dovetail.lab.apiserver.crd.structural import FORMATS, Structural
 
 
 def typed(node: Structural, value: Any) -> Any:
@@ -35,7 +18,7 @@ def typed(node: Structural, value: Any) -> Any:
         return value if node.items is None else [typed(node.items, item) for item in value]
     if node.type == "number" and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    read = _FORMATS.get(node.raw.get("format", ""))
+    read = FORMATS.get(node.raw.get("format", ""))
     if node.type == "string" and read is not None and isinstance(value, str):
         try:
             return read(value)

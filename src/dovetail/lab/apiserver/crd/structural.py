@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.crd.cel_rules import Rule
-from dovetail.lab.apiserver.crd.cel_values import is_rich
+from dovetail.lab.apiserver.crd.cel.values import parse_duration, parse_timestamp
+from dovetail.lab.apiserver.crd.rule import Rule
 from dovetail.lab.apiserver.kinds.types import meta_schema
 from dovetail.lab.apiserver.registry import Field, Schema, ValueKind
 
 Json = dict[str, Any]
 _MISSING = object()
+#: Formats of text that expressions see as something else than text.
+FORMATS: dict[str, Callable[[str], Any]] = {
+    "date-time": parse_timestamp,
+    "date": parse_timestamp,
+    "duration": parse_duration,
+    "byte": base64.b64decode,
+}
 _KINDS: dict[str, ValueKind] = {
     "string": "string",
     "integer": "integer",
@@ -162,3 +170,8 @@ def prune(node: Structural, value: Any) -> Any:
     if isinstance(value, list) and node.items is not None:
         return [prune(node.items, item) for item in value]
     return value
+
+
+def is_rich(node: Structural) -> bool:
+    """Whether values of this node itself are more than their JSON."""
+    return node.type == "number" or (node.type == "string" and node.raw.get("format") in FORMATS)

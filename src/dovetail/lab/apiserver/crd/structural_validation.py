@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.crd.cel_rules import Rule
 from dovetail.lab.apiserver.crd.cel_typecheck import complaint_about, no_text
+from dovetail.lab.apiserver.crd.rule import Rule
 from dovetail.lab.apiserver.crd.schema_validation import validate
 from dovetail.lab.apiserver.crd.structural import Structural
 from dovetail.model.validation.field_errors import FieldError, forbidden, invalid, required, unsupported

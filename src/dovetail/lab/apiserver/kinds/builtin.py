@@ -8,7 +8,7 @@ from typing import Any
 from dovetail.lab.apiserver.kinds import types
 from dovetail.lab.apiserver.kinds.strategies import strategy_of
 from dovetail.lab.apiserver.kinds.subresources import subresources_of
-from dovetail.lab.apiserver.registry import ResourceType, Subresource
+from dovetail.lab.apiserver.registry import Registry, ResourceType, Subresource
 
 _STORED_AS = {
     ("events.k8s.io", "events"): ("", "v1"),
@@ -18,6 +18,11 @@ _METRICS: list[dict[str, Any]] = [
     {"plural": "nodes", "kind": "NodeMetrics", "namespaced": False},
     {"plural": "pods", "kind": "PodMetrics", "namespaced": True},
 ]
+
+
+def builtin(metrics: bool = False) -> Registry:
+    """A registry of every built-in kind; `metrics` adds metrics.k8s.io, which a bare server does not have."""
+    return Registry(builtin_types(metrics))
 
 
 def builtin_types(metrics: bool = False) -> Iterator[ResourceType]:

@@ -9,7 +9,7 @@ from dovetail.lab.apiserver.gocompat.internal_types import difference, internal
 from dovetail.lab.apiserver.kinds.admission import limits, quota, storage
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable, restore
 from dovetail.lab.apiserver.kinds.pod.defaults import claim_defaults, fill, round_up
-from dovetail.lab.apiserver.kinds.pod.volumes import csi_driver_name, no_backsteps
+from dovetail.lab.apiserver.kinds.volume_rules import csi_driver_name, no_backsteps
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
 from dovetail.model.validation import metadata

@@ -8,7 +8,7 @@ from dovetail.lab.apiserver.gocompat.internal_types import internal
 from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.pod.defaults import fill
-from dovetail.lab.apiserver.kinds.pod.volumes import csi_driver_name
+from dovetail.lab.apiserver.kinds.volume_rules import csi_driver_name
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.model import formats
 from dovetail.model.validation import metadata

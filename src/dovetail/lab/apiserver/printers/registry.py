@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.printers import Layout, cluster_scoped, namespaced, pods, workloads
+from dovetail.lab.apiserver.printers import cluster_scoped, namespaced, pods, workloads
+from dovetail.lab.apiserver.printers.layout import Layout
 
 _RBAC = "rbac.authorization.k8s.io"
 _STORAGE = "storage.k8s.io"
@@ -61,3 +62,8 @@ LAYOUTS: dict[tuple[str, str], Layout] = {
     (_FLOW, "prioritylevelconfigurations"): (namespaced.PRIORITY_LEVELS, namespaced.priority_level),
     ("certificates.k8s.io", "certificatesigningrequests"): (namespaced.CERTIFICATES, namespaced.certificate),
 }
+
+
+def layout_of(group: str, plural: str) -> Layout | None:
+    """The layout of a built-in kind that has one."""
+    return LAYOUTS.get((group, plural))

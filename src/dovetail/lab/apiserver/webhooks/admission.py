@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
-import msgspec
 
 from dovetail.lab.apiserver.decode import Expected, to_object
 from dovetail.lab.apiserver.registry import Context, ResourceType
+from dovetail.lab.apiserver.request import Call
+from dovetail.lab.apiserver.server_state import ServerState
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.apiserver.webhooks import review
 from dovetail.lab.apiserver.webhooks.matching import (
@@ -32,15 +32,10 @@ from dovetail.lab.apiserver.webhooks.matching import (
     selectors_match,
     webhooks,
 )
+from dovetail.lab.apiserver.webhooks.questions import Answers, Outstanding, Question
 from dovetail.lab.apiserver.webhooks.review import CallFailed, Verdict
 
-if TYPE_CHECKING:
-    from dovetail.lab.apiserver.request import Call
-    from dovetail.lab.apiserver.server import ApiServer
-
 Json = dict[str, Any]
-#: A service in this process: gets a path and a body, answers with a status and a body.
-LocalService = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
 #: No answer may be longer.
 MAX_ANSWER_BYTES = 3 * 2**20
 #: What a webhook cannot change of an object.
@@ -58,44 +53,11 @@ _FIXED_METADATA = (
 )
 
 
-class Question(msgspec.Struct, frozen=True):
-    """One call of a webhook. `round` is 1 for a reinvocation."""
-
-    phase: Phase
-    webhook: Webhook
-    round: int
-    #: Of the review, which its answer has to repeat.
-    uid: str
-    body: bytes
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        return self.phase, self.webhook.uid, self.round
-
-
-class Outstanding(Exception):
-    """Answers that a write needs before it can go on."""
-
-    def __init__(self, questions: list[Question]) -> None:
-        super().__init__(", ".join(question.webhook.name for question in questions))
-        self.questions = questions
-
-
-class Answers:
-    """The webhooks' verdicts on one request so far, or why there is none."""
-
-    __slots__ = ("audit", "held")
-
-    def __init__(self) -> None:
-        self.held: dict[tuple[str, str, int], Verdict | Exception] = {}
-        #: Annotations for the audit log, by webhook and key.
-        self.audit: dict[str, str] = {}
-
-    async def ask(self, server: ApiServer, questions: list[Question]) -> None:
-        """Ask all at once; each costs no more than its timeout."""
-        answers = await asyncio.gather(*(call_webhook(server, question) for question in questions))
-        for question, answer in zip(questions, answers, strict=True):
-            self.held[question.key] = answer
+async def ask(server: ServerState, questions: list[Question], answers: Answers) -> None:
+    """Ask all at once; each costs no more than its timeout."""
+    verdicts = await asyncio.gather(*(call_webhook(server, question) for question in questions))
+    for question, verdict in zip(questions, verdicts, strict=True):
+        answers.held[question.key] = verdict
 
 
 def mutate(call: Call, obj: Json | None, old: Json | None, ctx: Context) -> Json | None:
@@ -252,7 +214,7 @@ def _read_back(call: Call, resource: ResourceType, before: Json, changed: Json) 
     return obj
 
 
-async def call_webhook(server: ApiServer, question: Question) -> Verdict | Exception:
+async def call_webhook(server: ServerState, question: Question) -> Verdict | Exception:
     """The answer of one webhook, or what went wrong."""
     webhook = question.webhook
     try:
@@ -283,7 +245,7 @@ def address(webhook: Webhook) -> str:
     return f"{url}{'&' if '?' in url else '?'}timeout={webhook.timeout_s:g}s"
 
 
-async def _send(server: ApiServer, webhook: Webhook, body: bytes) -> tuple[int, bytes]:
+async def _send(server: ServerState, webhook: Webhook, body: bytes) -> tuple[int, bytes]:
     service, url = webhook.client.get("service"), address(webhook)
     if service is not None:
         local = server.local_services.get((service["namespace"], service["name"]))

@@ -10,6 +10,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.crd.cel import functions
 from dovetail.lab.apiserver.crd.cel.errors import CelError, CelSyntaxError, no_key, no_overload
+from dovetail.lab.apiserver.crd.cel.field_names import field_name
 from dovetail.lab.apiserver.crd.cel.macros import MACROS
 from dovetail.lab.apiserver.crd.cel.parser import Node, parse
 from dovetail.lab.apiserver.crd.cel.values import NONE, Optional, ordered, same
@@ -17,13 +18,6 @@ from dovetail.lab.apiserver.crd.cel.values import NONE, Optional, ordered, same
 Env = Mapping[str, Any]
 Code = Callable[[Env], Any]
 _INT64 = 2**63
-_ESCAPED = (("__dot__", "."), ("__dash__", "-"), ("__slash__", "/"), ("__underscores__", "__"))
-_KEYWORDS = frozenset(
-    (
-        *("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if"),
-        *("import", "let", "loop", "package", "namespace", "return", "var", "void", "while"),
-    )
-)
 
 
 class Program:
@@ -43,17 +37,6 @@ class Program:
 @lru_cache(maxsize=4096)
 def compile_expression(source: str) -> Program:
     return Program(source)
-
-
-def field_name(name: str) -> str:
-    """A property's name behind its escaped form."""
-    if "__" not in name:
-        return name
-    if name.startswith("__") and name.endswith("__") and name[2:-2] in _KEYWORDS:
-        return name[2:-2]
-    for escaped, plain in _ESCAPED:
-        name = name.replace(escaped, plain)
-    return name
 
 
 class Compiler:

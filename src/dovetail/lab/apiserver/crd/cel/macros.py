@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from dovetail.lab.apiserver.crd.cel.errors import CelError, CelSyntaxError, no_overload
+from dovetail.lab.apiserver.crd.cel.field_names import field_name
 from dovetail.lab.apiserver.crd.cel.parser import Node, place_of
 from dovetail.lab.apiserver.crd.cel.values import NONE, Optional
 
-if TYPE_CHECKING:
-    from dovetail.lab.apiserver.crd.cel.compile import Compiler
-
 Env = Mapping[str, Any]
 Code = Callable[[Env], Any]
-Macro = Callable[["Compiler", Node | None, list[Node]], Code | None]
+
+
+class Compiler(Protocol):
+    """What turns the parts of a macro into code."""
+
+    names: set[str]
+
+    def code(self, node: Node) -> Code: ...
+
+
+Macro = Callable[[Compiler, Node | None, list[Node]], Code | None]
 
 
 def _variable(node: Node) -> str:
@@ -121,8 +129,6 @@ def _has(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code
         return None
     if len(arguments) != 1 or arguments[0][0] != "select":
         raise CelSyntaxError("invalid argument to has() macro", place_of(arguments[0]) if arguments else 0)
-    from dovetail.lab.apiserver.crd.cel.compile import field_name
-
     _, inner, name, _ = arguments[0]
     code, field = compiler.code(inner), field_name(name)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from dovetail.lab.apiserver.kinds.pod import environment
 from dovetail.lab.apiserver.kinds.pod.security import container_security
-from dovetail.lab.apiserver.kinds.pod.volumes import descending_path, no_backsteps
+from dovetail.lab.apiserver.kinds.pod.volumes import descending_path
+from dovetail.lab.apiserver.kinds.volume_rules import no_backsteps
 from dovetail.model import formats
 from dovetail.model.validation import resources
 from dovetail.model.validation.field_errors import (

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dovetail.lab.apiserver.kinds.claims import claim_template
 from dovetail.lab.apiserver.kinds.pod import environment
+from dovetail.lab.apiserver.kinds.volume_rules import csi_driver_name, no_backsteps
 from dovetail.model import formats
 from dovetail.model.validation.field_errors import (
     FieldError,
@@ -60,10 +62,6 @@ _REQUIRED = {
     "cinder": ("volumeID",),
     "vsphereVolume": ("volumePath",),
 }
-
-
-def no_backsteps(path: str, at: str) -> list[FieldError]:
-    return [invalid(at, path, "must not contain '..'")] if ".." in path.split("/") else []
 
 
 def descending_path(path: str, at: str) -> list[FieldError]:
@@ -239,15 +237,6 @@ def _token(source: Source, at: str, path: str) -> list[FieldError]:
     return found
 
 
-def csi_driver_name(name: str, path: str) -> list[FieldError]:
-    from dovetail.model.validation.field_errors import too_long
-
-    if not name:
-        return [required(path)]
-    found = [too_long(path, 63)] if formats.size(name) > 63 else []
-    return found + [invalid(path, name, text) for text in formats.subdomain(name.lower())]
-
-
 def _csi(source: Source, path: str) -> list[FieldError]:
     found = csi_driver_name(source.get("driver", ""), f"{path}.driver")
     if "nodePublishSecretRef" in source and not source["nodePublishSecretRef"].get("name"):
@@ -256,8 +245,6 @@ def _csi(source: Source, path: str) -> list[FieldError]:
 
 
 def _ephemeral(source: Source, path: str) -> list[FieldError]:
-    from dovetail.lab.apiserver.kinds.claims import claim_template
-
     if "volumeClaimTemplate" not in source:
         return [required(f"{path}.volumeClaimTemplate")]
     return claim_template(source["volumeClaimTemplate"], f"{path}.volumeClaimTemplate")

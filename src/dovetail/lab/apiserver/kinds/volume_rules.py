@@ -1,0 +1,17 @@
+"""Rules of volumes that pods, claims and CSI drivers share."""
+
+from __future__ import annotations
+
+from dovetail.model import formats
+from dovetail.model.validation.field_errors import FieldError, invalid, required, too_long
+
+
+def no_backsteps(path: str, at: str) -> list[FieldError]:
+    return [invalid(at, path, "must not contain '..'")] if ".." in path.split("/") else []
+
+
+def csi_driver_name(name: str, path: str) -> list[FieldError]:
+    if not name:
+        return [required(path)]
+    found = [too_long(path, 63)] if formats.size(name) > 63 else []
+    return found + [invalid(path, name, text) for text in formats.subdomain(name.lower())]
