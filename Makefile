@@ -68,6 +68,7 @@ check: $(TEST_STAMP)
 	@$(BIN)/deptry src
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/check_cycles.py
 
 bench: $(TEST_STAMP)
 	@$(BIN)/python -m bench $(ARGS)
