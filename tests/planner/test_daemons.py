@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.model.nodes import Taint
 from dovetail.model.workloads import DaemonSet
 from tests.planner.conftest import SHOP, Solve, kind, node, pod, pods, pool
 
@@ -40,12 +41,25 @@ def test_a_port_that_a_daemon_holds_on_another_address_is_free(solve: Solve) -> 
     assert solve(pod("a", container=_listens(80)), daemons=daemons).unschedulable
 
 
-def test_a_daemon_that_is_not_here_yet_keeps_room_but_no_port_on_a_existing_node(solve: Solve) -> None:
+def test_a_daemon_that_is_not_here_yet_keeps_room_but_no_port_on_an_existing_node(solve: Solve) -> None:
     daemons = (daemon(cpu="1", container=_listens(80)),)
     plan = solve(pod("a", cpu="3", container=_listens(80)), nodes=(node("n1", cpu="4"),), daemons=daemons)
     assert plan.placements["default/a"].node == "n1"
     full = solve(pod("a", cpu="3500m"), nodes=(node("n1", cpu="4"),), daemons=daemons)
     assert full.placements["default/a"].node is None
+
+
+def test_a_daemon_that_no_longer_belongs_on_a_node_makes_no_room_for_one_that_does(solve: Solve) -> None:
+    """The node was tainted after the agent came; the logs DaemonSet tolerates that and is not there yet."""
+    taint = {"key": "team", "value": "x", "effect": "NoSchedule"}
+    tolerant = [{"key": "team", "operator": "Exists"}]
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "uid-agent", "controller": True}
+    agent = pod("agent-n1", cpu="1", metadata={"ownerReferences": [owner]})
+    tainted = node("n1", cpu="4", taints=(Taint(**taint),), pods=(agent,))
+    daemons = (daemon(cpu="1"), daemon("logs", cpu="500m", tolerations=tolerant))
+    for cpu, target in (("2500m", "n1"), ("2800m", None)):
+        plan = solve(pod("a", cpu=cpu, tolerations=tolerant), nodes=(tainted,), daemons=daemons)
+        assert plan.placements["default/a"].node == target
 
 
 def test_a_daemon_counts_only_where_it_may_run(solve: Solve) -> None:

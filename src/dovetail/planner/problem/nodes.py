@@ -131,19 +131,21 @@ class NodeFacts:
             del self.shapes[shape]
 
     def settle(self, node: NodeState, daemons: Sequence[Daemon]) -> None:
-        """Work out what daemons that belong here, and are not here yet, will still take."""
+        """Work out what daemons that belong here, and are not here yet, will still take.
+
+        Each by itself: what another DaemonSet's pod takes is no room for this one.
+        """
         if not daemons:
             self.unserved = _SERVED
             return
-        wanted: Counter[str] = Counter()
-        served: Counter[str] = Counter()
+        short: Counter[str] = Counter()
         for daemon in daemons:
             if daemon.runs_on(node, self.labels):
-                wanted.update(daemon.shape.requests)
-        for requests in self.daemon_used.values():
-            served.update(requests)
-        short = {name: amount - served[name] for name, amount in wanted.items() if amount > served[name]}
-        self.unserved = Counter(short)
+                used = self.daemon_used.get(daemon.uid, {})
+                short.update(
+                    {name: max(0, amount - used.get(name, 0)) for name, amount in daemon.shape.requests.items()}
+                )
+        self.unserved = +short
 
 
 def node_labels(node: NodeState) -> dict[str, str]:
