@@ -10,8 +10,7 @@ from typing import Any
 
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.simulated.config import Market
-from dovetail.cluster.nominations import Target
-from dovetail.cluster.replacement_nominations import ReplacementNominations, Slot
+from dovetail.cluster.nominations import Nominations, Slot, Target
 from dovetail.controllers.disruption import removal_sets
 from dovetail.controllers.disruption.removal_sets import FreeCapacity
 from dovetail.controllers.disruption.types import Candidate
@@ -43,13 +42,13 @@ POOL = {
 
 
 def test_a_replacement_pod_takes_one_slot_of_its_own_owner_in_time() -> None:
-    replacement_nominations, (first, second) = ReplacementNominations(), (Target("node", "n1"), Target("claim", "n2"))
-    replacement_nominations.expect("web", Slot(first, "old-1", until=10.0))
-    replacement_nominations.expect("web", Slot(second, "old-2", until=30.0))
-    replacement_nominations.expect("web", Slot(second, "old-2", until=40.0))
-    assert replacement_nominations.take("other", 0.0) is None and replacement_nominations.awaited([first], 0.0)
-    assert replacement_nominations.take("web", 20.0) == Slot(second, "old-2", 30.0)
-    assert replacement_nominations.take("web", 20.0) is None and not replacement_nominations.awaited([second], 20.0)
+    nominations, (first, second) = Nominations(), (Target("node", "n1"), Target("claim", "n2"))
+    nominations.expect_replacement("web", Slot(first, "old-1", until=10.0))
+    nominations.expect_replacement("web", Slot(second, "old-2", until=30.0))
+    nominations.expect_replacement("web", Slot(second, "old-2", until=40.0))
+    assert nominations.take_slot("other", 0.0) is None and nominations.awaits_replacement([first], 0.0)
+    assert nominations.take_slot("web", 20.0) == Slot(second, "old-2", 30.0)
+    assert nominations.take_slot("web", 20.0) is None and not nominations.awaits_replacement([second], 20.0)
 
 
 def node_with_pods(

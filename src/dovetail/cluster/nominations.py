@@ -3,12 +3,19 @@
 While a nomination stands, its pod is not pending and its requests are not free; that keeps two plans from
 launching twice for the same pod. A nomination ends when the pod is bound or deleted, when the node is deleted,
 or when it expires.
+
+A pod that is about to be evicted hands its nomination down. A ReplicaSet creates a new pod for each evicted one, under
+another name, and the scheduler would spread these over the remaining nodes where the plan has packed them, until the
+last ones fit nowhere. So a slot is kept by the pods' owner, and each replacement takes one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
+
+#: Seconds for which nodes stay closed for replacement pods.
+REPLACEMENT_POD_TIMEOUT_S = 30.0
 
 
 class Target(NamedTuple):
@@ -18,12 +25,24 @@ class Target(NamedTuple):
     name: str
 
 
+class Slot(NamedTuple):
+    """Capacity on a target for the replacement of pod `uid`, kept until a time of the loop."""
+
+    target: Target
+    uid: str
+    until: float
+
+
 class Nominations:
-    """Nominations by pod UID. `until` is on the loop's clock; None stands as long as the target."""
+    """Nominations by pod UID, and the slots of replacement pods by the UID of their owner.
+
+    `until` is on the loop's clock; None stands as long as the target.
+    """
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[Target, float | None]] = {}
         self._on: dict[Target, dict[str, None]] = {}
+        self._slots: dict[str, list[Slot]] = {}
 
     def nominate(self, uid: str, target: Target, until: float | None = None) -> None:
         self.release(uid)
@@ -68,3 +87,24 @@ class Nominations:
 
     def __len__(self) -> int:
         return len(self._of)
+
+    def expect_replacement(self, owner: str, slot: Slot) -> None:
+        """The owner will create a replacement for an evicted pod: one slot for each evicted pod."""
+        slots = self._slots.setdefault(owner, [])
+        if all(other.uid != slot.uid for other in slots):
+            slots.append(slot)
+
+    def take_slot(self, owner: str, now: float) -> Slot | None:
+        """The slot of a pod that its owner has just created; None if no replacement is expected."""
+        slots = self._slots.get(owner, [])
+        while slots:
+            slot = slots.pop(0)
+            if not slots:
+                del self._slots[owner]
+            if slot.until > now:
+                return slot
+        return None
+
+    def awaits_replacement(self, targets: Collection[Target], now: float) -> bool:
+        """Whether the target, by any of its names, still has a slot for a replacement pod."""
+        return any(slot.target in targets and slot.until > now for slots in self._slots.values() for slot in slots)

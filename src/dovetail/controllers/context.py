@@ -10,7 +10,6 @@ from structlog.typing import FilteringBoundLogger
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.provider import Cloud
-from dovetail.cluster.replacement_nominations import ReplacementNominations
 from dovetail.cluster.snapshot import SnapshotBuilder
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.events import EventPublisher
@@ -51,7 +50,6 @@ class Context:
     event_publisher: EventPublisher
     rights: Rights
     log: FilteringBoundLogger
-    replacement_nominations: ReplacementNominations = field(default_factory=ReplacementNominations)
     deleted_claims: set[str] = field(default_factory=set)
     """UIDs of NodeClaims that we have deleted: the watch may report it before the server has answered."""
     written: asyncio.Event = field(default_factory=_set)

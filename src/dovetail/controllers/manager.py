@@ -40,9 +40,9 @@ from dovetail.controllers.metrics.gauges import sheet
 from dovetail.controllers.metrics.loop_lag import measure_lag
 from dovetail.controllers.metrics.pod_latency import PodLatency
 from dovetail.controllers.node.reboot import Reboots
+from dovetail.controllers.node.taint_expiry import TaintExpiry
 from dovetail.controllers.node.termination.controller import Termination
 from dovetail.controllers.node.termination.do_not_disrupt import DoNotDisruptController
-from dovetail.controllers.nodeclaim.binding import BindingController
 from dovetail.controllers.nodeclaim.capacity_reservation import CapacityReservations
 from dovetail.controllers.nodeclaim.consistency import Consistency
 from dovetail.controllers.nodeclaim.disruption_conditions import DisruptionConditions
@@ -104,7 +104,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     ExternalDeletions,
     Lifecycle,
     RegistrationDiagnosis,
-    BindingController,
+    TaintExpiry,
     Provisioner,
     GarbageCollection,
     Consistency,

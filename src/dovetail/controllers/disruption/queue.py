@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cluster import replacement_nominations
-from dovetail.cluster.nominations import Target
+from dovetail.cluster.nominations import REPLACEMENT_POD_TIMEOUT_S, Slot, Target
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import of_claim, status_patch
 from dovetail.controllers.context import Context
@@ -155,16 +154,14 @@ class Queue:
             return
         nodes = {target: binding.node_of(context, target) for _, _, target in slots}
         names = sorted({name for name in nodes.values() if name})
-        answers = await asyncio.gather(*(binding.close(context, name) for name in names))
+        answers = await asyncio.gather(*(binding.close_node(context, name) for name in names))
         closed = dict(zip(names, answers, strict=True))
         await asyncio.sleep(TAINT_PROPAGATION_S)
-        until = context.clock.monotonic() + replacement_nominations.REPLACEMENT_POD_TIMEOUT_S
+        until = context.clock.monotonic() + REPLACEMENT_POD_TIMEOUT_S
         for owner, uid, target in slots:
             name = nodes[target]
             if name and closed[name]:
-                context.replacement_nominations.expect(
-                    owner, replacement_nominations.Slot(Target("node", name), uid, until)
-                )
+                context.cluster_state.nominations.expect_replacement(owner, Slot(Target("node", name), uid, until))
 
     async def _remove(self, candidate: Candidate, command: Command) -> None:
         context = self._context

@@ -1,4 +1,4 @@
-"""Binding: the pods a NodeClaim was created for are bound to its node before other pods can be scheduled there.
+"""Binding, a step of the NodeClaim lifecycle: its pods are bound to its node before others can be scheduled there.
 
 The scheduler spreads where the plan has packed, and then more nodes are needed than were planned. So a
 node registers under a taint of ours, its pods are bound, and the taint is removed. A pod that changed, was bound
@@ -12,12 +12,11 @@ to receive them, and longer while it is visibly behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from dovetail.cluster.nominations import Target
-from dovetail.cluster.replacement_nominations import REPLACEMENT_POD_TIMEOUT_S, Slot
+from dovetail.cluster.nominations import REPLACEMENT_POD_TIMEOUT_S, Slot, Target
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim import daemon_pods, initialization
@@ -26,7 +25,7 @@ from dovetail.controllers.nodeclaim.registration import manifest
 from dovetail.controllers.provisioning.provisionable_pods import queued
 from dovetail.controllers.rights import BIND_PODS
 from dovetail.controllers.settings import Place
-from dovetail.controllers.worker import Again, Worker
+from dovetail.controllers.worker import Again
 from dovetail.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODES, PODS
@@ -52,11 +51,15 @@ MIN_TAINT_S, MAX_TAINT_S = 2.0, 20.0
 SCHEDULER_BEHIND_S = 1.0
 
 
-class BindingController:
-    """The controller `placement`."""
+class Binding:
+    """The step between registration and initialization; `requeue` has the lifecycle look at a NodeClaim again.
 
-    def __init__(self, context: Context) -> None:
+    It comes back for an initialized node that a consolidation closes for the pods it moves there.
+    """
+
+    def __init__(self, context: Context, requeue: Callable[[str], None]) -> None:
         self._context = context
+        self._requeue = requeue
         self._gate = asyncio.Semaphore(MAX_CONCURRENT_BINDINGS)
         self._placed: dict[str, float] = {}
         self._check = BindingCheck(context.cluster_state, context.clock)
@@ -69,22 +72,8 @@ class BindingController:
         self._progress: dict[str, tuple[int, int]] = {}
         #: Pods that are bound, though the watch has not reported it yet.
         self._bound: set[str] = set()
-        self._worker = Worker(
-            "placement",
-            self.reconcile,
-            context.log,
-            context.chance,
-            workers=20,
-            resource=NODES,
-            metrics=context.metrics,
-        )
         context.cluster_state.listen(NODES, self._node_changed)
         context.cluster_state.listen(PODS, self._pod_changed)
-
-    async def run(self) -> None:
-        for node in self._context.cluster_state.nodes.store.all():
-            self._worker.add(node.metadata.name)
-        await self._worker.run()
 
     def _node_changed(self, change: Change[Node]) -> None:
         if change.new is None:
@@ -92,8 +81,6 @@ class BindingController:
             self._ready.pop(change.key, None)
             self._refused.pop(change.key, None)
             self._progress.pop(change.key, None)
-        elif change.new.metadata.labels.get(wellknown.REGISTERED) == "true":
-            self._worker.add(change.key)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.new
@@ -111,47 +98,28 @@ class BindingController:
         target = self._context.cluster_state.nominations.of(pod.metadata.uid)
         if target is not None and _is_replaced(pod) and self._context.settings.place is Place.BIND:
             until = self._context.clock.monotonic() + REPLACEMENT_POD_TIMEOUT_S
-            self._context.replacement_nominations.expect(owner, Slot(target, pod.metadata.uid, until))
+            self._context.cluster_state.nominations.expect_replacement(owner, Slot(target, pod.metadata.uid, until))
 
     def _nominate_replacement(self, pod: Pod, owner: str) -> None:
         """A replacement pod gets the nomination of an evicted pod of its owner."""
         context = self._context
-        slot = context.replacement_nominations.take(owner, context.clock.monotonic())
+        slot = context.cluster_state.nominations.take_slot(owner, context.clock.monotonic())
         if slot is None:
             return
         context.cluster_state.withdraw_nomination(slot.uid)
         claim = context.cluster_state.claims.store.get(slot.target.name) if slot.target.kind == "claim" else None
         starting = claim is not None and not claim.is_true("Initialized")
         context.cluster_state.nominate(pod, slot.target, None if starting else slot.until)
-        node = node_of(context, slot.target)
-        if node is not None:
-            self._worker.add(node)
+        name = node_of(context, slot.target)
+        node = context.cluster_state.nodes.store.get(name) if name is not None else None
+        claim = context.cluster_state.claim_for(node) if node is not None else None
+        if claim is not None:
+            self._requeue(claim.name)
 
-    async def reconcile(self, name: str) -> Again:
-        context = self._context
-        node = context.cluster_state.nodes.store.get(name)
-        taint = initialization.placing_taint(node) if node else None
-        if node is None or taint is None:
-            return await self._fill(name)
-        remaining = wellknown.placing_expires(taint) - context.clock.now().timestamp()
-        if remaining <= 0:
-            await self._expire(node)
-            return None
-        again = await self._fill(name)
-        return remaining if again is None else min(again, remaining)
-
-    async def _expire(self, node: Node) -> None:
-        """Remove a taint whose writer did not: it crashed, was rolled back, or the node never became ready."""
-        self._context.log.warning(
-            "removing expired taint", controller="placement", Node=logs.ref(node.metadata.name), taint=wellknown.PLACING
-        )
-        await self._open(node)
-
-    async def _fill(self, name: str) -> Again:
-        context = self._context
-        node = context.cluster_state.nodes.store.get(name)
-        claim = context.cluster_state.claim_for(node) if node else None
-        if node is None or claim is None or context.cluster_state.is_terminating(claim, node):
+    async def bind(self, claim: NodeClaim, node: Node) -> Again:
+        """Bind what is nominated for the node and open it; seconds until the next look, None when it is open."""
+        context, name = self._context, node.metadata.name
+        if context.cluster_state.is_terminating(claim, node):
             return None
         if context.settings.place is Place.NOMINATE:
             await self._nominate(claim, node)
@@ -166,14 +134,14 @@ class BindingController:
         if missing is None:
             if self._awaits_daemon_pods(node):
                 return DAEMON_PODS_CHECK_INTERVAL_S
-            bound = await self._bind(claim, node)
+            bound = await self._bind_nominated(claim, node)
             if bound or name not in self._placed:
                 self._placed[name] = context.clock.monotonic()
             wait = self._settling(claim, node)
             if wait > 0:
                 return wait
         self._log_bound(claim, node)
-        await self._open(node)
+        await open_node(context, node)
         return None
 
     def _log_bound(self, claim: NodeClaim, node: Node) -> None:
@@ -200,7 +168,6 @@ class BindingController:
         if awaited and name not in self._placed:
             self._context.log.warning(
                 "placing pods before daemonset pods",
-                controller="placement",
                 Node=logs.ref(name),
                 DaemonSets=", ".join(awaited),
                 waited=round(now - since, 1),
@@ -213,7 +180,7 @@ class BindingController:
         since = now - self._placed[node.metadata.name]
         if since < MIN_TAINT_S:
             return MIN_TAINT_S - since
-        if self._context.replacement_nominations.awaited(_targets(claim, node), now):
+        if self._context.cluster_state.nominations.awaits_replacement(_targets(claim, node), now):
             return 0.5
         if since < REPLACEMENT_POD_TIMEOUT_S and any(map(self._is_draining, self._nominated_pods(claim, node))):
             return 0.5
@@ -236,7 +203,7 @@ class BindingController:
             for pod in self._context.cluster_state.unbound()
         )
 
-    async def _bind(self, claim: NodeClaim, node: Node) -> int:
+    async def _bind_nominated(self, claim: NodeClaim, node: Node) -> int:
         """Bind the nominated pods to their node; how many were bound."""
         waiting = [pod for pod in self._nominated_pods(claim, node) if not pod.spec.node_name]
         pods = [pod for pod in waiting if pod.metadata.uid not in self._bound]
@@ -266,7 +233,6 @@ class BindingController:
             if pod.metadata.uid not in refused_before:
                 self._context.log.info(
                     "planned binding does not hold",
-                    controller="placement",
                     Node=logs.ref(name),
                     Pod=logs.ref(pod.metadata.name, pod.metadata.namespace),
                     reason=why[pod.metadata.uid],
@@ -312,23 +278,6 @@ class BindingController:
         self._bound.add(meta.uid)
         return True
 
-    async def _open(self, node: Node) -> None:
-        """Remove our taint from the node as it is now."""
-        try:
-            fresh = await self._context.kube.get(NODES, node.metadata.name, type=Node)
-        except NotFound:
-            return
-        taint = initialization.placing_taint(fresh)
-        if taint is None:
-            return
-        ours = {wellknown.PLACING, UNSCHEDULABLE} if taint.effect == PREFER_NO_SCHEDULE else {wellknown.PLACING}
-        remaining = [manifest(taint) for taint in fresh.spec.taints if taint.key not in ours]
-        spec: dict[str, Any] = {"taints": remaining or None}
-        if taint.effect == PREFER_NO_SCHEDULE:
-            spec["unschedulable"] = None
-        body = {"metadata": {"resourceVersion": fresh.metadata.resource_version}, "spec": spec}
-        await self._context.kube.patch(NODES, node.metadata.name, body)
-
     async def _nominate(self, claim: NodeClaim, node: Node) -> None:
         """Set nominatedNodeName on the nominated pods, as a hint to the scheduler."""
         cluster_state = self._context.cluster_state
@@ -365,7 +314,7 @@ def _is_replaced(pod: Pod) -> bool:
     return owner is not None and owner.kind == "ReplicaSet" and not pod.finished
 
 
-async def close(context: Context, name: str) -> bool:
+async def close_node(context: Context, name: str) -> bool:
     """Put our taint on a node that will receive pods of a plan; False if it is gone or changes meanwhile."""
     try:
         node = await context.kube.get(NODES, name, type=Node)
@@ -376,6 +325,24 @@ async def close(context: Context, name: str) -> bool:
     except (Conflict, NotFound):
         return False
     return True
+
+
+async def open_node(context: Context, node: Node) -> None:
+    """Remove our taint from a node, as it is now."""
+    try:
+        fresh = await context.kube.get(NODES, node.metadata.name, type=Node)
+    except NotFound:
+        return
+    taint = initialization.placing_taint(fresh)
+    if taint is None:
+        return
+    ours = {wellknown.PLACING, UNSCHEDULABLE} if taint.effect == PREFER_NO_SCHEDULE else {wellknown.PLACING}
+    remaining = [manifest(taint) for taint in fresh.spec.taints if taint.key not in ours]
+    spec: dict[str, Any] = {"taints": remaining or None}
+    if taint.effect == PREFER_NO_SCHEDULE:
+        spec["unschedulable"] = None
+    body = {"metadata": {"resourceVersion": fresh.metadata.resource_version}, "spec": spec}
+    await context.kube.patch(NODES, node.metadata.name, body)
 
 
 def fitting(node: Node, there: Iterable[Pod], pods: Iterable[Pod]) -> list[Pod]:

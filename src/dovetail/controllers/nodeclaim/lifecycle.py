@@ -1,4 +1,4 @@
-"""The lifecycle of a NodeClaim: launch, registration, initialization, each with its condition.
+"""The lifecycle of a NodeClaim: launch, registration, binding of its pods, initialization.
 
 Every step reads the current state and does the next thing; none remembers. It may be killed after any write
 and continues from what it finds. A step that takes too long deletes the NodeClaim, and its pods are planned anew.
@@ -18,6 +18,7 @@ from dovetail.controllers.conditions import TRUE, UNKNOWN, Conditions, of_claim,
 from dovetail.controllers.context import Context
 from dovetail.controllers.discovered_capacity import unannounced
 from dovetail.controllers.nodeclaim import daemon_pods, initialization, registration
+from dovetail.controllers.nodeclaim.binding import Binding
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.nodeclaim.launch import Launcher
 from dovetail.controllers.nodeclaim.termination import finalize
@@ -58,6 +59,7 @@ class Lifecycle:
             resource=NODECLAIMS,
             metrics=context.metrics,
         )
+        self._binding = Binding(context, requeue=self._worker.add)
         context.cluster_state.listen(NODECLAIMS, self._claim_changed)
         context.cluster_state.listen(NODES, self._node_changed)
 
@@ -109,14 +111,17 @@ class Lifecycle:
         conditions = of_claim(claim, context.clock.now())
         before = {step: conditions.status(step) for step in ("Registered", "Initialized")}
         fields: dict[str, Any] = {}
+        again: Again = None
         instance = await self._launch(claim, conditions, fields)
         if conditions.status("Launched") == TRUE:
             await self._register(claim, instance, conditions, fields)
+            again = await self._bind(claim, conditions)
             await self._initialize(claim, conditions)
         if await self._write(claim, conditions, fields):
             reached = [step for step, status in before.items() if status != TRUE and conditions.status(step) == TRUE]
             self._log_reached(claim, reached)
-        return await self._liveness(claim, conditions)
+        deadline = await self._liveness(claim, conditions)
+        return min((pause for pause in (again, deadline) if pause is not None), default=None)
 
     # -- the steps
 
@@ -200,6 +205,13 @@ class Lifecycle:
         effect = PREFER_NO_SCHEDULE if daemons else NO_SCHEDULE
         placing = wellknown.placing_taint(context.clock.now(), effect) if place else None
         await context.kube.patch(NODES, node.metadata.name, registration.patch(node, claim, placing=placing))
+
+    async def _bind(self, claim: NodeClaim, conditions: Conditions) -> Again:
+        """Bind the planned pods to the registered node, which is closed to others until then."""
+        node = self._context.cluster_state.node_for(claim)
+        if node is None or conditions.status("Registered") != TRUE:
+            return None
+        return await self._binding.bind(claim, node)
 
     async def _initialize(self, claim: NodeClaim, conditions: Conditions) -> None:
         if conditions.status("Initialized") != UNKNOWN or conditions.status("Registered") != TRUE:
