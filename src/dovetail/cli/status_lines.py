@@ -68,11 +68,17 @@ def _cloud(running: Running) -> list[str]:
         return []
     if settings.fresh:
         lines = [f"AWS         EKS cluster {settings.cluster_name} in {settings.region}; no autoscaler is installed"]
-        return [*lines, "install     dovetail install"]
+        return [*lines, "install     dovetail install", *_charts(running)]
     return [
         f"AWS         EKS cluster {settings.cluster_name} in {settings.region}; tag karpenter.sh/discovery, "
         f"role KarpenterNodeRole-{settings.cluster_name}",
     ]
+
+
+def _charts(running: Running) -> list[str]:
+    """Where Helm finds the chart."""
+    address = running.eks.charts.address if running.eks is not None and running.eks.charts is not None else ""
+    return [f"            or helm, with --plain-http: oci://{address}/karpenter/karpenter"] if address else []
 
 
 class View:

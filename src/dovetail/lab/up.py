@@ -151,6 +151,7 @@ def _eks(settings: Settings, url: str, authority: bytes) -> Eks | None:
         timing=timing,
         fresh=settings.fresh,
         config=settings.config,
+        serves_charts=True,
     )
     if settings.config is not None and settings.config.version:
         asked = msgspec.structs.replace(asked, version=settings.config.version)

@@ -77,3 +77,17 @@ def test_a_role_in_the_settings_is_assumed_by_the_clients_that_are_made(monkeypa
 
     asyncio.run(main())
     assert made == ["arn:r"]
+
+
+def test_instances_of_an_awsnodetemplate_have_the_name_that_policies_of_its_time_allow_to_end(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        node_class = await account.ready(aws)
+        plain = await aws.launch(await account.order(aws, "name-1", node_class, "m5.large", kind="on-demand"))
+        assert "karpenter" not in plain.tags["Name"]
+        owner = {"apiVersion": "karpenter.k8s.aws/v1alpha1", "kind": "AWSNodeTemplate", "name": "default", "uid": "u"}
+        derived = {**node_class, "metadata": {**node_class["metadata"], "ownerReferences": [owner]}}
+        named = await aws.launch(await account.order(aws, "name-2", derived, "m5.large", kind="on-demand"))
+        (seen,) = [each for each in await aws.instances() if each.provider_id == named.provider_id]
+        assert seen.tags["Name"] == f"karpenter.sh/provisioner-name/{named.node_pool}"
+
+    account.run(talk)

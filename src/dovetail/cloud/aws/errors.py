@@ -125,6 +125,15 @@ _PASSING = THROTTLE_CODES | _UNREACHABLE | _SERVICE_FAILURES
 
 SPOT_ROLE_CODE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _SPOT_ROLE = "create the role once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+_ISSUER = (
+    "register the cluster's OIDC issuer with IAM: aws iam create-open-id-connect-provider --url ISSUER"
+    " --client-id-list sts.amazonaws.com"
+)
+_WEB_IDENTITY = "sts:AssumeRoleWithWebIdentity"
+_TRUST = (
+    "check that the role of the service account's annotation eks.amazonaws.com/role-arn exists, and that its trust"
+    " policy names the cluster's OIDC issuer and this service account"
+)
 _POLICY = "allow the action in the controller's IAM policy"
 #: Of a longer message the beginning is enough; the log has all of it.
 MAX_MESSAGE_CHARACTERS = 1000
@@ -152,6 +161,7 @@ _CREDENTIALS = Meaning(
 )
 _CAPACITY = Meaning("InsufficientCapacityError", Remedy.NEXT_OFFERING, "NO_OFFERING")
 _FORBIDDEN = Meaning(UNAUTHORIZED, Remedy.OPERATOR, "UNAUTHORIZED", _POLICY)
+_UNTRUSTED = Meaning(UNAUTHORIZED, Remedy.OPERATOR, "UNAUTHORIZED", _TRUST)
 _NO_TEMPLATE = Meaning("LaunchTemplateNotFound", Remedy.RETRY, "CLOUD_ERROR")
 _FAILURE = Meaning("InternalError", Remedy.RETRY, "CLOUD_ERROR")
 _GONE = Meaning("InsufficientCapacityError", Remedy.NEXT_OFFERING, "NO_OFFERING", "renew or drop the reservation")
@@ -170,6 +180,7 @@ _MEANING: Mapping[str, Meaning] = {
     "UnauthorizedOperation": _FORBIDDEN,
     "AccessDenied": _FORBIDDEN,
     "AccessDeniedException": _FORBIDDEN,
+    "InvalidIdentityToken": Meaning(UNAUTHORIZED, Remedy.OPERATOR, "UNAUTHORIZED", _ISSUER),
     "InvalidAMIID.NotFound": Meaning("AMINotFound", Remedy.OPERATOR, "BAD_NODECLASS", _IMAGE),
     "InvalidAMIID.Malformed": Meaning("InvalidAMIID", Remedy.OPERATOR, "BAD_NODECLASS", _IMAGE),
     "InvalidAMIID.Unavailable": Meaning("AMINotFound", Remedy.OPERATOR, "BAD_NODECLASS", _IMAGE),
@@ -297,6 +308,8 @@ def meaning(code: str, message: str) -> Meaning:
         return _NO_ROUTE
     if code in _SERVICE_FAILURES:
         return _FAILURE
+    if code == "AccessDenied" and message.startswith(f"Not authorized to perform {_WEB_IDENTITY}"):
+        return _UNTRUSTED
     if code in ("InvalidParameterValue", "InvalidParameter"):
         return _parameter(message)
     if code in ("InvalidFleetConfiguration", "InvalidFleetConfig"):

@@ -58,6 +58,16 @@ def names(pool: str, claim: str) -> dict[str, str]:
     return {NAME_TAG: f"{pool}/{claim}", CLAIM_TAG: claim}
 
 
+def provisioner_names(pool: str, node_class: Mapping[str, Any]) -> dict[str, str]:
+    """The name of instances of an AWSNodeTemplate, as Karpenter gave it then.
+
+    IAM policies of that time allow the termination of instances whose name contains `karpenter`, and of no others.
+    """
+    owners = node_class["metadata"].get("ownerReferences") or ()
+    derived = any(owner.get("kind") == "AWSNodeTemplate" for owner in owners)
+    return {NAME_TAG: f"{keys.PROVISIONER_NAME}/{pool}"} if derived else {}
+
+
 def pool_of(claim: Mapping[str, Any]) -> str:
     """The pool a claim is of; a claim made by hand has none."""
     pool: str = (claim["metadata"].get("labels") or {}).get(POOL_TAG, "")

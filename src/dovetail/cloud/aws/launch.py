@@ -191,12 +191,13 @@ class Launcher:
 
     def _tags(self, launch: Launch, orders: Sequence[Order]) -> dict[str, str]:
         """An instance that is launched alone carries its claim; a class may give all its instances one name."""
-        pool = {instances.POOL_TAG: instances.pool_of(launch.claim)}
+        name = instances.pool_of(launch.claim)
+        pool = {instances.POOL_TAG: name}
+        shared = instances.provisioner_names(name, launch.node_class) | self._parts.tags(launch.node_class) | pool
         if len(orders) > 1:
-            return create_fleet_batcher.tags_of(orders) | self._parts.tags(launch.node_class) | pool
+            return create_fleet_batcher.tags_of(orders) | shared
         (order,) = orders
-        own = instances.names(instances.pool_of(launch.claim), order.name) | {instances.UID_TAG: order.uid}
-        return own | self._parts.tags(launch.node_class) | pool
+        return instances.names(name, order.name) | {instances.UID_TAG: order.uid} | shared
 
 
 def _order(launch: Launch) -> Order:

@@ -58,11 +58,13 @@ def build(
     cidr: str = "",
     node_group: bool = True,
     fresh: bool = False,
+    oidc_provider: bool = False,
 ) -> AwsAccount:
     """Make the account. `api_url` and `ca` are the lab's own API server: what EKS gives its instances.
 
     `cidr` is the VPC's, a /16; without `node_group` EKS knows of none. A `fresh` account is as EKS leaves it: nothing
-    that the installation of an autoscaler adds.
+    that the installation of an autoscaler adds. With `oidc_provider` IAM knows the cluster's issuer, as eksctl and
+    the EKS modules of Terraform leave it.
     """
     ec2, iam, eks, sqs = (client(endpoint, service) for service in ("ec2", "iam", "eks", "sqs"))
     region = endpoint.market.region
@@ -104,6 +106,9 @@ def build(
         resourcesVpcConfig={"subnetIds": list(subnets.values()), "securityGroupIds": [group]},
     )
     _describe_cluster(endpoint, cluster, vpc=vpc, group=group, api_url=api_url, ca=ca)
+    if oidc_provider:
+        issuer = endpoint.backend("eks").clusters[cluster].identity["oidc"]["issuer"]
+        iam.create_open_id_connect_provider(Url=issuer, ClientIDList=["sts.amazonaws.com"])
     template = ec2.create_launch_template(
         LaunchTemplateName=f"eks-{cluster}-system",
         LaunchTemplateData={"NetworkInterfaces": [{"DeviceIndex": 0, "Groups": [group]}]},

@@ -33,6 +33,7 @@ from dovetail.lab.aws.initial_instances import register
 from dovetail.lab.aws.node_groups import NodeGroups, create_configured
 from dovetail.lab.aws.offerings import Market
 from dovetail.lab.aws.pod_credentials import PodCredentials
+from dovetail.lab.chart_registry import ChartRegistry
 from dovetail.lab.cluster import Lab
 from dovetail.lab.cluster_config import ClusterConfig
 from dovetail.lab.instances import SimulatedInstance
@@ -59,6 +60,9 @@ class EksSettings(msgspec.Struct, frozen=True, kw_only=True):
     families: frozenset[str] | None = None
     gates: Mapping[str, bool] = {}
     aws_port: int = 0
+    #: Whether the charts are served, for Helm.
+    serves_charts: bool = False
+    charts_port: int = 0
     #: Node groups to start with, and the network that they are in.
     config: ClusterConfig | None = None
     #: A cluster as EKS leaves it, without an autoscaler and all that it needs: an installation brings them.
@@ -75,6 +79,7 @@ class Eks:
         self.ready = asyncio.Event()
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
         self.endpoint: Endpoint | None = None
+        self.charts: ChartRegistry | None = None
         self.autoscaler: Autoscaler | None = None
         self.instances: Ec2 | None = None
         self._api_url = api_url
@@ -83,6 +88,15 @@ class Eks:
 
     async def run(self, lab: Lab) -> None:
         """Until cancelled."""
+        settings = self.settings
+        self.charts = ChartRegistry(settings.charts_port) if settings.serves_charts else None
+        try:
+            await self._run(lab)
+        finally:
+            if self.charts is not None:
+                self.charts.close()
+
+    async def _run(self, lab: Lab) -> None:
         settings = self.settings
         if not settings.fresh:
             if isinstance(lab.server, LabServer):
@@ -139,7 +153,8 @@ class Eks:
         group.create_task(naming, name="names of instances")
 
     def environment(self) -> dict[str, str]:
-        return self.endpoint.environment() if self.endpoint is not None else {}
+        charts = {"DOVETAIL_CHARTS": self.charts.address} if self.charts is not None else {}
+        return {**self.endpoint.environment(), **charts} if self.endpoint is not None else charts
 
     async def intercept_logs(self, request: Request) -> Response | None:
         """The autoscaler's own lines as the log of its pod."""
@@ -181,6 +196,7 @@ class Eks:
             cidr=config.cidr if config is not None else "",
             node_group=config is None,
             fresh=self.settings.fresh,
+            oidc_provider=config is None or config.with_oidc,
         )
 
     def _cloud(self, endpoint: Endpoint, lab: Lab) -> Aws:

@@ -23,8 +23,6 @@ ACTION = "AssumeRoleWithWebIdentity"
 AUDIENCE = "sts.amazonaws.com"
 TOKEN_LIFETIME = timedelta(days=1)
 
-_REMEDY = "check the service account's annotation, the role's trust policy and the cluster's OIDC issuer"
-
 
 class IdentityRefused(Exception):
     """STS gives no credentials; `code` is AWS's word for it."""
@@ -69,7 +67,7 @@ class WebIdentity:
             )
         role = next((role for role in list(self._iam().roles.values()) if role.arn == arn), None)
         if role is None or not trusts(_document(role.assume_role_policy_document), issuer, claims):
-            raise IdentityRefused("AccessDenied", f"Not authorized to perform sts:{ACTION} on {arn}; {_REMEDY}")
+            raise IdentityRefused("AccessDenied", f"Not authorized to perform sts:{ACTION} on {arn}")
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         body, _, signature = token.rpartition(".")
