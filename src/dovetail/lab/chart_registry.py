@@ -24,6 +24,15 @@ import msgspec
 import yaml
 
 from dovetail.install.chart import chart_directory
+from dovetail.kube.resources import (
+    AWSNODETEMPLATES,
+    EC2NODECLASSES,
+    MACHINES,
+    NODECLAIMS,
+    NODEPOOLS,
+    PROVISIONERS,
+    Resource,
+)
 
 #: Repositories and the chart that each serves.
 CHARTS: Mapping[str, str] = {
@@ -34,10 +43,17 @@ CHARTS: Mapping[str, str] = {
 }
 #: Versions of Karpenter that are listed beside our own; all others resolve too.
 LISTED_VERSIONS = ("v0.16.0", "v0.30.0", "1.2.1")
+
+
+def _file_name(resource: Resource) -> str:
+    """Of a definition, as controller-gen names it."""
+    return f"{resource.group}_{resource.plural}"
+
+
 #: Definitions that an old kind cannot work without here: it is carried out through the newer ones.
 _RELATED: Mapping[str, tuple[str, ...]] = {
-    "karpenter.sh_provisioners": ("karpenter.sh_machines", "karpenter.sh_nodepools", "karpenter.sh_nodeclaims"),
-    "karpenter.k8s.aws_awsnodetemplates": ("karpenter.k8s.aws_ec2nodeclasses",),
+    _file_name(PROVISIONERS): tuple(_file_name(resource) for resource in (MACHINES, NODEPOOLS, NODECLAIMS)),
+    _file_name(AWSNODETEMPLATES): (_file_name(EC2NODECLASSES),),
 }
 _MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG_TYPE = "application/vnd.cncf.helm.config.v1+json"
