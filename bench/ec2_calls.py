@@ -87,7 +87,7 @@ def main() -> None:
 
     lab = account("c5", "m5", "r5")
     run_scenario(next(lab), scenario)
-    lab.close()
+    lab.close()  # type: ignore[attr-defined]
 
 
 def _print(title: str, records: list[Record], instances: int) -> None:

@@ -259,7 +259,7 @@ def compiled(files: Files) -> Files:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 assert isinstance(content, bytes)
                 target.write_bytes(content)
-        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH  # type: ignore[assignment]
         compileall.compile_dir(work, quiet=2, stripdir=work, prependdir="/", invalidation_mode=mode, maxlevels=99)
         made = {str(file.relative_to(work)): (0o644, file.read_bytes()) for file in sorted(Path(work).rglob("*.pyc"))}
     return {**files, **made}

@@ -63,7 +63,8 @@ def play(
             cloud = SimulatedGroups(lab)
             for spec in groups:
                 await cloud.create(spec)
-            running, lines = Running(), []
+            running = Running()
+            lines: list[str] = []
             settings = parse(["--leader-elect=false", "--v=4", *flags])
             kube = lab.client("cluster-autoscaler")
             work = asyncio.create_task(

@@ -278,7 +278,7 @@ def test_a_chain_stops_at_one() -> None:
     options = [option("small", 1), option("large", 1)]
     best = expanders.choose(options, [expanders.least_waste, watch], TEMPLATES, Chance(1))
     assert best is not None and best.group.id == "small" and not asked
-    picked = {expanders.choose(options, [watch], TEMPLATES, Chance(seed)).group.id for seed in range(20)}  # type: ignore[union-attr]
+    picked = {expanders.choose(options, [watch], TEMPLATES, Chance(seed)).group.id for seed in range(20)}
     assert picked == {"small", "large"}
 
 

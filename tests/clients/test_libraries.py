@@ -80,7 +80,7 @@ def test_lightkube_reads_writes_applies_and_watches(server: Served) -> None:
     client.patch(ConfigMap, "c", {"data": {"b": "2"}}, namespace="light")
     assert client.get(ConfigMap, "c", namespace="light").data == {"a": "1", "b": "2"}
     applied = client.apply(ConfigMap(metadata=ObjectMeta(name="s", namespace="light"), data={"x": "y"}))
-    assert applied.metadata.managedFields[0].operation == "Apply"
+    assert applied.metadata.managedFields[0].operation == "Apply"  # type: ignore[index]
     for number in range(5):
         client.create(Node(metadata=ObjectMeta(name=f"light-{number}", labels={"by": "light"})))
     assert len(list(client.list(Node, labels={"by": "light"}, chunk_size=2))) == 5
@@ -91,12 +91,12 @@ def test_lightkube_reads_writes_applies_and_watches(server: Served) -> None:
             "template": {"metadata": {"labels": {"x": "y"}}, "spec": POD["spec"]},
         },
     }
-    client.create(Deployment.from_dict(deployment))
-    scaled = client.replace(
+    client.create(Deployment.from_dict(deployment))  # type: ignore[call-overload]
+    scaled = client.replace(  # type: ignore[call-overload]
         Deployment.Scale(metadata=ObjectMeta(name="d", namespace="light"), spec=ScaleSpec(replicas=4))
     )
     assert scaled.spec.replicas == 4
-    client.create(Pod.from_dict(POD), namespace="light")
+    client.create(Pod.from_dict(POD), namespace="light")  # type: ignore[call-overload]
     for kind, obj in client.watch(Pod, namespace="light"):
         assert (kind, obj.metadata.name) == ("ADDED", "p")
         break

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.cloud.aws import capacity, catalog, instance_types
+from dovetail.cloud.aws import capacity, catalog, instance_type_labels
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "data/instance_types.json").read_text())
 UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
@@ -30,7 +30,7 @@ def test_a_type_allocates_what_a_real_node_of_it_allocates(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_a_type_carries_the_labels_pods_select_by(name: str) -> None:
-    labels = instance_types.labels(catalog.specs()[name])
+    labels = instance_type_labels.labels(catalog.specs()[name])
     known = {key: values[0] for key, values in labels.items() if key in GOLDEN[name]["labels"]}
     assert known == GOLDEN[name]["labels"]
 

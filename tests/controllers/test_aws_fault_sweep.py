@@ -110,7 +110,7 @@ class Fault:
                 return fault(name)
             return await self._plain(of, call, **arguments)
 
-        world.calls._run = run  # type: ignore[method-assign]
+        world.calls._run = run  # type: ignore[method-assign, assignment]
 
     def mend(self) -> None:
         self._world.calls._run = self._plain  # type: ignore[method-assign]

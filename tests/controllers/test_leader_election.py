@@ -51,7 +51,7 @@ def test_one_of_two_replicas_leads_and_the_other_takes_over(run_scenario: RunSce
         replicas, logged = [], []
         for number in range(2):
             lines: list[dict[str, Any]] = []
-            log = logs.logger(world.clock, write=lambda line, to=lines: to.append(json.loads(line)))
+            log = logs.logger(world.clock, write=lambda line, to=lines: to.append(json.loads(line)))  # type: ignore[misc]
             kube = Kube(InProcess(world.server), world.clock, chance=world.chance.child(str(number)))
             chance = world.chance.child("replica", str(number))
             replica = Autoscaler(kube, world.cloud, world.clock, chance, settings, log=log, identity=f"r{number}")

@@ -146,7 +146,7 @@ async def fleet(replicas: int, market: Market = MARKET) -> AsyncIterator[tuple[L
     async with Lab.embedded(7, parts, clock=Clock(asyncio.get_running_loop(), EPOCH)) as lab:
         lab.add(scaler.run)
         await asyncio.sleep(3.0)
-        lab.server.middleware.append(intercept)  # type: ignore[union-attr]
+        lab.server.middleware.append(intercept)
         await lab.kube.create(kinds.NODEPOOLS, POOL)
         for name, cpu, memory in SIZES:
             await lab.kube.create(kinds.DEPLOYMENTS, deployment(name, cpu, memory, replicas), "default")

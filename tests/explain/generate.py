@@ -465,8 +465,8 @@ def alone(case: Case) -> Expected:
 def port_of_daemons(case: Case) -> Expected:
     port = case.chance.choice([80, 8080, 9100])
     ports = [{"containerPort": port, "hostPort": port}]
-    template = {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "a", "ports": ports}]}}
-    template["spec"]["tolerations"] = [{"operator": "Exists"}]
+    spec = {"containers": [{"name": "a", "ports": ports}], "tolerations": [{"operator": "Exists"}]}
+    template = {"metadata": {"labels": {"app": "agent"}}, "spec": spec}
     selector = {"matchLabels": {"app": "agent"}}
     daemon = {"selector": selector, "template": template}
     case.more.append(

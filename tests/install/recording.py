@@ -73,7 +73,7 @@ _start, _once = Autoscaler.__init__, Calls._once
 def _start_recorded(self: Autoscaler, kube: Kube, *arguments: Any, **options: Any) -> None:
     if "lease" in options:
         options["lease"] = _recorded(options["lease"])
-    _start(self, _recorded(kube), *arguments, **options)  # type: ignore[arg-type]
+    _start(self, _recorded(kube), *arguments, **options)
 
 
 async def _once_recorded(self: Calls, service: str, operation: str, region: str, arguments: Mapping[str, Any]) -> Any:
@@ -90,7 +90,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
 
 
 def pytest_configure() -> None:
-    Autoscaler.__init__ = _start_recorded  # type: ignore[method-assign, assignment]
+    Autoscaler.__init__ = _start_recorded  # type: ignore[method-assign]
     Calls._once = _once_recorded  # type: ignore[method-assign]
 
 

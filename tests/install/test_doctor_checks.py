@@ -167,11 +167,11 @@ def with_queue(value: str) -> dict[str, Any]:
 SPOT = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]
 OPEN_QUEUE = {"QueueArn": "arn:q", "Policy": '{"Statement": [{"Principal": {"Service": "events.amazonaws.com"}}]}'}
 CLUSTER_TAG = [{"Key": "kubernetes.io/cluster/demo", "Value": "owned"}]
-CONTROLLER_POD = {
+CONTROLLER_POD: dict[str, Any] = {
     "metadata": {"name": "karpenter-1", "namespace": "kube-system", "labels": {"app.kubernetes.io/name": "karpenter"}},
     "spec": {"nodeName": "n1"},
 }
-LEASE = {
+LEASE: dict[str, Any] = {
     "metadata": {"name": "karpenter-leader-election", "namespace": "kube-system"},
     "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": ago(seconds=5)},
 }

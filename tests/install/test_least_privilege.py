@@ -117,9 +117,9 @@ async def _remaining_requests() -> set[tuple[str, str, str, str, str]]:
     recording.KUBERNETES.pop("outside", None)
     server = InProcess(ApiServer(clock, Chance(1)))
     kube, operator = Kube(recording.Recorder(server), clock), Kube(server, clock)
-    asking = batcher.Filling(kube, None)  # type: ignore[arg-type]
+    asking = batcher.OwnersStillCreating(kube, None)
     for kind in ("Job", "StatefulSet", "ReplicationController", "ReplicaSet"):
-        await asking._asked("default", OwnerReference(kind=kind, name="x", uid="u"))
+        await asking._wanted_pods("default", OwnerReference(kind=kind, name="x", uid="u"))
     for definition in crds.definitions():
         await kube.create(CRDS, definition)
     await kube.create(NAMESPACES, {"metadata": {"name": "karpenter"}})
@@ -226,7 +226,7 @@ def refused(call: dict[str, Any], policies: list[dict[str, Any]]) -> str | None:
     if operation.endswith("_instance_profile") and operation not in resources:
         default = f"{profile}/karpenter/{SITE.region}/{SITE.cluster}/uid/name"
     made_with = operation.startswith(("create_", "run_")) and operation != "create_tags"
-    judged = context if made_with else context | owned
+    judged = context if made_with else context | owned  # type: ignore[operator]
     if not allowed(policies, action, resources.get(operation, default), judged):
         return f"{action} on {resources.get(operation, default)} is not allowed"
     return None

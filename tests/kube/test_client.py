@@ -318,7 +318,7 @@ def test_leaving_a_watch_closes_its_stream() -> None:
         from dovetail.kube.transport import Response
 
         kube = Script(Response(status=200, stream=chunks())).kube()
-        async with aclosing(kube.watch(PODS)) as events:
+        async with aclosing(kube.watch(PODS)) as events:  # type: ignore[type-var]
             async for _ in events:
                 break
         assert closed == [True]

@@ -86,7 +86,7 @@ def test_a_watch_streams_and_leaving_it_frees_the_server() -> None:
         runner, url = await serve(handler)
         kube = Kube(Http(url), Clock(asyncio.get_running_loop()))
         names = []
-        async with aclosing(kube.watch(PODS)) as events:
+        async with aclosing(kube.watch(PODS)) as events:  # type: ignore[type-var]
             async for one in events:
                 names.append(one.object["metadata"]["name"])
                 if len(names) == 3:

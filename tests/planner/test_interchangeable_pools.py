@@ -16,7 +16,7 @@ def teams(count: int, **more: object) -> tuple[Pool, ...]:
 
 def planned_with(*pending: object, **more: object) -> list[str]:
     """The names of the NodePools that a problem is compiled for."""
-    return [each.name for each in Problem(Snapshot(pending=pending, **more)).pools]  # type: ignore[arg-type]
+    return [each.name for each in Problem(Snapshot(pending=pending, **more)).pools]
 
 
 def test_pools_that_differ_in_a_label_that_no_pod_mentions_count_as_one() -> None:

@@ -27,7 +27,8 @@ def mixed(count: int, seed: int, pinned: float = 0.0) -> list[Pod]:
     rng = random.Random(seed)
     found = []
     for at in range(count):
-        kind_, spec = at % 5, {}
+        kind_ = at % 5
+        spec: dict[str, Any] = {}
         labels = {"my-label": rng.choice(LABELS)}
         if kind_ in (1, 2):
             term = _term(ZONE if kind_ == 1 else HOSTNAME, {"my-label": rng.choice(LABELS)})

@@ -27,7 +27,7 @@ _LONG = 1e6
 
 
 def _problem(*pending: object, **more: object) -> Problem:
-    return Problem(Snapshot(pools=(pool(types=TYPES),), pending=pending, **more))  # type: ignore[arg-type]
+    return Problem(Snapshot(pools=(pool(types=TYPES),), pending=pending, **more))
 
 
 def _demands(problem: Problem) -> list[Demand]:
@@ -59,7 +59,7 @@ def test_a_node_offered_whole_is_taken_as_often_as_it_serves() -> None:
     )
     assert found is not None
     assert found.cuts == pytest.approx([0.0, 5.0])
-    assert found.price == pytest.approx(5 * SHOP[0].offerings[0].price, rel=1e-5)
+    assert found.price == pytest.approx(5 * SHOP[0].offerings[0].price, rel=1e-5)  # type: ignore[operator]
     assert found.nodes == {}
 
 

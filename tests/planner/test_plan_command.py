@@ -163,7 +163,7 @@ def test_a_pod_without_a_place_is_status_one_and_the_plan_is_printed(run: Any) -
     [
         ({"metadata": {"name": "x"}}, "kind"),
         (_object("Pod", "x", {"containers": 3}), 'Pod "x": spec.containers'),
-        (_deployment("x", "many", "1"), 'Deployment "x": spec.replicas'),  # type: ignore[arg-type]
+        (_deployment("x", "many", "1"), 'Deployment "x": spec.replicas'),
         (_deployment("x", 1, "1x"), 'spec.template.spec.containers[0].resources.requests.cpu: "1x" is not a quantity'),
         (_object("Pod", "x", {"overhead": {"cpu": "lots"}}), 'Pod "x": spec.overhead.cpu: "lots" is not a quantity'),
     ],
@@ -347,8 +347,8 @@ def test_verbose_says_what_else_would_do_and_what_cheaper_ones_lack(run: Any, tm
         **TYPE,
         "name": "m5.tiny",
         "capacity": {"cpu": "1", "memory": "2Gi", "pods": "9"},
-        "offerings": [{**TYPE["offerings"][0], "price": 0.02}],
-    }  # type: ignore[index]
+        "offerings": [{**TYPE["offerings"][0], "price": 0.02}],  # type: ignore[index]
+    }
     (tmp_path / "catalog.json").write_text(json.dumps([TYPE, small]))
     text = run(POOL, _deployment("web", 1, "1500m"), args=("-v",)).stdout
     best = "  $0.1180  m5.large in ap-northeast-2a and 2 more zones, on-demand\n"

@@ -80,7 +80,7 @@ def test_stairs_are_climbed_together_as_one_by_one(rooms: list[tuple[int, int]],
     chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(rooms), max_size=len(rooms))), dtype=np.bool_)
     if not chosen.any():
         chosen[0] = True
-    price_index = PriceIndex(OfferingFrontier, chosen)  # type: ignore[arg-type]
+    price_index = PriceIndex(OfferingFrontier, chosen)
     amounts = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), min_size=1, max_size=8)
     used = data.draw(amounts)
     one_by_one = [price_index.first(each) for each in used]

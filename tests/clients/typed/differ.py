@@ -1,6 +1,6 @@
 """Types the same kubectl lines at the embedded cluster and at one around real Kubernetes, and shows what differs.
 
-    python tests/clients/typed/differ.py [--nodes N] [--any-order] FILE.txt…
+    python -m tests.clients.typed.differ [--nodes N] [--any-order] FILE.txt…
 
 A file has one kubectl line a line (without `kubectl`), `# remarks`, and `pause SECONDS`. Both clusters have our
 kubelets; only the control plane differs. `make kubernetes` builds the real one. What random names sort
@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from normal import normal
+from tests.clients.typed.normal import normal
 
 HERE = Path(__file__).parent
 #: The kubectl of the wheel, whatever else is installed.

@@ -293,7 +293,7 @@ def scripted(desired: int, real: int, activities: list[dict[str, Any]]) -> Scrip
 def converse(calls: Scripted, talk: Callable[[AutoScalingGroups, Clock], Awaitable[None]]) -> None:
     async def main() -> None:
         clock = Clock(asyncio.get_running_loop(), datetime(2026, 1, 1, tzinfo=UTC))
-        cloud = AutoScalingGroups(calls, clock, Discovery(named=(GroupSpec("g", 0, 9),)))  # type: ignore[arg-type]
+        cloud = AutoScalingGroups(calls, clock, Discovery(named=(GroupSpec("g", 0, 9),)))
         await talk(cloud, clock)
 
     run_virtual(main())

@@ -46,7 +46,7 @@ def test_a_launch_whose_answer_is_lost_launches_nothing_twice(account: Account) 
         original = aws._launcher._joint.order
 
         async def lost(*arguments: object) -> object:
-            await original(*arguments)  # type: ignore[arg-type]
+            await original(*arguments)
             raise TimeoutError("the answer is lost")
 
         aws._launcher._joint.order = lost  # type: ignore[assignment,method-assign]

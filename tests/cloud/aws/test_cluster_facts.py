@@ -51,7 +51,7 @@ class Aws:
 
 
 def described(aws: Aws, **known: Any) -> eks.ClusterFacts:
-    return asyncio.run(eks.describe(aws, "demo", **known))  # type: ignore[arg-type]
+    return asyncio.run(eks.describe(aws, "demo", **known))
 
 
 def test_version_and_dns_come_from_the_api_server_and_the_rest_from_eks() -> None:

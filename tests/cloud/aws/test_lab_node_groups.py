@@ -220,7 +220,7 @@ def test_a_managed_node_group_scales_with_the_program_from_end_to_end(site: Site
 
 def test_the_scaling_configuration_is_carried_to_the_group(site: Site) -> None:
     nodegroup(site, "workers", (0, 3, 1))
-    groups = NodeGroups(site.endpoint, site.made, None, frozenset({site.made.node_group}))  # type: ignore[arg-type]
+    groups = NodeGroups(site.endpoint, site.made, None, frozenset({site.made.node_group}))
     groups.tend()
     described = site.eks.describe_nodegroup(clusterName="demo", nodegroupName="workers")["nodegroup"]
     name = described["resources"]["autoScalingGroups"][0]["name"]

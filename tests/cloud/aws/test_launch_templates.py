@@ -31,7 +31,7 @@ class Ec2:
 
 
 def templates(ec2: Ec2) -> Templates:
-    return Templates(ec2, Clock(asyncio.get_running_loop()), "demo")  # type: ignore[arg-type]
+    return Templates(ec2, Clock(asyncio.get_running_loop()), "demo")
 
 
 def blueprint(image: str) -> Blueprint:

@@ -52,7 +52,7 @@ class Aws:
 
 def learnt(aws: Aws) -> Pricing:
     async def main() -> Pricing:
-        pricing = Pricing(aws, Clock(asyncio.get_running_loop()))  # type: ignore[arg-type]
+        pricing = Pricing(aws, Clock(asyncio.get_running_loop()))
         await pricing.refresh()
         return pricing
 

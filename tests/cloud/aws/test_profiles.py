@@ -57,7 +57,7 @@ def test_every_page_of_a_classs_profiles_is_released() -> None:
         async def all(self, service: str, operation: str, field: str, **asked: Any) -> list[Any]:
             from dovetail.cloud.aws.client import Calls
 
-            return [row async for row in Calls.pages(self, service, operation, field, **asked)]  # type: ignore[arg-type]
+            return [row async for row in Calls.pages(self, service, operation, field, **asked)]
 
         async def __call__(self, service: str, operation: str, **asked: Any) -> Any:
             if operation == "delete_instance_profile":

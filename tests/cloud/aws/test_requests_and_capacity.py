@@ -121,7 +121,7 @@ def blueprint(**change: object) -> launch_templates.Blueprint:
         "tags": {"a": "b"},
         "capacity_type": "on-demand",
     }
-    return launch_templates.Blueprint(**(plain | change))  # type: ignore[arg-type]
+    return launch_templates.Blueprint(**(plain | change))
 
 
 def test_a_templates_name_follows_from_its_content() -> None:
@@ -315,7 +315,7 @@ def test_images_say_by_architecture_and_known_labels_which_instances_they_are_fo
 
     async def main() -> tuple[Image, ...]:
         clock = Clock(asyncio.get_running_loop())
-        return await Images(Ec2(), clock).select([{"tags": {"team": "shop"}}], "1.34")  # type: ignore[arg-type]
+        return await Images(Ec2(), clock).select([{"tags": {"team": "shop"}}], "1.34")
 
     (image,) = run_virtual(main())
     assert image.id == "ami-1"
@@ -366,7 +366,7 @@ def test_of_images_for_the_same_instances_the_newest_counts_that_is_not_deprecat
 
     async def main() -> tuple[Image, ...]:
         clock = Clock(asyncio.get_running_loop(), NOW)
-        return await Images(Ec2(), clock).select([{"name": "mine-*"}], "1.34")  # type: ignore[arg-type]
+        return await Images(Ec2(), clock).select([{"name": "mine-*"}], "1.34")
 
     assert [image.id for image in run_virtual(main())] == ["ami-good"]
 
@@ -399,7 +399,7 @@ def test_instances_are_ill_when_a_check_has_failed_for_two_minutes_or_an_event_l
         async def all(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
             return rows
 
-    found = asyncio.run(instance_status.unhealthy(Calls(), now))  # type: ignore[arg-type]
+    found = asyncio.run(instance_status.unhealthy(Calls(), now))
     assert [(each.kind, each.provider_ids) for each in found] == [
         ("status-check-failed", ("i-ill",)),
         ("scheduled-event", ("i-soon",)),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.conformance.corpus.basics import CM, cm
 from tests.conformance.steps import call, core, get, named, patch, post
 
 A = core("configmaps", "a")
 D = named("apps/v1", "deployments", "d")
-DEPLOYMENT = {
+DEPLOYMENT: dict[str, Any] = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
     "metadata": {"name": "d", "labels": {"app": "d"}},

@@ -25,7 +25,7 @@ def _store() -> Store:
 def _play(store: Store, steps: list[tuple[str, int | None]]) -> list[tuple[int, dict[str, int]]]:
     """Run puts and deletes; the state after each, under its version."""
     state: dict[str, int] = {}
-    past = [(store.rv, {})]
+    past: list[tuple[int, dict[str, int]]] = [(store.rv, {})]
     for key, value in steps:
         if value is None:
             if key not in state:

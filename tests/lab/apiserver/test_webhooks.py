@@ -184,7 +184,7 @@ async def hang(request: Json) -> Json:
             lambda request: allowed(request, patch="W10=", patchType=None),
             "webhook returned response.patch but not response.patchType",
         ),
-        (lambda request: {}["gone"], "KeyError"),
+        (lambda request: {}["gone"], "KeyError"),  # type: ignore[index]
     ],
 )
 def test_a_webhook_that_fails_costs_its_timeout_and_no_more(

@@ -61,7 +61,7 @@ def manifest(pod: Json, suffix: str) -> Json:
 
 
 async def prepare(kube: Kube) -> None:
-    bodies: list[tuple[Resource, Json]] = [(NAMESPACE, each) for each in NAMESPACES]
+    bodies: list[tuple[Resource, Json]] = [(NAMESPACE, each) for each in NAMESPACES]  # type: ignore[misc]
     for value in (-5, 0, 10, 100):
         bodies.append((PRIORITYCLASSES, {"metadata": {"name": f"p{value}".replace("-", "minus")}, "value": value}))
     for resource, body in bodies:

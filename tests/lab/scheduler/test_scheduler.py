@@ -47,7 +47,7 @@ async def pod(lab: Lab, name: str, cpu: str = "1", **spec: Any) -> None:
 
 async def state(lab: Lab, name: str) -> tuple[str | None, str | None]:
     found = await lab.kube.get(PODS, name, "default")
-    condition = next((each for each in found["status"].get("conditions", ()) if each["type"] == "PodScheduled"), {})
+    condition = next((each for each in found["status"].get("conditions", ()) if each["type"] == "PodScheduled"), {})  # type: ignore[var-annotated]
     return found["spec"].get("nodeName"), condition.get("message")
 
 

@@ -1,4 +1,4 @@
-"""Plays the stories around a real control plane and keeps what it saw: `python tests/lab/workloads/record.py`."""
+"""Plays the stories around a real control plane and keeps what it saw: `python -m tests.lab.workloads.record`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import asyncio
 import json
 import sys
 
-from workload_runs import RECORDED, WORKLOAD_RUNS, play
-
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_scaled
 from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.metrics_apiservice import extended
 from dovetail.lab.real_control_plane import RealControlPlane
+from tests.lab.workloads.workload_runs import RECORDED, WORKLOAD_RUNS, play
 
 
 async def record(workload_run: str) -> None:

@@ -28,7 +28,10 @@ def test_a_service_has_endpoints_as_long_as_it_lives(lab_run: Run) -> None:
         await workload_lab.available("web", 3)
         item = await workload_lab.kube.get(DEPLOYMENTS, "web", "default")
         selector = item["spec"]["selector"]["matchLabels"]
-        service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"ports": [{"port": 80}]}}
+        service: dict[str, Any] = {
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"ports": [{"port": 80}]},
+        }
         service["spec"]["selector"] = selector
         await workload_lab.kube.create(SERVICES, service)
         await asyncio.sleep(2)

@@ -198,8 +198,8 @@ def _as_kept(pod: dict[str, Any]) -> tuple[str, str]:
     for own in ("podIP", "podIPs", "startTime"):
         status.pop(own)
     conditions = [{k: v for k, v in each.items() if k != "lastTransitionTime"} for each in status.pop("conditions")]
-    own = ("state", "containerID")
-    containers = [{k: v for k, v in each.items() if k not in own} for each in status.pop("containerStatuses")]
+    of_its_run = ("state", "containerID")
+    containers = [{k: v for k, v in each.items() if k not in of_its_run} for each in status.pop("containerStatuses")]
     metadata = {k: v for k, v in pod["metadata"].items() if k in ("labels", "generateName", "namespace", "generation")}
     spec = {k: v for k, v in pod["spec"].items() if k not in ("nodeName", "volumes", "containers")}
     texts = [msgspec.json.encode(part, order="deterministic").decode() for part in (metadata, spec, status)]

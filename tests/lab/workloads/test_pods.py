@@ -21,7 +21,7 @@ def pod(
     name: str, node: str = "n", phase: str = "Running", ready: str | None = "2026-01-01T11:00:00Z", **extra: Any
 ) -> PodView:
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": ready}] if ready else []
-    metadata = {"name": name, "uid": name, "creationTimestamp": "2026-01-01T10:00:00Z"}
+    metadata: dict[str, Any] = {"name": name, "uid": name, "creationTimestamp": "2026-01-01T10:00:00Z"}
     metadata |= (
         {"annotations": {"controller.kubernetes.io/pod-deletion-cost": extra["cost"]}} if "cost" in extra else {}
     )

@@ -50,7 +50,7 @@ async def _workload_run(lab: Lab) -> tuple[set[tuple[str, ...]], dict[str, Any]]
         (PDBS, "web"),
     ):
         statuses[f"{resource.kind} {name}"] = _plain((await kube.get(resource, name, "default"))["status"])
-    return said, statuses
+    return said, statuses  # type: ignore[return-value]
 
 
 def _plain(value: Any) -> Any:

@@ -26,7 +26,7 @@ class Spoken:
 
 
 def asked(path: str, *query: tuple[str, str]) -> Response:
-    endpoint = Endpoint(Spoken())  # type: ignore[arg-type]
+    endpoint = Endpoint(Spoken())
     return asyncio.run(endpoint.handle(Request(method="GET", path=path, query=query)))
 
 
@@ -49,7 +49,7 @@ def test_a_kubelet_serves_only_its_own_pods_and_refuses_exec() -> None:
 
 def test_a_kubelet_of_the_lab_answers_for_the_lab_too() -> None:
     rooms = {"/lab/faults": lambda request: Response(status=200, body=request.body)}
-    endpoint = Endpoint(Spoken(), rooms)  # type: ignore[arg-type]
+    endpoint = Endpoint(Spoken(), rooms)
     answer = asyncio.run(endpoint.handle(Request(method="POST", path="/lab/faults", body=b"struck")))
     assert answer.body == b"struck"
 
@@ -94,7 +94,7 @@ def test_an_endpoint_is_served_over_https() -> None:
         trusting = ssl.create_default_context()
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
         clock = Clock(asyncio.get_running_loop())
-        async with mounted(Endpoint(Spoken()), clock) as port:  # type: ignore[arg-type]
+        async with mounted(Endpoint(Spoken()), clock) as port:
             http = Http(f"https://127.0.0.1:{port}", tls=trusting)
             try:
                 answer = await http.send(Request(method="GET", path="/containerLogs/default/web/app"))
