@@ -161,7 +161,10 @@ class AwsWorld:
         self.calls = Calls(
             lab.clock, region=REGION, endpoint=self.account.endpoint.url, session=self.account.session, observe=observe
         )
-        self.cloud = Aws(AwsSettings(cluster_name=CLUSTER, region=REGION), lab.clock, self.calls)
+        queue = self.settings.interruption_queue
+        self.cloud = Aws(
+            AwsSettings(cluster_name=CLUSTER, region=REGION, interruption_queue=queue), lab.clock, self.calls
+        )
         log = logs.logger(lab.clock, write=lambda line: self.lines.append(json.loads(line)))
         self.autoscaler = Autoscaler(kube, self.cloud, lab.clock, chance, self.settings, log=log)
         self._process = asyncio.ensure_future(self.autoscaler.run())
