@@ -1,7 +1,8 @@
 """Memory of `dovetail run` on a large cluster: after the first sync, after planning, and at its peak.
 
 The lab's API server holds the cluster in a process of its own; the autoscaler is the program as users start it, with a
-simulated cloud. `python -m bench.run_memory 500 10000` takes another size than 5,000 nodes and 100,000 pods.
+simulated cloud. Three NodePools and pending pods make it plan and launch. `python -m bench.run_memory 500 10000` takes
+another size than 5,000 nodes and 100,000 pods.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import yaml
 from bench.podstock import pod
 
 NODES, PODS_, APPS = 5_000, 100_000, 50
+#: Pods that no node has room for.
+PENDING = 300
 TARGET_SYNCED_MB, TARGET_PEAK_MB = 300, 350
 #: Seconds that a run may take to read the cluster, and that it is left alone afterwards.
 SYNC_TIMEOUT_S, SETTLE_S = 300.0, 30.0
@@ -80,12 +83,48 @@ def replica_set(number: int) -> dict[str, Any]:
     }
 
 
+def pending_pod(number: int, owners: Sequence[str]) -> dict[str, Any]:
+    """A pod that is larger than what is free anywhere."""
+    made = pod(number)
+    made["metadata"]["ownerReferences"][0]["uid"] = owners[number % len(owners)]
+    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3", "memory": "6Gi"}}
+    return made
+
+
+def node_pool(name: str, weight: int) -> dict[str, Any]:
+    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    families = {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "weight": weight,
+            "template": {
+                "metadata": {"labels": {"example.com/pool": name}},
+                "spec": {"nodeClassRef": reference, "requirements": [families]},
+            },
+        },
+    }
+
+
+def node_class() -> dict[str, Any]:
+    tags = [{"tags": {"karpenter.sh/discovery": "bench"}}]
+    return {
+        "metadata": {"name": "default"},
+        "spec": {
+            "role": "KarpenterNodeRole-bench",
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "subnetSelectorTerms": tags,
+            "securityGroupSelectorTerms": tags,
+        },
+    }
+
+
 def serve(nodes: int, pods: int, kubeconfig: str) -> None:
     """Hold the cluster until the process is ended; the kubeconfig is written once everything is there."""
     from dovetail.chance import Chance
     from dovetail.clock import Clock
     from dovetail.kube.client import Kube
-    from dovetail.kube.resources import CRDS, NAMESPACES, PODS, REPLICASETS
+    from dovetail.kube.resources import CRDS, EC2NODECLASSES, NAMESPACES, NODEPOOLS, PODS, REPLICASETS
     from dovetail.kube.resources import NODES as NODES_KIND
     from dovetail.lab.apiserver_only import Bare
     from dovetail.lab.in_process import InProcess
@@ -106,6 +145,14 @@ def serve(nodes: int, pods: int, kubeconfig: str) -> None:
             await kube.create(NODES_KIND, node(number))
         for number in range(pods):
             await kube.create(PODS, bound_pod(number, nodes, owners))
+        await kube.create(EC2NODECLASSES, node_class())
+        for number, name in enumerate(("default", "batch", "shop")):
+            await kube.create(NODEPOOLS, node_pool(name, number + 1))
+        unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        for number in range(pods, pods + PENDING):
+            waiting = await kube.create(PODS, pending_pod(number, owners))
+            status = {"status": {"conditions": [unschedulable]}}
+            await kube.patch(PODS, waiting["metadata"]["name"], status, "bench", subresource="status")
         written = bare.kubeconfig()
         await asyncio.to_thread(Path(kubeconfig).write_text, written)
         await asyncio.Event().wait()
@@ -158,7 +205,8 @@ def measure(kubeconfig: str, log: Path) -> None:
             print(f"after the first sync ({seconds:.0f} s)    {now:6.0f} MB   target {TARGET_SYNCED_MB}", flush=True)
             time.sleep(SETTLE_S)
             now, peak = memory_mb(process.pid)
-            print(f"{SETTLE_S:.0f} s later                  {now:6.0f} MB", flush=True)
+            launched = log.read_text(errors="replace").count('"created nodeclaim"')
+            print(f"{SETTLE_S:.0f} s later, {launched:4} launches   {now:6.0f} MB", flush=True)
             print(f"peak                        {peak:6.0f} MB   target {TARGET_PEAK_MB}", flush=True)
         finally:
             process.send_signal(signal.SIGTERM)

@@ -164,3 +164,30 @@ def test_a_taint_that_outlived_its_writer_is_removed_when_it_expires(run_scenari
         assert len(world.logged("removing expired taint")) == 3
 
     run_scenario(scenario)
+
+
+def test_the_next_leader_removes_expired_taints_within_seconds(run_scenario: RunScenario) -> None:
+    """No replica led for hours: the node takes pods again within seconds of the next election, among many others."""
+
+    async def scenario(world: Any) -> None:
+        world.start()
+        await asyncio.sleep(5)
+        await world.stop()
+        for number in range(200):
+            await world.kube.create(kinds.NODES, {"metadata": {"name": f"n{number}"}, "spec": {}})
+        taint = msgspec.to_builtins(wellknown.placing_taint(world.clock.now(), "PreferNoSchedule"))
+        spec = {"taints": [taint], "unschedulable": True}
+        await world.kube.create(kinds.NODES, {"metadata": {"name": "z-closed"}, "spec": spec})
+        await asyncio.sleep(3 * 3600)
+        assert await _placing(world) == {"z-closed"}
+        world.start()
+
+        async def opened() -> bool:
+            return not await _placing(world)
+
+        assert await world.until(opened, within=60) <= 3
+        assert not (await world.kube.get(kinds.NODES, "z-closed"))["spec"].get("unschedulable")
+        (line,) = world.logged("removing expired taint")
+        assert line["Node"] == {"name": "z-closed"}
+
+    run_scenario(scenario)

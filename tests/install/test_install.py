@@ -533,16 +533,20 @@ def test_take_over_leaves_karpenter_alone_until_ours_is_ready(endpoint: Endpoint
 
 
 def test_taints_of_planned_bindings_do_not_outlive_us(endpoint: Endpoint) -> None:
+    """Nor the cordon of a node that waited for its DaemonSet pods."""
+
     async def story(site: Site) -> None:
         await site.install()
-        taint = {"key": removal.PLACING_TAINT, "effect": "NoSchedule"}
-        (node, *_) = (await site.kube.list(kinds.NODES)).items
-        name = node["metadata"]["name"]
-        await site.kube.patch(kinds.NODES, name, {"spec": {"taints": [taint]}})
+        names = [node["metadata"]["name"] for node in (await site.kube.list(kinds.NODES)).items]
+        assert len(names) == 2
+        for name, effect, cordon in zip(names, ("NoSchedule", "PreferNoSchedule"), (None, True), strict=True):
+            taint = {"key": removal.PLACING_TAINT, "effect": effect}
+            await site.kube.patch(kinds.NODES, name, {"spec": {"taints": [taint], "unschedulable": cordon}})
         await site.uninstall()
-        assert not (await site.kube.get(kinds.NODES, name))["spec"].get("taints")
+        specs = [node["spec"] for node in (await site.kube.list(kinds.NODES)).items]
+        assert [(spec.get("taints"), spec.get("unschedulable")) for spec in specs] == [(None, None)] * 2
 
-    tell(endpoint, story, nodes=1)
+    tell(endpoint, story, nodes=2)
 
 
 def test_each_step_has_the_command_that_does_the_same(endpoint: Endpoint) -> None:

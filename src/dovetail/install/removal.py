@@ -28,6 +28,7 @@ from dovetail.kube.resources import (
     Resource,
 )
 from dovetail.model.kinds.crds import KINDS
+from dovetail.model.taints import PREFER_NO_SCHEDULE, UNSCHEDULABLE
 from dovetail.model.wellknown import PLACING
 
 TERMINATION_FINALIZER = "karpenter.sh/termination"
@@ -207,10 +208,15 @@ async def clear_taints(account: Account, report: Report) -> None:
     """The taint under which pods are bound would keep others away for ever."""
     for node in await _listed(account, NODES):
         taints = node["spec"].get("taints") or []
-        left = [taint for taint in taints if taint["key"] != PLACING_TAINT]
-        if left != taints:
-            report(f"taint {PLACING_TAINT} of Node {node['metadata']['name']}", Change(Status.REMOVE))
-            await account.kube.patch(NODES, node["metadata"]["name"], {"spec": {"taints": left}}, manager=MANAGER)
+        ours = {taint["key"]: taint["effect"] for taint in taints if taint["key"] == PLACING_TAINT}
+        if not ours:
+            continue
+        report(f"taint {PLACING_TAINT} of Node {node['metadata']['name']}", Change(Status.REMOVE))
+        spec: dict[str, Any] = {}
+        if ours[PLACING_TAINT] == PREFER_NO_SCHEDULE:  # the node was cordoned with it
+            ours[UNSCHEDULABLE], spec["unschedulable"] = "", None
+        spec["taints"] = [taint for taint in taints if taint["key"] not in ours]
+        await account.kube.patch(NODES, node["metadata"]["name"], {"spec": spec}, manager=MANAGER)
 
 
 async def _own_objects(account: Account, namespace: str) -> None:

@@ -22,8 +22,8 @@ from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from dovetail.kube.log import Log
 from dovetail.kube.resources import LEASES, NODECLAIMS, NODES, PODS
 from dovetail.kube.workqueue import WorkQueue
-from dovetail.model.meta import condition
-from dovetail.model.nodes import Node
+from dovetail.model.meta import ObjectMeta, condition
+from dovetail.model.nodes import Node, NodeSpec, NodeStatus
 from dovetail.model.pods import Pod
 
 log = Log(__name__)
@@ -65,12 +65,13 @@ class Fleet:
         listing = await self._kube.list(NODECLAIMS)
         instances = [instance_of(claim, self._clock.now(), types) for claim in listing.items]
         self._cloud.adopt(instance for instance in instances if instance is not None)
-        for node in (await self._kube.list(NODES)).items:
-            provider = (node.get("spec") or {}).get("providerID") or ""
+        for node in (await self._kube.list(NODES, type=Node, trim=_identity)).items:
+            provider = node.spec.provider_id or ""
             if provider.startswith(f"{SCHEME}://"):
-                self._joined(provider, node["metadata"]["name"])
-                if _ready(node) != "True":
-                    self._unready[provider] = _ready(node)
+                self._joined(provider, node.metadata.name)
+                if not node.ready:
+                    ready = condition(node.status.conditions, "Ready")
+                    self._unready[provider] = ready.status if ready is not None else "Unknown"
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -295,6 +296,10 @@ def _marked_unready(pod: Pod) -> bool:
     return pod.status.phase == "Running" and found is not None and found.status == "False"
 
 
-def _ready(node: Mapping[str, Any]) -> str:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return next((each["status"] for each in conditions if each["type"] == "Ready"), "Unknown")
+def _identity(node: Node) -> Node:
+    """A node's name, instance and conditions: of 5,000 nodes the rest is 100 MB, most of it the names of images."""
+    return Node(
+        metadata=ObjectMeta(name=node.metadata.name),
+        spec=NodeSpec(provider_id=node.spec.provider_id),
+        status=NodeStatus(conditions=node.status.conditions),
+    )
