@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
+
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision, DecisionHistory, Refusal, Store
-from dovetail.controllers.history.store import ConfigMaps, File
+from dovetail.controllers.history.store import ConfigMaps, File, lines
 from dovetail.kube import resources as kinds
 
 RunScenario = Callable[..., None]
@@ -189,3 +192,29 @@ def test_two_concurrent_saves_write_everything_once(tmp_path: Path) -> None:
         assert await File(tmp_path / "history.jsonl").load() == [made]
 
     run_virtual(main())
+
+
+def test_a_history_file_that_is_no_text_costs_its_bad_lines_and_nothing_else() -> None:
+    good = Decision(id="d1", time="2026-01-01T00:00:00Z", kind="provision", summary="x")
+    line = msgspec.json.encode(good) + b"\n"
+    deep = b"[" * 100_000 + b"\n"
+    assert [each.id for each in lines(line + b'{"id": "\x8c\xff"}\n' + deep + b"\x00\n" + line)] == ["d1", "d1"]
+
+
+@pytest.mark.parametrize("place", ["a folder", "a place that takes nothing"])
+def test_a_history_file_that_cannot_be_used_stops_nothing(
+    run_scenario: RunScenario, tmp_path: Path, place: str
+) -> None:
+    """It ended the process at start, and restarted the controller and then the process later."""
+
+    async def scenario(world: Any) -> None:
+        await world.pool()
+        await world.served(2)
+        await asyncio.sleep(2 * 3600)
+        assert not world._process.done()
+        assert world.autoscaler.supervisor.unrecovered() == []
+        assert not world.logged("controller failed")
+        errors = {line["message"] for line in world.lines if line["level"] == "ERROR"}
+        assert "history not written" in errors
+
+    run_scenario(scenario, history=str(tmp_path) if place == "a folder" else "/proc/dovetail/history")

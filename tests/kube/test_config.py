@@ -109,6 +109,9 @@ def test_passwords_are_sent_as_basic(tmp_path: Path) -> None:
     assert headers(found) == {"authorization": "Basic YTpi"}
 
 
+EXEC = {"command": "aws", "apiVersion": "client.authentication.k8s.io/v1"}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -125,6 +128,12 @@ def test_passwords_are_sent_as_basic(tmp_path: Path) -> None:
         ({"user": {"auth-provider": {"name": "gcp"}}}, r"auth-provider: is gone since Kubernetes 1.26"),
         ({"user": {"exec": {"command": "x", "apiVersion": "v1alpha1"}}}, r"exec.apiVersion"),
         ({"users": [{"user": {}}]}, r"users: every entry needs a name"),
+        ({"contexts": 1.5}, r"contexts: '1.5' is not a list; mend it"),
+        ({"clusters": {"name": "c"}}, r"clusters: .* is not a list"),
+        ({"contexts": [{"name": "x", "context": "c"}]}, r"contexts\[x\].context: 'c' is not a mapping"),
+        ({"user": {"exec": "aws"}}, r"users\[u\].user.exec: 'aws' is not a mapping"),
+        ({"user": {"exec": {**EXEC, "args": 7}}}, r"exec.args: '7' is not a list"),
+        ({"user": {"exec": {**EXEC, "env": ["A=b"]}}}, r"exec.env: .* is not a list of names and values"),
     ],
 )
 def test_complaints_name_file_field_and_fix(tmp_path: Path, change: dict[str, Any], words: str) -> None:

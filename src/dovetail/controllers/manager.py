@@ -276,7 +276,7 @@ class Autoscaler:
         await self._read()
         try:
             await self.decision_history.restore()
-        except KubeError as problem:
+        except (KubeError, OSError) as problem:
             self.log.error("history not read, continuing without", error=str(problem))
         await self._recover_instances()
         with self.cluster_state.listening():

@@ -49,9 +49,22 @@ class SafeModeMonitor:
     async def _write(self) -> None:
         try:
             await self._context.decision_history.save()
-        except (KubeError, OSError):
+        except KubeError:
             self._context.metrics.runtime.history_failures.inc()
             raise
+        except OSError as problem:
+            self._not_written(problem)
+
+    async def _forget(self) -> None:
+        try:
+            await self._context.decision_history.forget()
+        except OSError as problem:
+            self._not_written(problem)
+
+    def _not_written(self, problem: OSError) -> None:
+        """A full disk is no reason to restart the controller, or the process."""
+        self._context.metrics.runtime.history_failures.inc()
+        self._context.log.error("history not written", controller="observer", error=str(problem))
 
     def _node_changed(self, change: Change[Node]) -> None:
         claims = (self._context.cluster_state.claim_for(node) for node in (change.old, change.new) if node is not None)
@@ -74,7 +87,7 @@ class SafeModeMonitor:
         await self._save(failures.values())
         if context.clock.monotonic() - self._forgot > FORGET_INTERVAL_S:
             self._forgot = context.clock.monotonic()
-            await context.decision_history.forget()
+            await self._forget()
 
     def _review_rights(self) -> None:
         """Name the watches that are forbidden, and do without."""

@@ -173,16 +173,25 @@ def _find(
 ) -> _Entry:
     names: list[str] = []
     for file, document in documents:
-        for entry in document.get(plural) or ():
+        listed = document.get(plural) or []
+        if not isinstance(listed, list):
+            raise ConfigError(f"{file}: {plural}: {str(listed)[:80]!r} is not a list; {_ANOTHER}")
+        for entry in listed:
             if not isinstance(entry, dict) or "name" not in entry:
                 raise ConfigError(f"{file}: {plural}: every entry needs a name, and {entry!r} has none")
             names.append(str(entry["name"]))
             if names[-1] == name:
-                return _Entry(file, f"{plural}[{name}].{singular}", entry.get(singular) or {})
+                return _entry(file, f"{plural}[{name}].{singular}", entry.get(singular))
     there = f"there are {', '.join(names)}" if names else "there are none"
     if link is not None:
         raise link.problem(singular, f"no {singular} is named {name!r}: {there}")
     raise ConfigError(f"{documents[0][0]}: {plural}: no {singular} is named {name!r}: {there}")
+
+
+def _entry(file: Path, field: str, value: Any) -> _Entry:
+    if not isinstance(value or {}, dict):
+        raise ConfigError(f"{file}: {field}: {str(value)[:80]!r} is not a mapping; {_ANOTHER}")
+    return _Entry(file, field, value or {})
 
 
 def _context(authority: bytes, where: str) -> ssl.SSLContext:
@@ -232,7 +241,7 @@ def _credentials(cluster: _Entry, user: _Entry, tls: ssl.SSLContext) -> Credenti
 
 
 def _exec(cluster: _Entry, user: _Entry, tls: ssl.SSLContext) -> Exec:
-    entry = _Entry(user.file, f"{user.field}.exec", user.value["exec"])
+    entry = _entry(user.file, f"{user.field}.exec", user.value["exec"])
     version = entry.text("apiVersion")
     if version not in ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"):
         raise entry.problem("apiVersion", f"{version!r} is not known: aws eks update-kubeconfig writes a newer one")
@@ -245,11 +254,16 @@ def _exec(cluster: _Entry, user: _Entry, tls: ssl.SSLContext) -> Exec:
     if entry.value.get("provideClusterInfo"):
         authority = base64.b64encode(cluster.data("certificate-authority")).decode()
         about = {"server": cluster.text("server"), "certificate-authority-data": authority}
+    arguments, variables = entry.value.get("args") or [], entry.value.get("env") or []
+    if not isinstance(arguments, list):
+        raise entry.problem("args", f"{str(arguments)[:80]!r} is not a list")
+    if not isinstance(variables, list) or not all(isinstance(each, dict) for each in variables):
+        raise entry.problem("env", f"{str(variables)[:80]!r} is not a list of names and values")
     return Exec(
-        [command, *map(str, entry.value.get("args") or ())],
+        [command, *map(str, arguments)],
         api_version=version,
         where=f"{entry.file}: {entry.field}",
-        env={str(item["name"]): str(item["value"]) for item in entry.value.get("env") or ()},
+        env={str(item.get("name", "")): str(item.get("value", "")) for item in variables},
         cluster=about,
         hint=entry.text("installHint"),
         tls=tls,

@@ -182,3 +182,42 @@ def test_the_kubeconfig_is_for_its_owner_alone(tmp_path: Path) -> None:
     blocked.write_text("")
     with pytest.raises(StartError, match="choose another --kubeconfig"):
         write_private(blocked / "config", "text")
+
+
+async def _raw(bare: Bare, request: bytes) -> bytes:
+    trust = ssl.create_default_context(cadata=bare.identity.authority.decode())
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(bare.url.rpartition(":")[2]), ssl=trust)
+    writer.write(request)
+    try:
+        return await asyncio.wait_for(reader.readuntil(b"\r\n"), 10)
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        (b"Content-Encoding: gzip\r\n", b"{}", b"400"),
+        (b"Content-Encoding: deflate\r\n", b"\xff" * 9, b"400"),
+        (b"Impersonate-User: \xff\xfe\r\n", b"{}", b"4"),
+        (b"X: \xff\r\nContent-Type: \xff\r\n", b"{}", b"4"),
+    ],
+    ids=["gzip", "deflate", "user", "type"],
+)
+def test_a_body_or_a_header_that_cannot_be_read_is_the_client_s_mistake(
+    headers: bytes, body: bytes, status: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was answered by 500, with a traceback in the lab's terminal."""
+
+    async def main() -> None:
+        bare = _bare()
+        await bare.start()
+        try:
+            head = b"POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n"
+            answer = await _raw(bare, head + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            assert answer.startswith(b"HTTP/1.1 " + status), answer
+        finally:
+            await bare.stop()
+
+    run_scaled(main())
+    assert "Traceback" not in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -192,3 +193,13 @@ def test_a_signed_request_for_nothing_that_moto_has_is_an_aws_error(endpoint: En
         status, answered, text = _ask(endpoint, "GET", path, **dict(request.headers.items()))
         assert status in (403, 404), text
         assert "html" not in answered["content-type"]
+
+
+@pytest.mark.parametrize("line", [b"GET /", b"GET / HTTP/9.9", b"GET / HTTP/", b"NO", b"\xff\xfe"])
+def test_a_request_line_that_is_none_has_a_status(endpoint: Endpoint, line: bytes) -> None:
+    """The answer of HTTP/0.9 has none: a client takes the error for the document."""
+    host, _, port = endpoint.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(line + b"\r\nHost: 127.0.0.1\r\n\r\n")
+        answer = connection.recv(4096)
+    assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5")), answer[:80]

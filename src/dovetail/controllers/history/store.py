@@ -30,12 +30,12 @@ _decode = msgspec.json.Decoder(Decision).decode
 
 
 def lines(text: bytes | str) -> list[Decision]:
-    """The decisions of a text; a line cut short by a crash is left out."""
+    """The decisions of a text; a line that is none, for one that was cut short by a crash, is left out."""
     found = []
     for line in text.splitlines():
         try:
             found.append(_decode(line))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return found
 

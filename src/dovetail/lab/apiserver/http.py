@@ -14,14 +14,15 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.responses import JSON_HEADERS
-from dovetail.lab.apiserver.status_errors import StatusError, internal_error
+from dovetail.lab.apiserver.status_errors import StatusError, bad_request, internal_error
 
 _log = logging.getLogger("dovetail.apiserver")
 
-#: aiohttp's own words. Bytes that are no HTTP are the client's mistake, which has its 400: no local process may fill
-#: the lab's terminal with them.
+#: aiohttp's own words. Bytes that are no HTTP, or no body of the encoding that they claim, are the client's mistake,
+#: which has its 400: no local process may fill the lab's terminal with them.
 _http_log = logging.getLogger("dovetail.apiserver.http")
-_http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+_MISTAKES = (HttpProcessingError, web.RequestPayloadError)
+_http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], _MISTAKES)))
 
 MAX_BODY = 3 * 1024 * 1024
 
@@ -69,14 +70,17 @@ class HttpMount:
             taken = await self.before(incoming)
             if taken is not None:
                 return taken
-        body = await incoming.read() if incoming.body_exists else b""
+        try:
+            body = await incoming.read() if incoming.body_exists else b""
+        except (web.RequestPayloadError, ConnectionResetError) as problem:  # wrongly encoded, or cut off by the client
+            return self._whole(_failed(bad_request(f"the body of the request cannot be read: {problem}")))
         if len(body) > MAX_BODY:
             return self._whole(_too_large())
         request = Request(
             method=incoming.method,
             path=incoming.rel_url.path,
             query=tuple(incoming.rel_url.query.items()),
-            headers={name.lower(): value for name, value in incoming.headers.items()},
+            headers={name.lower(): _text(value) for name, value in incoming.headers.items()},
             body=body,
         )
         try:
@@ -120,9 +124,17 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: async
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=0)
 
 
+def _text(value: str) -> str:
+    """A header's value; bytes that are no UTF-8 are marked, for they can be neither written nor logged."""
+    return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def _too_large() -> Response:
-    error = StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
-    return Response(status=413, headers=JSON_HEADERS, body=msgspec.json.encode(error.status()))
+    return _failed(StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}"))
+
+
+def _failed(error: StatusError) -> Response:
+    return Response(status=error.code, headers=JSON_HEADERS, body=msgspec.json.encode(error.status()))
 
 
 def _headers(out: web.StreamResponse, response: Response) -> None:

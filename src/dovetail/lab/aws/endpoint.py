@@ -49,6 +49,20 @@ class Endpoint:
             def log_request(self, code: Any = "-", size: Any = "-") -> None:
                 return None
 
+            def parse_request(self) -> bool:
+                """Refuse HTTP/0.9, whose answers have no status."""
+                if not super().parse_request():
+                    return False
+                if self.request_version == "HTTP/0.9":
+                    self.send_error(400, "the request line has no HTTP version")
+                    return False
+                return True
+
+            def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+                """With a status line also where the request line could not be read."""
+                self.request_version = "HTTP/1.1"
+                super().send_error(code, message, explain)
+
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self.market = market
         self.credentials = credentials
