@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from dovetail.cli.main import main
 from dovetail.controllers.inert_settings import WITHOUT_EFFECT
 from dovetail.controllers.settings import Settings, read
 from dovetail.install.chart import Chart, Release, ValuesError, chart_directory
@@ -226,3 +228,25 @@ def test_the_definitions_point_at_the_webhook_where_they_convert() -> None:
     }
     assert set(services) == {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"}
     assert services["nodepools.karpenter.sh"]["namespace"] == "karpenter"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "is not YAML: line 2, column 1: "),
+        ("replicas: 2\n--- x\n", "is not YAML: line 2, column 1: but found another document"),
+        ("a: !mine x\n", "is not YAML: line 1, column 4: could not determine a constructor"),
+        ("a: !!int x\n", "is not YAML: "),
+        ("\x00", "is not YAML: "),
+        ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("a: &a [*a]\n", "nested too deeply to be values of a chart; a YAML alias may repeat itself"),
+        ("\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 'x'}]" for n in range(9)), "more than 100"),
+        ("- a\n", "is not a map of values"),
+    ],
+)
+def test_a_values_file_that_is_none_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(text)
+    answer = CliRunner().invoke(main, ["install", "--print", "--cluster", "demo", "--values", str(file)])
+    assert (answer.exit_code, type(answer.exception)) == (2, SystemExit), answer.exception
+    assert answer.stderr.startswith(f"Error: {file}: ") and said in answer.stderr

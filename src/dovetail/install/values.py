@@ -6,9 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from dovetail.install.chart import Json, ValuesError, merge_values
 from dovetail.install.sprig import load_yaml
+from dovetail.model.formats import yaml_problem
 
+#: The largest and the deepest values file: a chart's values are some hundred, and objects ten deep.
+MAX_VALUES, MAX_DEPTH = 100_000, 100
 _PART = re.compile(r"(?:\\.|[^\\,={}])+")
 
 
@@ -18,14 +23,33 @@ def read_values(files: list[Path], sets: list[str]) -> Json:
     for file in files:
         try:
             document = load_yaml(file.read_text(encoding="utf-8")) or {}
-        except (OSError, ValueError) as problem:
-            raise ValuesError(f"{file}: {problem}") from problem
+        except OSError as problem:
+            raise ValuesError(f"{file}: cannot be read: {problem.strerror}") from problem
+        except (yaml.YAMLError, ValueError) as problem:
+            raise ValuesError(f"{file}: is not YAML: {yaml_problem(problem)}") from problem
+        except RecursionError as problem:
+            raise ValuesError(f"{file}: nested too deeply to be values of a chart") from problem
         if not isinstance(document, dict):
             raise ValuesError(f"{file}: is not a map of values")
+        _check_size(file, document)
         values = merge_values(document, values)
     for text in sets:
         set_value(values, text)
     return values
+
+
+def _check_size(file: Path, document: Any) -> None:
+    """Refuse what would be too much with its aliases written out, or nested too deeply to be walked through."""
+    count, waiting = 0, [(document, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        count += 1
+        if count > MAX_VALUES:
+            raise ValuesError(f"{file}: more than {MAX_VALUES:,} values; a YAML alias repeats others, or itself")
+        if depth > MAX_DEPTH:
+            raise ValuesError(f"{file}: nested too deeply to be values of a chart; a YAML alias may repeat itself")
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        waiting.extend((each, depth + 1) for each in inner)
 
 
 def set_value(values: Json, text: str) -> None:
