@@ -1,6 +1,6 @@
 """Shows where the lab answers differently from the recordings: `python -m tests.conformance.differ [topic…]`.
 
-`-q` prints only the count of each topic; `--known` also writes the differing steps down in known.json.
+`-q` prints only the count of each topic; `--known` writes the differences of all topics to known.json.
 """
 
 from __future__ import annotations
@@ -62,9 +62,11 @@ def report(name: str, ours: list[dict[str, Any]], theirs: list[dict[str, Any]], 
 
 def main(arguments: list[str]) -> None:
     quiet = "-q" in arguments
+    if "--known" in arguments and len(arguments) > 1 + quiet:
+        sys.exit("--known writes all topics: name none")
     names = [one for one in arguments if not one.startswith("-")] or list(topics())
     total = alike = 0
-    known: dict[str, list[int]] = {}
+    known: dict[str, dict[str, list[str]]] = {}
     for name in names:
         if not (RECORDINGS / f"{name}.json").exists():
             print(f"{name}: not recorded")
@@ -77,13 +79,17 @@ def main(arguments: list[str]) -> None:
             print(f"{name}: broke: {type(problem).__name__}: {problem}")
             continue
         alike += report(name, ours, theirs, quiet=quiet)
-        odd = [n for n, (mine, other) in enumerate(zip(ours, theirs, strict=True)) if mine != other]
-        if odd:
-            known[name] = odd
+        steps = {
+            str(number): lines
+            for number, (mine, other) in enumerate(zip(ours, theirs, strict=True))
+            if (lines := list(differences(mine, other)))
+        }
+        if steps:
+            known[name] = steps
     print(f"alike: {alike} of {total} ({alike / max(total, 1):.1%})")
     if "--known" in arguments:
-        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(steps)}" for name, steps in known.items())
-        (RECORDINGS.parent / "known.json").write_text(f"{{\n{lines}\n}}\n")
+        text = json.dumps(known, ensure_ascii=False, indent=2)
+        (RECORDINGS.parent / "known.json").write_text(f"{text}\n")
 
 
 if __name__ == "__main__":
