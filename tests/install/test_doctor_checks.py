@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,9 +13,24 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from dovetail.install.doctor.checks import CHECKS, findings_of, report
-from dovetail.install.doctor.collect import AWS_AUTH, LISTED, METRICS, MUTATING, VERSION, VPAS, without_secrets
+from dovetail.install.doctor.checks import CHECKS, checks_of, faults_of, findings_of, report
+from dovetail.install.doctor.collect import (
+    AWS_AUTH,
+    LAB_FAULTS,
+    LIMITRANGES,
+    LISTED,
+    METRICS,
+    MUTATING,
+    SAFE_MODE,
+    SECRET_TEXT,
+    VERSION,
+    VPAS,
+    trimmed,
+    without_secrets,
+)
 from dovetail.install.doctor.facts import Answer, Facts, Finding, State, Status
+from dovetail.install.doctor.node_groups import DISCOVERY
+from dovetail.install.doctor.permissions import BROAD_PASS_ROLE, BROAD_TERMINATION
 from dovetail.kube import resources as kinds
 from dovetail.model.kinds import crds
 
@@ -23,10 +39,27 @@ ARN = "arn:aws:iam::111122223333:role/nodes"
 USER = "system:node:{{EC2PrivateDNSName}}"
 MAPPED = f"- {{rolearn: '{ARN}', username: '{USER}', groups: [system:bootstrappers, system:nodes]}}"
 EC2_TRUST = {"Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}}]}
+#: A narrow policy is denied what it should be.
+EXPECTED_DENIALS = [
+    {"purpose": purpose, "action": "any", "resource": "any", "decision": "implicitDeny"}
+    for purpose in (BROAD_TERMINATION, BROAD_PASS_ROLE)
+]
+OPEN_TABLE = {
+    "Associations": [{"Main": True}],
+    "Routes": [
+        {"DestinationCidrBlock": "10.0.0.0/16", "GatewayId": "local"},
+        {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"},
+    ],
+}
+CLOSED_TABLE = {**OPEN_TABLE, "Routes": OPEN_TABLE["Routes"][:1]}
 CLASS = {
     "metadata": {"name": "default"},
     "spec": {"role": "nodes", "amiSelectorTerms": [{"alias": "al2023@v20260401"}]},
 }
+
+
+def subnet(name: str, zone: str, vpc: str = "vpc-1", free: int = 500) -> dict[str, Any]:
+    return {"SubnetId": name, "AvailabilityZone": f"us-west-2{zone}", "VpcId": vpc, "AvailableIpAddressCount": free}
 
 
 def ago(**units: float) -> str:
@@ -58,8 +91,9 @@ def claim(allocatable: str = "7Gi", **conditions: tuple[str, str]) -> dict[str, 
     return {"metadata": {"name": "default-1"}, "status": status}
 
 
-def node(**labels: str) -> dict[str, Any]:
-    return {"metadata": {"name": "n1", "labels": labels}, "status": {"allocatable": {"memory": "7Gi"}}}
+def node(memory: str = "7Gi", cpu: str = "", **labels: str) -> dict[str, Any]:
+    allocatable = {"memory": memory} | ({"cpu": cpu} if cpu else {})
+    return {"metadata": {"name": "n1", "labels": labels}, "spec": {}, "status": {"allocatable": allocatable}}
 
 
 def facts(**given: Any) -> Facts:
@@ -80,7 +114,14 @@ def facts(**given: Any) -> Facts:
         ),
         "inline policies of nodes": Answer(data=[]),
         "role AWSServiceRoleForEC2Spot": Answer(data={}),
-        "subnets of default": Answer(data=[{"SubnetId": "subnet-1", "VpcId": "vpc-1", "AvailableIpAddressCount": 500}]),
+        "subnets of default": Answer(data=[subnet("subnet-1", "a"), subnet("subnet-2", "b")]),
+        "cluster subnets": Answer(data=[subnet("subnet-1", "a"), subnet("subnet-2", "b")]),
+        "control plane groups": Answer(data=[{"GroupId": "sg-1"}]),
+        "route tables": Answer(data=[OPEN_TABLE]),
+        "VPC endpoints": Answer(data=[]),
+        "denied to the controller": Answer(data=EXPECTED_DENIALS),
+        LAB_FAULTS: Answer(state=State.REFUSED),
+        SAFE_MODE: Answer(data=[]),
         "security groups of default": Answer(data=[{"GroupId": "sg-1", "VpcId": "vpc-1"}]),
     }
     for source, data in given.pop("answers", {}).items():
@@ -90,7 +131,7 @@ def facts(**given: Any) -> Facts:
 
 def of(check: str, answers: Mapping[str, Any]) -> list[Finding]:
     entry = next(entry for entry in CHECKS if entry.id == check)
-    return findings_of(entry, facts(answers=answers))
+    return findings_of(entry, *faults_of(entry, facts(answers=answers)))
 
 
 CLASSES, POOLS, CLAIMS = kinds.EC2NODECLASSES.name, kinds.NODEPOOLS.name, kinds.NODECLAIMS.name
@@ -111,10 +152,135 @@ def not_ready(kind: str, reason: str) -> dict[str, Any]:
     return {**CLASS, "status": {"conditions": rows}}
 
 
-def daemon_pod() -> dict[str, Any]:
+def unscheduled(since: str) -> dict[str, Any]:
+    row = {"type": "PodScheduled", "status": "False", "lastTransitionTime": since, "message": "no cpu"}
+    return {"conditions": [{**row, "reason": "Unschedulable"}]}
+
+
+def daemon_pod(since: str = "", cpu: str = "1m") -> dict[str, Any]:
     metadata = {"name": "agent-1", "namespace": "a", "ownerReferences": [{"kind": "DaemonSet", "name": "agent"}]}
-    row = {"type": "PodScheduled", "status": "False", "lastTransitionTime": ago(minutes=9), "message": "no cpu"}
-    return {"metadata": metadata, "spec": {}, "status": {"conditions": [{**row, "reason": "Unschedulable"}]}}
+    field = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [field]}}
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    return {
+        "metadata": metadata,
+        "spec": {"affinity": {"nodeAffinity": required}, "containers": containers},
+        "status": unscheduled(since or ago(minutes=9)),
+    }
+
+
+def pending_pod(**spec: Any) -> dict[str, Any]:
+    metadata = {"name": "web-1", "namespace": "a", "labels": {"app": "web"}}
+    return {"metadata": metadata, "spec": {"containers": [], **spec}, "status": unscheduled(ago(minutes=1))}
+
+
+def zonal_volume(zone: str) -> dict[str, Any]:
+    term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
+    return {
+        "metadata": {"name": "pv-1"},
+        "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+    }
+
+
+def budget(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "a"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, **spec},
+        "status": {"expectedPods": 1},
+    }
+
+
+def daemon_set(name: str, resources: Any = None, annotated: bool = False, **variables: str) -> dict[str, Any]:
+    """In kube-system; `annotated` ones tolerate everything."""
+    container = {
+        "name": name,
+        "image": f"{name}:1",
+        "resources": resources or {},
+        "env": [{"name": key, "value": value} for key, value in variables.items()],
+    }
+    spec: dict[str, Any] = {"containers": [container]}
+    if annotated:
+        spec["tolerations"] = [{"operator": "Exists"}]
+    return {"metadata": {"name": name, "namespace": "kube-system"}, "spec": {"template": {"spec": spec}}}
+
+
+def tainted_pool(field: str, key: str) -> dict[str, Any]:
+    made = pool()
+    made["spec"]["template"]["spec"][field] = [{"key": key, "effect": "NoSchedule"}]
+    return made
+
+
+def denial(purpose: str, action: str, resource: str = "arn:aws:x") -> dict[str, str]:
+    return {"purpose": purpose, "action": action, "resource": resource, "decision": "implicitDeny"}
+
+
+def endpoints(*services: str) -> list[dict[str, str]]:
+    return [{"ServiceName": f"com.amazonaws.us-west-2.{service}", "State": "available"} for service in services]
+
+
+def crowded() -> dict[str, Any]:
+    """A class with more pods to a node than m5.large has addresses."""
+    m5 = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]}]
+    return {CLASSES: [a_class(kubelet={"maxPods": 110})], POOLS: [pool(requirements=m5)]}
+
+
+def coredns(replicas: int = 2, ready: int = 0) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "coredns", "namespace": "kube-system"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"k8s-app": "kube-dns"}},
+            "template": {"spec": {"containers": [{"name": "coredns", "image": "coredns:1"}]}},
+        },
+        "status": {"readyReplicas": ready},
+    }
+
+
+def dns_pod(waiting: bool = False, killed: bool = False) -> dict[str, Any]:
+    status: dict[str, Any] = unscheduled(ago(minutes=1)) if waiting else {}
+    if killed:
+        ended = {"reason": "OOMKilled", "finishedAt": ago(minutes=1)}
+        status["containerStatuses"] = [{"name": "coredns", "lastState": {"terminated": ended}}]
+    metadata = {"name": "coredns-1", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}}
+    return {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}, "status": status}
+
+
+def changed_pool(budgets: Any = None, **conditions: tuple[str, str]) -> dict[str, Any]:
+    versions = {"karpenter.sh/nodepool-hash-version": "v3"}
+    changed = pool(**({"disruption": {"budgets": budgets}} if budgets else {}))
+    changed["metadata"]["annotations"] = {"karpenter.sh/nodepool-hash": "2", **versions}
+    old = claim(**conditions)
+    old["metadata"]["labels"] = {"karpenter.sh/nodepool": "default"}
+    old["metadata"]["annotations"] = {"karpenter.sh/nodepool-hash": "1", **versions}
+    return {POOLS: [changed], CLAIMS: [old]}
+
+
+def cluster_autoscaler(*flags: str) -> dict[str, Any]:
+    made = deployment("registry.k8s.io/autoscaling/cluster-autoscaler:v1.34.0", "cluster-autoscaler")
+    del made["spec"]["template"]["spec"]["serviceAccountName"]
+    return {DEPLOYMENTS: [{**made, "flags": list(flags)}]}
+
+
+def group(*tags: str) -> dict[str, Any]:
+    return {"AutoScalingGroupName": "ng", "Tags": [{"Key": tag, "Value": "true"} for tag in tags]}
+
+
+def ready_node(name: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": {}},
+        "spec": {},
+        "status": {
+            "allocatable": {"cpu": "2", "memory": "7Gi", "pods": "29"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def claims_without_gte() -> dict[str, Any]:
+    made = next(row for row in crds.definitions() if row["metadata"]["name"] == "nodeclaims.karpenter.sh")
+    text = json.dumps(made).replace('"Gte"', '"Gt"').replace('"Lte"', '"Lt"')
+    changed: dict[str, Any] = json.loads(text)
+    return changed
 
 
 def hpa() -> dict[str, Any]:
@@ -166,6 +332,21 @@ def with_queue(value: str) -> dict[str, Any]:
 
 SPOT = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]
 OPEN_QUEUE = {"QueueArn": "arn:q", "Policy": '{"Statement": [{"Principal": {"Service": "events.amazonaws.com"}}]}'}
+ALL_RULES = [
+    {"EventPattern": f'{{"detail-type": ["{kind}"]}}'}
+    for kind in (
+        "EC2 Spot Instance Interruption Warning",
+        "EC2 Instance Rebalance Recommendation",
+        "EC2 Instance State-change Notification",
+        "AWS Health Event",
+    )
+]
+OWN_GROUP = {"resourcesVpcConfig": {"vpcId": "vpc-1", "clusterSecurityGroupId": "sg-9"}}
+ENCRYPTED = a_class(blockDeviceMappings=[{"ebs": {"kmsKeyID": "k"}}])
+VOLUME_KEY = {"KeyId": "k", "Arn": "arn:aws:kms:us-west-2:1:key/k", "KeyState": "Enabled", "KeyManager": "CUSTOMER"}
+KEY_USE = {"Effect": "Allow", "Action": "kms:*", "Resource": "*"}
+GROUPS = "scaling groups"
+ZONE = "topology.kubernetes.io/zone"
 CLUSTER_TAG = [{"Key": "kubernetes.io/cluster/demo", "Value": "owned"}]
 CONTROLLER_POD: dict[str, Any] = {
     "metadata": {"name": "karpenter-1", "namespace": "kube-system", "labels": {"app.kubernetes.io/name": "karpenter"}},
@@ -276,6 +457,42 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
             ],
         },
     ),
+    (
+        "D02",
+        WARNING,
+        "us-west-2a alone",
+        {CLASSES: [CLASS], "subnets of default": [subnet("subnet-1", "a")]},
+    ),
+    (
+        "D02",
+        WARNING,
+        "admits its groups at port 443",
+        {CLASSES: [CLASS], "eks:DescribeCluster": OWN_GROUP, "control plane groups": [{"GroupId": "sg-9"}]},
+    ),
+    (
+        "D03",
+        FAILED,
+        "do not allow ec2:CreateFleet on arn",
+        {
+            DEPLOYMENTS: [deployment(KARPENTER)],
+            "denied to the controller": [denial("launch", "ec2:CreateFleet"), *EXPECTED_DENIALS],
+        },
+    ),
+    (
+        "D03",
+        WARNING,
+        "instances of other clusters",
+        {DEPLOYMENTS: [deployment(KARPENTER)], "denied to the controller": EXPECTED_DENIALS[1:]},
+    ),
+    (
+        "D03",
+        NOT_CHECKED,
+        "iam:SimulatePrincipalPolicy",
+        {
+            DEPLOYMENTS: [deployment(KARPENTER)],
+            "denied to the controller": Answer(state=State.REFUSED, right="iam:SimulatePrincipalPolicy"),
+        },
+    ),
     ("D03", FAILED, "says why", {CLASSES: [not_ready("ValidationSucceeded", "CreateFleetAuthCheckFailed")]}),
     ("D04", NOT_CHECKED, "no controller is installed", {}),
     (
@@ -287,6 +504,25 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
             kinds.SERVICEACCOUNTS.name: [{"metadata": {"name": "karpenter", "namespace": "kube-system"}}],
         },
     ),
+    (
+        "D04",
+        FAILED,
+        "does not name pods.eks.amazonaws.com",
+        {
+            DEPLOYMENTS: [deployment(KARPENTER)],
+            kinds.SERVICEACCOUNTS.name: [{"metadata": {"name": "karpenter", "namespace": "kube-system"}}],
+            "eks:ListPodIdentityAssociations": [{"namespace": "kube-system", "serviceAccount": "karpenter"}],
+            "controller association": {"roleArn": "arn:aws:iam::111122223333:role/controller"},
+            "role controller": {"AssumeRolePolicyDocument": EC2_TRUST},
+        },
+    ),
+    (
+        "D05",
+        FAILED,
+        "iam:PassRole on arn",
+        {"denied to the controller": [denial("pass role", "iam:PassRole"), *EXPECTED_DENIALS]},
+    ),
+    ("D05", WARNING, "iam:PassRole on every role", {"denied to the controller": EXPECTED_DENIALS[:1]}),
     ("D05", FAILED, "not its ARN", {CLASSES: [a_class(role=ARN)]}),
     ("D05", FAILED, "no such role", {CLASSES: [CLASS], "role nodes": Answer(state=State.ABSENT)}),
     (
@@ -307,7 +543,7 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
         "AmazonEKS_CNI_Policy",
         {
             CLASSES: [CLASS],
-            kinds.DAEMONSETS.name: [{"metadata": {"name": "aws-node", "namespace": "kube-system"}}],
+            kinds.DAEMONSETS.name: [daemon_set("aws-node")],
         },
     ),
     ("D06", FAILED, "not installed", {DEPLOYMENTS: [deployment(KARPENTER)], kinds.CRDS.name: THREE[:2]}),
@@ -319,6 +555,23 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
             DEPLOYMENTS: [deployment(KARPENTER)],
             kinds.CRDS.name: [crd("nodepools.karpenter.sh", storedVersions=["v1beta1", "v1"]), *THREE[1:]],
         },
+    ),
+    (
+        "D06",
+        FAILED,
+        "refuses the operators Gte, Lte",
+        {
+            DEPLOYMENTS: [deployment(KARPENTER.replace("1.8.1", "1.9.0"))],
+            kinds.CRDS.name: [*THREE[::2], claims_without_gte()],
+        },
+    ),
+    ("D07", FAILED, "grows in memory", {DEPLOYMENTS: [deployment(KARPENTER.replace("1.8.1", "1.8.4"))]}),
+    ("D07", WARNING, "this command is", {DEPLOYMENTS: [deployment("dovetail/controller:0.0.1")]}),
+    (
+        "D07",
+        FAILED,
+        "newer than the API server",
+        {NODES: [{**node(), "status": {"nodeInfo": {"kubeletVersion": "v1.35.0-eks-1"}}}]},
     ),
     ("D07", FAILED, "needs 1.6.0 or later", {DEPLOYMENTS: [deployment(KARPENTER.replace("1.8.1", "1.2.0"))]}),
     (
@@ -338,6 +591,44 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
             "rules of demo": [],
         },
     ),
+    (
+        "D08",
+        WARNING,
+        "sends AWS Health Event to it",
+        {DEPLOYMENTS: [with_queue("demo")], "queue demo": OPEN_QUEUE, "rules of demo": ALL_RULES[:3]},
+    ),
+    (
+        "D08",
+        FAILED,
+        "waits for 300 s",
+        {
+            DEPLOYMENTS: [with_queue("demo")],
+            "queue demo": OPEN_QUEUE,
+            "rules of demo": ALL_RULES,
+            "age of demo": 300.0,
+        },
+    ),
+    (
+        "D08",
+        FAILED,
+        "cannot encrypt messages",
+        {
+            DEPLOYMENTS: [with_queue("demo")],
+            "queue demo": {**OPEN_QUEUE, "KmsMasterKeyId": "k"},
+            "policy of key k": "{}",
+            "rules of demo": ALL_RULES,
+        },
+    ),
+    (
+        "D08",
+        FAILED,
+        "may not create it",
+        {
+            POOLS: [pool(requirements=SPOT)],
+            "role AWSServiceRoleForEC2Spot": Answer(state=State.ABSENT),
+            "denied to the controller": [denial("spot role", "iam:CreateServiceLinkedRole")],
+        },
+    ),
     ("D09", FAILED, "readyReplicas is 0", {DEPLOYMENTS: [deployment(KARPENTER, readyReplicas=0)]}),
     (
         "D09",
@@ -352,8 +643,91 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
     ("D10", WARNING, "spec.limits is not set", {POOLS: [pool(limits=None)]}),
     ("D10", WARNING, "spec.limits.cpu: cpu 0", {POOLS: [pool(limits={"cpu": "0"})]}),
     ("D10", FAILED, "is less than one", {POOLS: [pool(limits={"cpu": "100m"})]}),
+    (
+        "D10",
+        FAILED,
+        "spec.limits.cpu is 8 and 8 are in use",
+        {
+            POOLS: [{**pool(limits={"cpu": "8"}), "status": {"resources": {"cpu": "8"}}}],
+            PODS: [pending_pod()],
+        },
+    ),
+    (
+        "D10",
+        FAILED,
+        "label team=a, which no NodePool declares",
+        {POOLS: [pool()], PODS: [pending_pod(nodeSelector={"team": "a"})]},
+    ),
+    (
+        "D10",
+        FAILED,
+        "its volume data is in us-west-2c",
+        {
+            POOLS: [pool(requirements=[{"key": ZONE, "operator": "In", "values": ["us-west-2a"]}])],
+            PODS: [pending_pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])],
+            kinds.PERSISTENTVOLUMECLAIMS.name: [
+                {"metadata": {"name": "data", "namespace": "a"}, "spec": {"volumeName": "pv-1"}}
+            ],
+            kinds.PERSISTENTVOLUMES.name: [zonal_volume("us-west-2c")],
+        },
+    ),
+    (
+        "D10",
+        WARNING,
+        "no pod of it may be evicted",
+        {POOLS: [pool()], kinds.PDBS.name: [budget("one", maxUnavailable=0)]},
+    ),
+    (
+        "D10",
+        WARNING,
+        "refuses every eviction",
+        {
+            POOLS: [pool()],
+            PODS: [pending_pod()],
+            kinds.PDBS.name: [budget("one", maxUnavailable=1), budget("two", maxUnavailable=1)],
+        },
+    ),
     ("D11", WARNING, "more memory", {CLAIMS: [claim("8Gi", Initialized=("True", ago(minutes=1)))], NODES: [node()]}),
     ("D12", FAILED, "no cpu", {PODS: [daemon_pod()]}),
+    (
+        "D12",
+        FAILED,
+        "node n1 has no room for its request of cpu 500m",
+        {PODS: [daemon_pod(since=ago(seconds=5), cpu="500m")], NODES: [node(cpu="200m")]},
+    ),
+    (
+        "D12",
+        FAILED,
+        "does not tolerate the taint gpu:NoSchedule",
+        {
+            kinds.DAEMONSETS.name: [daemon_set("kube-proxy")],
+            POOLS: [tainted_pool("taints", "gpu")],
+        },
+    ),
+    (
+        "D12",
+        WARNING,
+        "limits and no requests",
+        {
+            kinds.DAEMONSETS.name: [daemon_set("agent", resources={"limits": {"cpu": "1"}})],
+            POOLS: [pool()],
+        },
+    ),
+    (
+        "D12",
+        WARNING,
+        "a LimitRange of namespace kube-system adds them",
+        {
+            kinds.DAEMONSETS.name: [daemon_set("agent")],
+            LIMITRANGES.name: [
+                {
+                    "metadata": {"name": "l", "namespace": "kube-system"},
+                    "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]},
+                }
+            ],
+            POOLS: [pool()],
+        },
+    ),
     (
         "D13",
         WARNING,
@@ -381,6 +755,116 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
         },
     ),
     (
+        "D15",
+        FAILED,
+        "no DaemonSet tolerates the taint",
+        {
+            CLAIMS: [
+                {
+                    **claim(Registered=("True", ago(minutes=3)), Initialized=("Unknown", ago(minutes=3))),
+                    "spec": {"startupTaints": [{"key": "wait", "effect": "NoSchedule"}]},
+                }
+            ],
+            NODES: [{**node(), "spec": {"taints": [{"key": "wait", "effect": "NoSchedule"}]}}],
+        },
+    ),
+    (
+        "D15",
+        WARNING,
+        "is not initialised",
+        {CLAIMS: [claim(Registered=("True", ago(minutes=3)), Initialized=("Unknown", ago(minutes=3)))]},
+    ),
+    (
+        "D15",
+        FAILED,
+        "ENABLE_POD_ENI",
+        {
+            kinds.DAEMONSETS.name: [daemon_set("aws-node")],
+            PODS: [pending_pod(containers=[{"resources": {"requests": {"vpc.amazonaws.com/pod-eni": "1"}}}])],
+        },
+    ),
+    (
+        "D15",
+        FAILED,
+        "Karpenter 0.32.1 does not know",
+        {
+            DEPLOYMENTS: [deployment(KARPENTER.replace("1.8.1", "0.32.1"))],
+            PODS: [pending_pod(containers=[{"resources": {"requests": {"vpc.amazonaws.com/pod-eni": "1"}}}])],
+        },
+    ),
+    ("D16", FAILED, "spec.kubelet.maxPods is 110", {**crowded(), kinds.DAEMONSETS.name: [daemon_set("aws-node")]}),
+    ("D16", WARNING, "no prefix is delegated", crowded()),
+    (
+        "D16",
+        FAILED,
+        "RESERVED_ENIS is 0",
+        {
+            CLASSES: [CLASS],
+            DEPLOYMENTS: [without_queue()],
+            kinds.DAEMONSETS.name: [daemon_set("aws-node", AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG="true")],
+        },
+    ),
+    ("D17", FAILED, "does not exist", {CLASSES: [ENCRYPTED], "key k": Answer(state=State.ABSENT)}),
+    (
+        "D17",
+        FAILED,
+        "admits neither the role",
+        {
+            CLASSES: [ENCRYPTED],
+            "key k": VOLUME_KEY,
+            "policy of key k": {"Statement": [{**KEY_USE, "Principal": {"AWS": "arn:aws:iam::1:role/other"}}]},
+        },
+    ),
+    (
+        "D17",
+        FAILED,
+        "is not allowed kms:CreateGrant",
+        {
+            CLASSES: [ENCRYPTED],
+            "key k": VOLUME_KEY,
+            "policy of key k": {"Statement": [{**KEY_USE, "Principal": {"AWS": "arn:aws:iam::1:root"}}]},
+            "denied to the controller": [denial("volume key", "kms:CreateGrant", VOLUME_KEY["Arn"])],
+        },
+    ),
+    (
+        "D17",
+        FAILED,
+        "the key's policy denies its use",
+        {
+            CLASSES: [ENCRYPTED],
+            "key k": VOLUME_KEY,
+            "policy of key k": {"Statement": [{**KEY_USE, "Effect": "Deny", "Principal": "*"}]},
+        },
+    ),
+    (
+        "D18",
+        FAILED,
+        "no endpoint for ec2, ecr.api, ecr.dkr, s3, sts",
+        {CLASSES: [CLASS], "route tables": [CLOSED_TABLE]},
+    ),
+    (
+        "D18",
+        FAILED,
+        "which the controller calls",
+        {
+            CLASSES: [CLASS],
+            DEPLOYMENTS: [without_queue()],
+            "route tables": [CLOSED_TABLE],
+            "VPC endpoints": endpoints("ec2", "ecr.api", "ecr.dkr", "s3", "sts"),
+        },
+    ),
+    (
+        "D18",
+        WARNING,
+        "ISOLATED_VPC is not true",
+        {
+            CLASSES: [CLASS],
+            DEPLOYMENTS: [without_queue()],
+            "route tables": [CLOSED_TABLE],
+            "VPC endpoints": endpoints("ec2", "ecr.api", "ecr.dkr", "s3", "sts", "ssm", "eks"),
+        },
+    ),
+    (
         "D17",
         FAILED,
         "is Disabled",
@@ -403,11 +887,104 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
     ("D19", WARNING, "expires in 3 days", {MUTATING.name: [webhook(certificate(3))]}),
     ("D20", FAILED, "metrics-server is not installed", {kinds.HPAS.name: [hpa()], METRICS: Answer(state=State.ABSENT)}),
     ("D20", WARNING, "against each other", {kinds.HPAS.name: [hpa()], VPAS.name: [vpa()]}),
+    (
+        "D20",
+        WARNING,
+        "argocd-controller sets spec.replicas",
+        {
+            kinds.HPAS.name: [hpa()],
+            DEPLOYMENTS: [
+                {
+                    **deployment("web:1", "web"),
+                    "metadata": {"name": "web", "namespace": "a"},
+                    "replicas set by": ["argocd-controller"],
+                }
+            ],
+        },
+    ),
+    (
+        "D20",
+        FAILED,
+        "missing request for cpu",
+        {
+            kinds.HPAS.name: [
+                {
+                    **hpa(),
+                    "status": {
+                        "conditions": [
+                            {
+                                "type": "ScalingActive",
+                                "status": "False",
+                                "reason": "FailedGetResourceMetric",
+                                "message": "missing request for cpu in container c of Pod web-1",
+                            }
+                        ]
+                    },
+                }
+            ]
+        },
+    ),
     ("V01", FAILED, "lead at once", {kinds.LEASES.name: [LEASE, SECOND]}),
     ("V01", FAILED, "no controller holds it", {DEPLOYMENTS: [deployment(KARPENTER)], kinds.LEASES.name: [STALE]}),
     ("V02", FAILED, "no ClusterRole bound", {DEPLOYMENTS: [deployment("dovetail/controller:1")]}),
     ("V03", FAILED, "says why", {CLASSES: [not_ready("AMIsReady", "AMINotFound")]}),
     ("V03", FAILED, "no such EC2NodeClass", {POOLS: [pool()]}),
+    ("V04", FAILED, "spec.replicas is 0", {DEPLOYMENTS: [coredns(replicas=0)]}),
+    ("V04", FAILED, "status.readyReplicas is 0", {DEPLOYMENTS: [coredns()], NODES: [node()]}),
+    ("V04", FAILED, "cannot be scheduled: no cpu", {DEPLOYMENTS: [coredns()], PODS: [dns_pod(waiting=True)]}),
+    ("V04", FAILED, "OOMKilled", {DEPLOYMENTS: [coredns()], PODS: [dns_pod(killed=True)]}),
+    (
+        "V04",
+        WARNING,
+        "has 700 Mi for pods (t3.micro)",
+        {
+            DEPLOYMENTS: [coredns(ready=1)],
+            PODS: [dns_pod()],
+            NODES: [node(memory="700Mi", **{"node.kubernetes.io/instance-type": "t3.micro"})],
+        },
+    ),
+    ("V05", WARNING, "so none is ever replaced", {**changed_pool(budgets=[{"nodes": "0"}])}),
+    ("V05", WARNING, "is drifted since", changed_pool(Drifted=("True", ago(hours=2)))),
+    ("V05", WARNING, "a changed Provisioner", {DEPLOYMENTS: [deployment(KARPENTER.replace("1.8.1", "0.31.4"))]}),
+    ("V06", FAILED, "has all of these tags", {**cluster_autoscaler(f"{DISCOVERY}=asg:tag=a,b"), GROUPS: [group("a")]}),
+    (
+        "V06",
+        FAILED,
+        "placeholder",
+        {**cluster_autoscaler(f"{DISCOVERY}=asg:tag=a,k8s/<YOUR CLUSTER NAME>"), GROUPS: []},
+    ),
+    ("V06", FAILED, "no Auto Scaling group 'gone'", {**cluster_autoscaler("--nodes=1:3:gone"), GROUPS: [group("a")]}),
+    (
+        "V07",
+        WARNING,
+        "is in safe mode: it stopped",
+        {
+            SAFE_MODE: [
+                {
+                    "metadata": {"creationTimestamp": ago(minutes=2)},
+                    "type": "Warning",
+                    "note": "it stopped",
+                    "regarding": {"name": "default"},
+                }
+            ]
+        },
+    ),
+    (
+        "V08",
+        WARNING,
+        "300 s ahead",
+        {kinds.LEASES.name: [{**LEASE, "spec": {**LEASE["spec"], "renewTime": ago(minutes=-5)}}]},
+    ),
+    ("V09", WARNING, "api-slow", {LAB_FAULTS: {"message": "api-slow, for good"}}),
+    ("P01", FAILED, "its status is CREATING", {"eks:DescribeCluster": {"status": "CREATING"}}),
+    ("P01", FAILED, "1.24 or later is needed", {VERSION: {"major": "1", "minor": "21"}}),
+    ("P02", FAILED, "the controller cannot run", {NODES: []}),
+    ("P02", WARNING, "it alone has room", {NODES: [ready_node("n1")]}),
+    ("P03", FAILED, "names no subnet", {"cluster subnets": []}),
+    ("P03", FAILED, "fewer than 16", {"cluster subnets": [subnet("s", "a", free=3), subnet("t", "b", free=3)]}),
+    ("P03", WARNING, "leads out of the VPC", {"route tables": [CLOSED_TABLE]}),
+    ("P04", WARNING, "Cluster Autoscaler runs", cluster_autoscaler("--nodes=1:3:a")),
+    ("P04", WARNING, "Karpenter runs", {DEPLOYMENTS: [deployment(KARPENTER)]}),
 ]
 
 
@@ -421,7 +998,8 @@ def test_a_fault_is_found(check: str, status: Status, words: str, answers: dict[
 
 HEALTHY: dict[str, dict[str, Any]] = {
     "Cluster Autoscaler alone": {
-        DEPLOYMENTS: [deployment("registry.k8s.io/autoscaling/cluster-autoscaler:v1.34.0", "cluster-autoscaler")],
+        **cluster_autoscaler(f"{DISCOVERY}=asg:tag=a,b", "--nodes=1:3:ng"),
+        GROUPS: [group("a", "b", "c")],
         **{kind: Answer(state=State.ABSENT) for kind in (CLASSES, POOLS, CLAIMS)},
     },
     "Karpenter": {
@@ -429,14 +1007,29 @@ HEALTHY: dict[str, dict[str, Any]] = {
         POOLS: [pool(requirements=SPOT)],
         DEPLOYMENTS: [with_queue("demo")],
         "queue demo": OPEN_QUEUE,
-        "rules of demo": [{"EventPattern": '{"detail-type": ["EC2 Spot Instance Interruption Warning"]}'}],
+        "rules of demo": ALL_RULES,
         kinds.CRDS.name: THREE,
         kinds.LEASES.name: [LEASE],
         kinds.SERVICEACCOUNTS.name: [{"metadata": {"name": "karpenter", "namespace": "kube-system"}}],
         "eks:ListPodIdentityAssociations": [{"namespace": "kube-system", "serviceAccount": "karpenter"}],
         kinds.DAEMONSETS.name: [
-            {"metadata": {"name": "eks-pod-identity-agent", "namespace": "kube-system"}, "status": {"numberReady": 1}}
+            {**daemon_set("eks-pod-identity-agent"), "status": {"numberReady": 1}},
+            daemon_set("aws-node", annotated=True),
         ],
+        "policies of nodes": [
+            {"PolicyName": name}
+            for name in (
+                "AmazonEKSWorkerNodePolicy",
+                "AmazonEC2ContainerRegistryPullOnly",
+                "AmazonEKS_CNI_Policy",
+            )
+        ],
+        "controller association": {"roleArn": "arn:aws:iam::111122223333:role/controller"},
+        "role controller": {
+            "AssumeRolePolicyDocument": {
+                "Statement": [{"Effect": "Allow", "Principal": {"Service": "pods.eks.amazonaws.com"}}]
+            }
+        },
         CLAIMS: [claim(Registered=("True", ago(hours=1)), Initialized=("True", ago(hours=1)))],
         NODES: [node()],
         PODS: [CONTROLLER_POD],
@@ -457,15 +1050,44 @@ HEALTHY: dict[str, dict[str, Any]] = {
     "IPv6": {
         CLASSES: [CLASS],
         "eks:DescribeCluster": {**api_mode("CONFIG_MAP"), "kubernetesNetworkConfig": {"ipFamily": "ipv6"}},
-        "subnets of default": [{"SubnetId": "s", "VpcId": "vpc-1", "AvailableIpAddressCount": 3}],
+        "subnets of default": [subnet("s", "a", free=3), subnet("t", "b", free=3)],
     },
+    "private subnets with endpoints": {
+        CLASSES: [CLASS],
+        "route tables": [CLOSED_TABLE],
+        "VPC endpoints": endpoints("ec2", "ecr.api", "ecr.dkr", "s3", "sts"),
+    },
+    "public subnets": {
+        CLASSES: [CLASS],
+        "subnets of default": [{**subnet("s", "a"), "MapPublicIpOnLaunch": True}, subnet("t", "b")],
+        "route tables": [
+            {
+                "Associations": [{"SubnetId": "s"}],
+                "Routes": [{"DestinationCidrBlock": "0.0.0.0/0", "GatewayId": "igw-1"}],
+            },
+            OPEN_TABLE,
+        ],
+    },
+    "prefix delegation": {
+        **crowded(),
+        kinds.DAEMONSETS.name: [daemon_set("aws-node", annotated=True, ENABLE_PREFIX_DELEGATION="true")],
+        "policies of nodes": [{"PolicyName": "OurNodes"}],
+    },
+    "another network": {**crowded(), kinds.DAEMONSETS.name: [daemon_set("cilium", annotated=True)]},
+    "a key that IAM grants": {
+        CLASSES: [ENCRYPTED],
+        "key k": VOLUME_KEY,
+        "policy of key k": {"Statement": [{**KEY_USE, "Principal": {"AWS": "arn:aws:iam::1:root"}}]},
+    },
+    "DNS on nodes with room": {DEPLOYMENTS: [coredns(ready=2)], PODS: [dns_pod()], NODES: [node()]},
+    "a changed pool that rolls": {CLASSES: [CLASS], **changed_pool(Drifted=("True", ago(minutes=2)))},
 }
 
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_cluster_gives_no_failure_and_no_warning(name: str) -> None:
     findings = report(facts(answers=HEALTHY[name]))
-    assert len(findings) >= len(CHECKS)
+    assert len(findings) >= len(checks_of())
     assert [row for row in findings if row.status in (FAILED, WARNING)] == []
 
 
@@ -477,9 +1099,10 @@ def test_what_was_not_read_is_never_passed() -> None:
     """Absent evidence is not evidence: without a single source no check passes."""
     refused = Answer(state=State.REFUSED, right="list everything", message="no")
     nothing = Facts(time=NOW, answers={resource.name: refused for resource in LISTED})
-    findings = report(nothing)
-    assert len(findings) == len(CHECKS)
-    assert {row.status for row in findings} == {NOT_CHECKED}
+    for pre in (False, True):
+        findings = report(nothing, pre=pre)
+        assert len(findings) == len(checks_of(pre=pre))
+        assert {row.status for row in findings} == {NOT_CHECKED}
 
 
 def test_secrets_are_not_kept() -> None:
@@ -493,3 +1116,23 @@ def test_secrets_are_not_kept() -> None:
     assert "abc" not in str(kept)
     assert kept["metadata"]["labels"] == {"data": "kept"}
     assert kept["spec"]["containers"][0]["env"] == [{"name": "CLUSTER_NAME", "value": "demo"}]
+    whole = {"metadata": {"name": "p", "annotations": {"a": "abc"}}, "spec": {"containers": [container]}}
+    assert "abc" not in str(trimmed(kinds.PODS, whole))
+    lines = 'level=info token="abcdef" key AKIAABCDEFGHIJKLMNOP Authorization: Bearer abcdef'
+    assert "abcdef" not in SECRET_TEXT.sub("", lines)
+    assert "AKIA" not in SECRET_TEXT.sub("", lines)
+
+
+def test_a_symptom_only_warns_where_its_cause_failed() -> None:
+    """A controller without credentials is not ready: the credentials fail, the rest follows."""
+    lone = deployment(KARPENTER, readyReplicas=0)
+    lone["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "AWS_ACCESS_KEY_ID"}]
+    alone = {row.id: row for row in report(facts(answers={DEPLOYMENTS: [lone], kinds.CRDS.name: THREE}))}
+    assert alone["D09"].status is FAILED
+    account = [{"metadata": {"name": "karpenter", "namespace": "kube-system"}}]
+    both = {DEPLOYMENTS: [deployment(KARPENTER, readyReplicas=0)], kinds.SERVICEACCOUNTS.name: account}
+    both[kinds.CRDS.name] = THREE
+    findings = {row.id: row for row in report(facts(answers=both))}
+    assert findings["D04"].status is FAILED
+    assert (findings["D09"].status, "D04 is the likely cause" in findings["D09"].message) == (WARNING, True)
+    assert {row.id: row for row in report(facts(answers=both), ["D09"])}["D09"].status is WARNING

@@ -8,16 +8,29 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 import yaml
 
+from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION
 from dovetail.install.doctor.collect import AWS_AUTH
 from dovetail.install.doctor.controller import controller, controller_account
-from dovetail.install.doctor.facts import Facts, Fault, Json, NotAvailable, condition, environment, failure, warning
+from dovetail.install.doctor.facts import (
+    Facts,
+    Fault,
+    Json,
+    NotAvailable,
+    State,
+    condition,
+    environment,
+    failure,
+    shortened,
+    warning,
+)
+from dovetail.install.doctor.permissions import BROAD_PASS_ROLE, BROAD_TERMINATION, LAUNCH, PASS_ROLE, Denial
 from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, SERVICEACCOUNTS
 
 NODE_GROUPS = frozenset(("system:bootstrappers", "system:nodes"))
 NODE_USER = "system:node:{{EC2PrivateDNSName}}"
-ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
 JOIN_POLICIES = frozenset(("AmazonEKSWorkerNodePolicy", "AmazonEKSWorkerNodeMinimalPolicy"))
 PULL_POLICIES = frozenset(
     (
@@ -94,6 +107,7 @@ def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mo
             f"spec.role {role}: the cluster authenticates by access entries alone and has none for this role, so no"
             " node with it can join",
             create,
+            safe=True,
         )
         return
     cause = _aws_auth_fault(facts.read(AWS_AUTH), arn)
@@ -105,7 +119,12 @@ def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mo
             f" {_mapped_arn(arn)} --username '{NODE_USER}' --group system:bootstrappers --group system:nodes"
         )
         entries = ", and it has no access entry" if "API" in mode else ""
-        yield failure(f"ec2nodeclass/{name}", f"spec.role {role}: {cause}{entries}; no node with it can join", remedy)
+        yield failure(
+            f"ec2nodeclass/{name}",
+            f"spec.role {role}: {cause}{entries}; no node with it can join",
+            remedy,
+            safe="API" in mode,
+        )
         return
     for group in facts.items("node groups"):
         if group.get("nodeRole") == arn:
@@ -113,7 +132,8 @@ def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mo
                 f"nodegroup/{group['nodegroupName']}",
                 f"its node role {role} is that of EC2NodeClass {name} and is mapped in aws-auth alone: deleting the"
                 " node group removes the mapping, and every node with this role becomes NotReady",
-                create if "API" in mode else f"give EC2NodeClass {name} a role of its own in spec.role",
+                create if "API" in mode else f"kubectl edit ec2nodeclass {name}  # a role of its own in spec.role",
+                safe="API" in mode,
             )
 
 
@@ -159,8 +179,41 @@ def _aws_auth_fault(data: Mapping[str, str] | None, arn: str) -> str:
 AUTH_REASONS = ("CreateFleetAuthCheckFailed", "CreateLaunchTemplateAuthCheckFailed", "RunInstancesAuthCheckFailed")
 
 
+def denials(facts: Facts, *purposes: str) -> list[Denial]:
+    """What IAM's simulator says that the controller's role may not do."""
+    if "denied to the controller" not in facts.answers:
+        controller(facts)
+        raise NotAvailable("the controller's role is not known (see D04), so its policies were not simulated")
+    rows = [msgspec.convert(row, Denial) for row in facts.items("denied to the controller")]
+    return [row for row in rows if row.purpose in purposes]
+
+
+def controller_role(facts: Facts) -> str:
+    """The name of the controller's role, for remedies; a placeholder where it is not known."""
+    try:
+        namespace, name = controller_account(facts)
+    except NotAvailable:
+        return "CONTROLLER_ROLE"
+    account = facts.named(SERVICEACCOUNTS.name, name, namespace) or {"metadata": {}}
+    arn = (account["metadata"].get("annotations") or {}).get(ROLE_ANNOTATION)
+    association = facts.answers.get("controller association")
+    arn = arn or (association.data or {}).get("roleArn") if association else arn
+    return str(arn or "CONTROLLER_ROLE").rsplit("/", 1)[-1]
+
+
+def put_policy(facts: Facts) -> str:
+    """The command that gives the controller's role all that it needs."""
+    roles = sorted({role for _, _, role in node_roles(facts)})
+    node_role = f" --node-role {roles[0]}" if roles else ""
+    printed = f"dovetail iam --cluster {facts.cluster} --region {facts.region}{node_role}"
+    return (
+        f"aws iam put-role-policy --role-name {controller_role(facts)} --policy-name dovetail-controller"
+        f' --policy-document "$({printed})"'
+    )
+
+
 def check_controller_policy(facts: Facts) -> Iterator[Fault]:
-    """The controller's own dry runs, as the EC2NodeClass reports them."""
+    """The controller's own dry runs, as the EC2NodeClass reports them, and IAM's simulation of its policies."""
     for node_class in facts.items(EC2NODECLASSES.name):
         row = condition(node_class, "ValidationSucceeded")
         if row and row.get("status") == "False" and row.get("reason") in AUTH_REASONS:
@@ -168,8 +221,32 @@ def check_controller_policy(facts: Facts) -> Iterator[Fault]:
                 f"ec2nodeclass/{node_class['metadata']['name']}",
                 f"condition ValidationSucceeded is False ({row['reason']}): {row.get('message', '')}; the controller's"
                 " IAM policy lacks the action",
-                f"dovetail iam --cluster {facts.cluster or 'CLUSTER'}",
+                put_policy(facts),
+                symptom=True,
             )
+    denied: dict[tuple[str, str], list[str]] = {}
+    for denial in denials(facts, LAUNCH):
+        denied.setdefault((denial.resource, denial.decision), []).append(denial.action)
+    role = controller_role(facts)
+    for (resource, decision), actions in denied.items():
+        explicit = decision == "explicitDeny"
+        where = "" if resource == "*" else f" on {resource}"
+        yield failure(
+            f"role/{role}",
+            f"its policies {'deny' if explicit else 'do not allow'} {shortened(actions)}{where} with the controller's"
+            f" tags ({decision}): launches fail with AccessDenied",
+            f"aws iam get-account-authorization-details --filter Role LocalManagedPolicy --query"
+            f" \"RoleDetailList[?RoleName=='{role}']\"  # find the statement with Effect Deny"
+            if explicit
+            else put_policy(facts),
+        )
+    if not denials(facts, BROAD_TERMINATION):
+        yield warning(
+            f"role/{role}",
+            "its policies allow ec2:TerminateInstances on instances without the cluster's tag: it may end instances of"
+            " other clusters",
+            put_policy(facts),
+        )
 
 
 # D04: the controller's identity
@@ -203,8 +280,10 @@ def check_controller_identity(facts: Facts) -> Iterator[Fault]:
             " credentials of its own",
             f"kubectl annotate serviceaccount {name} -n {namespace} {ROLE_ANNOTATION}=ROLE_ARN",
         )
-    elif not (cluster.get("computeConfig") or {}).get("enabled"):
-        yield from _agent_faults(facts)
+    else:
+        yield from _associated_role_faults(facts, account)
+        if not (cluster.get("computeConfig") or {}).get("enabled"):
+            yield from _agent_faults(facts)
 
 
 def _containers(deployment: Json) -> list[Json]:
@@ -214,6 +293,49 @@ def _containers(deployment: Json) -> list[Json]:
 def _is_associated(facts: Facts, account: tuple[str, str]) -> bool:
     rows = facts.items("eks:ListPodIdentityAssociations")
     return any((row.get("namespace"), row.get("serviceAccount")) == account for row in rows)
+
+
+def _associated_role_faults(facts: Facts, account: tuple[str, str]) -> Iterator[Fault]:
+    """Pod Identity: the association's role exists, and trusts the agent."""
+    association = facts.read("controller association") or {}
+    arn = str(association.get("roleArn") or "")
+    name = arn.rsplit("/", 1)[-1]
+    role = facts.read(f"role {name}") if name else None
+    trust = json.dumps(
+        {
+            "Version": "2012-10-17",
+            "Statement": [
+                {
+                    "Effect": "Allow",
+                    "Principal": {"Service": "pods.eks.amazonaws.com"},
+                    "Action": ["sts:AssumeRole", "sts:TagSession"],
+                }
+            ],
+        }
+    )
+    if role is None:
+        yield failure(
+            f"serviceaccount/{account[0]}/{account[1]}",
+            f"its Pod Identity association names the role {arn}, and IAM has no such role",
+            f"aws iam create-role --role-name {name} --assume-role-policy-document '{trust}'",
+        )
+    elif "pods.eks.amazonaws.com" not in trusted_services(role):
+        yield failure(
+            f"role/{name}",
+            "its trust policy does not name pods.eks.amazonaws.com, so the Pod Identity agent gets no credentials for"
+            f" {account[0]}/{account[1]}",
+            f"aws iam update-assume-role-policy --role-name {name} --policy-document '{trust}'",
+        )
+
+
+def trusted_services(role: Json) -> list[str]:
+    """The services that a role's trust policy admits."""
+    return [
+        str(service)
+        for statement in _listed(policy_document(role.get("AssumeRolePolicyDocument")).get("Statement"))
+        if statement.get("Effect") == "Allow" and isinstance(statement.get("Principal"), Mapping)
+        for service in _listed(statement["Principal"].get("Service"))
+    ]
 
 
 def _agent_faults(facts: Facts) -> Iterator[Fault]:
@@ -346,7 +468,8 @@ def check_node_role(facts: Facts) -> Iterator[Fault]:
             yield failure(
                 f"ec2nodeclass/{name}",
                 f"spec.role is {spec['role']!r}: the name of a role is expected, not its ARN",
-                f"set spec.role of EC2NodeClass {name} to {spec['role'].rsplit('/', 1)[-1]}",
+                f"kubectl patch ec2nodeclass {name} --type=merge -p"
+                f' \'{{"spec":{{"role":"{spec["role"].rsplit("/", 1)[-1]}"}}}}\'',
             )
         profile = spec.get("instanceProfile")
         if profile and not (facts.read(f"instance profile {profile}") or {}).get("Roles"):
@@ -360,6 +483,29 @@ def check_node_role(facts: Facts) -> Iterator[Fault]:
         if role not in judged:
             judged.add(role)
             yield from _role_faults(facts, name, role)
+    yield from _pass_role_faults(facts)
+
+
+def _pass_role_faults(facts: Facts) -> Iterator[Fault]:
+    """Only where the controller's permissions were simulated; D03 says so where they were not."""
+    answer = facts.answers.get("denied to the controller")
+    if answer is None or answer.state is not State.READ:
+        return
+    role = controller_role(facts)
+    for denial in denials(facts, PASS_ROLE):
+        yield failure(
+            f"role/{role}",
+            f"its policies do not allow iam:PassRole on {denial.resource} to ec2.amazonaws.com ({denial.decision}): no"
+            " instance gets the node role",
+            put_policy(facts),
+        )
+    if not denials(facts, BROAD_PASS_ROLE):
+        yield warning(
+            f"role/{role}",
+            "its policies allow iam:PassRole on every role: an EC2NodeClass may give its instances any role of the"
+            " account",
+            put_policy(facts),
+        )
 
 
 def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
@@ -371,13 +517,7 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
             f"aws iam create-role --role-name {role} --assume-role-policy-document '{EC2_TRUST}'",
         )
         return
-    trusted = [
-        service
-        for statement in _listed(policy_document(described.get("AssumeRolePolicyDocument")).get("Statement"))
-        if statement.get("Effect") == "Allow" and isinstance(statement.get("Principal"), Mapping)
-        for service in _listed(statement["Principal"].get("Service"))
-    ]
-    if not any(str(service).startswith("ec2.amazonaws.com") for service in trusted):
+    if not any(service.startswith("ec2.amazonaws.com") for service in trusted_services(described)):
         yield failure(
             f"role/{role}",
             f"its trust policy does not name ec2.amazonaws.com, so no instance of EC2NodeClass {name} can use it",
@@ -393,6 +533,7 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
                 f"role/{role}",
                 f"it has none of the policies {', '.join(sorted(policies))}: its nodes cannot {purpose}",
                 f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/{first}",
+                safe=True,
             )
     if CNI_POLICY not in attached and _cni_uses_node_role(facts):
         yield failure(
@@ -400,6 +541,7 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
             f"neither it nor the service account kube-system/aws-node has {CNI_POLICY}: pods get no addresses and"
             " nodes stay NotReady",
             f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/{CNI_POLICY}",
+            safe=True,
         )
 
 

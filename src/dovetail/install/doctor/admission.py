@@ -10,9 +10,11 @@ from cryptography import x509
 
 from dovetail.install.doctor.collect import METRICS, MUTATING, VALIDATING, VPAS
 from dovetail.install.doctor.controller import has_endpoints
-from dovetail.install.doctor.facts import Facts, Fault, Json, State, failure, name_of, warning
-from dovetail.kube.resources import ENDPOINTSLICES, HPAS, SERVICES
+from dovetail.install.doctor.facts import Facts, Fault, Json, State, condition, failure, name_of, warning
+from dovetail.kube.resources import DEPLOYMENTS, ENDPOINTSLICES, HPAS, SERVICES
 
+#: Programs that apply a repository again and again.
+GITOPS_MANAGERS = ("argocd", "flux", "helm-controller", "kustomize-controller")
 EXPIRY_WARNING = timedelta(days=14)
 #: Groups whose objects a node autoscaler or a pod autoscaler writes.
 WATCHED_GROUPS = frozenset(("", "*", "karpenter.sh", "karpenter.k8s.aws", "autoscaling.k8s.io"))
@@ -106,6 +108,9 @@ def check_metrics(facts: Facts) -> Iterator[Fault]:
     elif needing:
         facts.read(METRICS)
     for hpa in autoscalers:
+        if not silent:
+            yield from _scaling_faults(hpa)
+        yield from _replicas_faults(facts, hpa)
         for vpa in vertical:
             shared = _resource_metrics(hpa) & _controlled(vpa)
             if shared and _target(hpa, "scaleTargetRef") == _target(vpa, "targetRef"):
@@ -116,6 +121,33 @@ def check_metrics(facts: Facts) -> Iterator[Fault]:
                     f"kubectl patch vpa {vpa['metadata']['name']} -n {vpa['metadata']['namespace']} --type=merge -p"
                     ' \'{"spec":{"updatePolicy":{"updateMode":"Off"}}}\'',
                 )
+
+
+def _scaling_faults(hpa: Json) -> Iterator[Fault]:
+    """What the HPA itself says, where metrics are served and it cannot use them."""
+    row = condition(hpa, "ScalingActive") or {}
+    message = str(row.get("message") or "")
+    if row.get("status") == "False" and "missing request for" in message:
+        target = _target(hpa, "scaleTargetRef")
+        yield failure(
+            f"hpa/{name_of(hpa)}",
+            f"condition ScalingActive is False ({row.get('reason', '')}): {message}; a percentage is one of requests",
+            f"kubectl set resources {target[0].lower()} {target[1]} -n {target[2]} --requests=cpu=100m,memory=128Mi",
+        )
+
+
+def _replicas_faults(facts: Facts, hpa: Json) -> Iterator[Fault]:
+    kind, name, namespace = _target(hpa, "scaleTargetRef")
+    deployment = facts.named(DEPLOYMENTS.name, name, namespace) if kind == "Deployment" else None
+    for manager in (deployment or {}).get("replicas set by") or ():
+        if any(mark in manager for mark in GITOPS_MANAGERS):
+            yield warning(
+                f"deployment/{namespace}/{name}",
+                f"{manager} sets spec.replicas, and HPA {name_of(hpa)} as well: each sync undoes what the HPA did",
+                f"kubectl get deployment {name} -n {namespace} --show-managed-fields -o yaml  # then remove"
+                " spec.replicas from its source",
+            )
+            return
 
 
 def _resource_metrics(hpa: Json) -> set[str]:

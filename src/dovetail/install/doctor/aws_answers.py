@@ -3,49 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from dovetail.cloud.aws.client import Calls
-from dovetail.cloud.aws.errors import code_of, is_not_found, message_of
 from dovetail.cloud.aws.subnets import filters
-from dovetail.install.doctor.facts import Answer, Json, State, environment
+from dovetail.install.doctor import permissions
+from dovetail.install.doctor.aws_call import ask
+from dovetail.install.doctor.facts import Answer, Json, State, environment, images
 from dovetail.kube import resources as kinds
 
-#: A call that takes longer is given up, so that the whole command stays below 15 s.
-ANSWER_TIMEOUT_S = 10.0
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
-ABSENT_CODES = frozenset(
-    (
-        "404",
-        "NoSuchEntity",
-        "NotFoundException",
-        "ResourceNotFoundException",
-        "QueueDoesNotExist",
-        "AWS.SimpleQueueService.NonExistentQueue",
-    )
-)
-PAGED = frozenset(("describe_subnets", "describe_security_groups"))
-REFUSED_MARKS = ("AccessDenied", "Unauthorized", "NotAuthorized", "AuthFailure", "AuthorizationError")
+ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
+CONTROLLER_LABEL = "app.kubernetes.io/name"
+#: How long the age of the oldest message is looked back at.
+QUEUE_AGE_WINDOW = timedelta(minutes=10)
 #: What is asked, for `doctor --rbac`.
 ACTIONS = (
+    "autoscaling:DescribeAutoScalingGroups",
+    "cloudwatch:GetMetricStatistics",
+    "ec2:DescribeRouteTables",
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeSubnets",
+    "ec2:DescribeVpcEndpoints",
     "eks:DescribeAccessEntry",
     "eks:DescribeCluster",
     "eks:DescribeNodegroup",
+    "eks:DescribePodIdentityAssociation",
     "eks:ListClusters",
     "eks:ListNodegroups",
     "eks:ListPodIdentityAssociations",
-    "events:ListRuleNamesByTarget",
     "events:DescribeRule",
+    "events:ListRuleNamesByTarget",
     "iam:GetInstanceProfile",
     "iam:GetRole",
     "iam:ListAttachedRolePolicies",
     "iam:ListOpenIDConnectProviders",
     "iam:ListRolePolicies",
+    "iam:SimulatePrincipalPolicy",
     "kms:DescribeKey",
+    "kms:GetKeyPolicy",
     "sqs:GetQueueAttributes",
     "sqs:GetQueueUrl",
 )
@@ -53,52 +51,34 @@ ACTIONS = (
 Answers = dict[str, Answer]
 
 
-async def ask(calls: Calls, service: str, operation: str, right: str, field: str = "", **arguments: Any) -> Answer:
-    """One answer, over all pages of a list. `field`: the part of it that is kept."""
-    try:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            if operation.startswith("list_") or operation in PAGED:
-                return Answer(data=_plain(await calls.all(service, operation, field, **arguments)), right=right)
-            said = await calls(service, operation, **arguments)
-    except TimeoutError:
-        return Answer(
-            state=State.UNREACHABLE, right=right, message=f"{right}: no answer within {ANSWER_TIMEOUT_S:.0f} s"
-        )
-    except Exception as error:  # each failure of botocore is kept as what it means for the evidence
-        return _without(error, right)
-    kept = said.get(field) if field else {key: value for key, value in said.items() if key != "ResponseMetadata"}
-    return Answer(data=_plain(kept), right=right)
-
-
-def _without(error: Exception, right: str) -> Answer:
-    code = code_of(error)
-    if is_not_found(error) or code in ABSENT_CODES:
-        return Answer(state=State.ABSENT, right=right)
-    refused = any(mark in code for mark in REFUSED_MARKS)
-    state = State.REFUSED if refused else State.UNREACHABLE
-    return Answer(state=state, right=right, message=f"{code}: {message_of(error)}"[:400])
-
-
-def _plain(value: Any) -> Any:
-    """JSON can hold it: times become text."""
-    return json.loads(json.dumps(value, default=str))
-
-
 async def collect_account(
-    calls: Calls, answers: Mapping[str, Answer], cluster: str, server: str
+    calls: Calls,
+    answers: Mapping[str, Answer],
+    cluster: str,
+    server: str,
+    now: datetime,
+    progress: Callable[[str], None] = lambda step: None,
 ) -> tuple[str, Answers]:
     """The cluster's name, found by its endpoint where it is not given, and what AWS says of it."""
+    progress("EKS")
     name = cluster or await _cluster_at(calls, server)
     made: Answers = {}
     if name:
         made["eks:DescribeCluster"] = await ask(
             calls, "eks", "describe_cluster", "eks:DescribeCluster", "cluster", name=name
         )
+    classes = _data(answers, kinds.EC2NODECLASSES.name)
+    progress("the account's network, roles, keys and queue")
     await asyncio.gather(
         _eks(calls, name, made),
-        _node_classes(calls, _data(answers, kinds.EC2NODECLASSES.name), name, made),
-        _controller(calls, answers, made),
+        _network(calls, made),
+        _node_classes(calls, classes, name, made),
+        _keys(calls, classes, _data(answers, kinds.STORAGECLASSES.name), made),
+        _controller(calls, answers, now, made),
+        _scaling_groups(calls, answers, made),
     )
+    progress("the controller's permissions")
+    await _permissions(calls, answers, name, made)
     return name, made
 
 
@@ -142,48 +122,76 @@ async def _eks(calls: Calls, cluster: str, made: Answers) -> None:
     made["node groups"] = Answer(data=described, right=groups.right) if groups.state is State.READ else groups
 
 
+async def _network(calls: Calls, made: Answers) -> None:
+    """Routes and endpoints of the cluster's VPC, its subnets and the control plane's security groups."""
+    network = (made.get("eks:DescribeCluster", Answer()).data or {}).get("resourcesVpcConfig") or {}
+    if not network.get("vpcId"):
+        return
+    in_vpc = [{"Name": "vpc-id", "Values": [network["vpcId"]]}]
+    groups = [network.get("clusterSecurityGroupId"), *(network.get("securityGroupIds") or ())]
+    subnets, named = network.get("subnetIds") or [], sorted({group for group in groups if group})
+    (
+        made["route tables"],
+        made["VPC endpoints"],
+        made["cluster subnets"],
+        made["control plane groups"],
+    ) = await asyncio.gather(
+        ask(calls, "ec2", "describe_route_tables", "ec2:DescribeRouteTables", "RouteTables", Filters=in_vpc),
+        ask(calls, "ec2", "describe_vpc_endpoints", "ec2:DescribeVpcEndpoints", "VpcEndpoints", Filters=in_vpc),
+        _by_id(calls, "describe_subnets", "Subnets", "subnet-id", subnets),
+        _by_id(calls, "describe_security_groups", "SecurityGroups", "group-id", named),
+    )
+
+
+async def _by_id(calls: Calls, operation: str, field: str, key: str, ids: list[str]) -> Answer:
+    right = f"ec2:Describe{field}"
+    if not ids:
+        return Answer(data=[], right=right)
+    return await ask(calls, "ec2", operation, right, field, Filters=[{"Name": key, "Values": ids}])
+
+
 async def _node_classes(calls: Calls, classes: Iterable[Json], cluster: str, made: Answers) -> None:
-    roles: set[str] = set()
-    for node_class in classes:
-        name, spec = node_class["metadata"]["name"], node_class.get("spec") or {}
-        made[f"subnets of {name}"] = await _selected(
-            calls, "describe_subnets", "Subnets", spec.get("subnetSelectorTerms"), "subnet-id"
-        )
-        made[f"security groups of {name}"] = await _selected(
+    selected = [_select(calls, node_class, made) for node_class in classes]
+    roles = sorted(set().union(*await asyncio.gather(*selected)))
+    await asyncio.gather(*(_node_role(calls, role, cluster, made) for role in roles))
+
+
+async def _select(calls: Calls, node_class: Json, made: Answers) -> set[str]:
+    """Subnets, groups and profile of an EC2NodeClass; returns the names of its roles."""
+    name, spec = node_class["metadata"]["name"], node_class.get("spec") or {}
+    made[f"subnets of {name}"], made[f"security groups of {name}"] = await asyncio.gather(
+        _selected(calls, "describe_subnets", "Subnets", spec.get("subnetSelectorTerms"), "subnet-id"),
+        _selected(
             calls, "describe_security_groups", "SecurityGroups", spec.get("securityGroupSelectorTerms"), "group-id"
+        ),
+    )
+    if not spec.get("instanceProfile"):
+        return {spec["role"]} if spec.get("role") and ":" not in spec["role"] else set()
+    profile = await ask(
+        calls,
+        "iam",
+        "get_instance_profile",
+        "iam:GetInstanceProfile",
+        "InstanceProfile",
+        InstanceProfileName=spec["instanceProfile"],
+    )
+    made[f"instance profile {spec['instanceProfile']}"] = profile
+    return {role["RoleName"] for role in (profile.data or {}).get("Roles") or ()}
+
+
+async def _node_role(calls: Calls, role: str, cluster: str, made: Answers) -> None:
+    await _role(calls, role, made)
+    arn = (made[f"role {role}"].data or {}).get("Arn")
+    if arn and cluster and "API" in _mode(made):
+        made[f"access entry {role}"] = await ask(
+            calls,
+            "eks",
+            "describe_access_entry",
+            "eks:DescribeAccessEntry",
+            "accessEntry",
+            clusterName=cluster,
+            principalArn=arn,
         )
-        if spec.get("instanceProfile"):
-            profile = await ask(
-                calls,
-                "iam",
-                "get_instance_profile",
-                "iam:GetInstanceProfile",
-                "InstanceProfile",
-                InstanceProfileName=spec["instanceProfile"],
-            )
-            made[f"instance profile {spec['instanceProfile']}"] = profile
-            roles |= {role["RoleName"] for role in (profile.data or {}).get("Roles") or ()}
-        elif spec.get("role") and ":" not in spec["role"]:
-            roles.add(spec["role"])
-        for mapping in spec.get("blockDeviceMappings") or ():
-            key = (mapping.get("ebs") or {}).get("kmsKeyID")
-            if key:
-                made[f"key {key}"] = await ask(
-                    calls, "kms", "describe_key", "kms:DescribeKey", "KeyMetadata", KeyId=key
-                )
-    for role in sorted(roles):
-        await _role(calls, role, made)
-        arn = (made[f"role {role}"].data or {}).get("Arn")
-        if arn and cluster and "API" in _mode(made):
-            made[f"access entry {role}"] = await ask(
-                calls,
-                "eks",
-                "describe_access_entry",
-                "eks:DescribeAccessEntry",
-                "accessEntry",
-                clusterName=cluster,
-                principalArn=arn,
-            )
 
 
 def _mode(made: Answers) -> str:
@@ -193,7 +201,7 @@ def _mode(made: Answers) -> str:
 
 async def _selected(calls: Calls, operation: str, field: str, terms: Any, ids: str) -> Answer:
     """All rows that any of the terms selects."""
-    right = "ec2:DescribeSubnets" if field == "Subnets" else "ec2:DescribeSecurityGroups"
+    right = f"ec2:Describe{field}"
     names = "group-name" if field == "SecurityGroups" else None
     rows: dict[str, Any] = {}
     for term in terms or ():
@@ -208,6 +216,31 @@ async def _selected(calls: Calls, operation: str, field: str, terms: Any, ids: s
             if set(term.get("tags") or {}) <= tags:
                 rows[row.get("SubnetId") or row["GroupId"]] = row
     return Answer(data=list(rows.values()), right=right)
+
+
+def volume_keys(classes: Iterable[Json], storage_classes: Iterable[Json]) -> list[str]:
+    """Keys that EC2NodeClasses and StorageClasses name."""
+    keys = {
+        str((mapping.get("ebs") or {}).get("kmsKeyID") or "")
+        for node_class in classes
+        for mapping in (node_class.get("spec") or {}).get("blockDeviceMappings") or ()
+    }
+    keys |= {str((row.get("parameters") or {}).get("kmsKeyId") or "") for row in storage_classes}
+    return sorted(keys - {""})
+
+
+async def _keys(calls: Calls, classes: list[Json], storage_classes: list[Json], made: Answers) -> None:
+    await asyncio.gather(*(_key(calls, key, made) for key in volume_keys(classes, storage_classes)))
+
+
+async def _key(calls: Calls, key: str, made: Answers) -> None:
+    described = await ask(calls, "kms", "describe_key", "kms:DescribeKey", "KeyMetadata", KeyId=key)
+    made[f"key {key}"] = described
+    if (described.data or {}).get("KeyId"):
+        made[f"policy of key {key}"] = await ask(
+            calls, "kms", "get_key_policy", "kms:GetKeyPolicy", "Policy", KeyId=described.data["KeyId"],
+            PolicyName="default",
+        )  # fmt: skip
 
 
 async def _role(calls: Calls, role: str, made: Answers) -> None:
@@ -225,24 +258,39 @@ async def _role(calls: Calls, role: str, made: Answers) -> None:
     )
 
 
-async def _controller(calls: Calls, answers: Mapping[str, Answer], made: Answers) -> None:
+def _controllers(answers: Mapping[str, Answer]) -> list[Json]:
+    """Deployments of Karpenter's and ours; the one that runs comes last."""
+    rows = [
+        deployment
+        for deployment in _data(answers, kinds.DEPLOYMENTS.name)
+        if (deployment["metadata"].get("labels") or {}).get(CONTROLLER_LABEL) in ("karpenter", "dovetail")
+    ]
+    return sorted(rows, key=lambda deployment: bool(deployment["spec"].get("replicas", 1)))
+
+
+async def _controller(calls: Calls, answers: Mapping[str, Answer], now: datetime, made: Answers) -> None:
     """The controller's role and queue, and the service-linked role for spot instances."""
     made[f"role {SPOT_ROLE}"] = await ask(calls, "iam", "get_role", "iam:GetRole", "Role", RoleName=SPOT_ROLE)
-    for deployment in _data(answers, kinds.DEPLOYMENTS.name):
-        labels = deployment["metadata"].get("labels") or {}
-        if labels.get("app.kubernetes.io/name") != "karpenter":
-            continue
-        await _queue(calls, environment(deployment).get("INTERRUPTION_QUEUE", ""), made)
-        namespace = deployment["metadata"].get("namespace")
-        account = deployment["spec"]["template"]["spec"].get("serviceAccountName")
-        for item in _data(answers, kinds.SERVICEACCOUNTS.name):
-            metadata = item["metadata"]
-            arn = (metadata.get("annotations") or {}).get("eks.amazonaws.com/role-arn", "")
-            if (metadata["name"], metadata.get("namespace")) == (account, namespace) and ":role/" in arn:
-                await _role(calls, arn.rsplit("/", 1)[-1], made)
+    for deployment in _controllers(answers):
+        await _queue(calls, environment(deployment).get("INTERRUPTION_QUEUE", ""), now, made)
+        arn = role_of_account(answers, deployment)
+        if arn:
+            await _role(calls, arn.rsplit("/", 1)[-1], made)
 
 
-async def _queue(calls: Calls, queue: str, made: Answers) -> None:
+def role_of_account(answers: Mapping[str, Answer], workload: Json) -> str:
+    """The role that the service account of a workload is annotated with; empty if there is none."""
+    namespace = workload["metadata"].get("namespace")
+    account = workload["spec"]["template"]["spec"].get("serviceAccountName")
+    for item in _data(answers, kinds.SERVICEACCOUNTS.name):
+        metadata = item["metadata"]
+        arn = str((metadata.get("annotations") or {}).get(ROLE_ANNOTATION, ""))
+        if (metadata["name"], metadata.get("namespace")) == (account, namespace) and ":role/" in arn:
+            return arn
+    return ""
+
+
+async def _queue(calls: Calls, queue: str, now: datetime, made: Answers) -> None:
     if not queue or ":" in queue:
         return
     url = await ask(calls, "sqs", "get_queue_url", "sqs:GetQueueUrl", "QueueUrl", QueueName=queue)
@@ -254,17 +302,130 @@ async def _queue(calls: Calls, queue: str, made: Answers) -> None:
         calls, "sqs", "get_queue_attributes", right, "Attributes", QueueUrl=url.data, AttributeNames=["All"]
     )
     made[f"queue {queue}"] = attributes
-    arn = (attributes.data or {}).get("QueueArn")
-    if not arn:
+    if attributes.state is not State.READ:
         return
-    names = await ask(
-        calls, "events", "list_rule_names_by_target", "events:ListRuleNamesByTarget", "RuleNames", TargetArn=arn
+    attributes.data["QueueUrl"] = url.data
+    if attributes.data.get("KmsMasterKeyId"):
+        await _key(calls, attributes.data["KmsMasterKeyId"], made)
+    made[f"age of {queue}"] = await _queue_age(calls, queue, now)
+    arn = attributes.data.get("QueueArn")
+    if arn:
+        made[f"rules of {queue}"] = await _rules(calls, arn)
+
+
+async def _queue_age(calls: Calls, queue: str, now: datetime) -> Answer:
+    """Seconds that the oldest message has waited, by CloudWatch; None where it states none."""
+    answer = await ask(
+        calls,
+        "cloudwatch",
+        "get_metric_statistics",
+        "cloudwatch:GetMetricStatistics",
+        "Datapoints",
+        Namespace="AWS/SQS",
+        MetricName="ApproximateAgeOfOldestMessage",
+        Dimensions=[{"Name": "QueueName", "Value": queue}],
+        StartTime=now - QUEUE_AGE_WINDOW,
+        EndTime=now,
+        Period=60,
+        Statistics=["Maximum"],
     )
+    rows = sorted(answer.data or (), key=lambda row: str(row.get("Timestamp")))
+    if answer.state is not State.READ:
+        return answer
+    return Answer(data=rows[-1]["Maximum"] if rows else None, right=answer.right)
+
+
+async def _rules(calls: Calls, queue_arn: str) -> Answer:
+    names = await ask(
+        calls, "events", "list_rule_names_by_target", "events:ListRuleNamesByTarget", "RuleNames", TargetArn=queue_arn
+    )
+    if names.state is not State.READ:
+        return names
     rules = []
     for name in names.data or ():
         rule = await ask(calls, "events", "describe_rule", "events:DescribeRule", Name=name)
         if rule.state is not State.READ:
-            names = rule
-            break
+            return rule
         rules.append(rule.data)
-    made[f"rules of {queue}"] = Answer(data=rules, right=names.right) if names.state is State.READ else names
+    return Answer(data=rules, right=names.right)
+
+
+async def _scaling_groups(calls: Calls, answers: Mapping[str, Answer], made: Answers) -> None:
+    """Only where a Cluster Autoscaler runs."""
+    autoscalers = [row for row in _data(answers, kinds.DEPLOYMENTS.name) if is_cluster_autoscaler(row)]
+    if not autoscalers:
+        return
+    right = "autoscaling:DescribeAutoScalingGroups"
+    made["scaling groups"] = await ask(calls, "autoscaling", "describe_auto_scaling_groups", right, "AutoScalingGroups")
+    for deployment in autoscalers:
+        arn = role_of_account(answers, deployment)
+        if arn:
+            await _role(calls, arn.rsplit("/", 1)[-1], made)
+
+
+def is_cluster_autoscaler(deployment: Json) -> bool:
+    """Whether it scales node groups: the original, or ours."""
+    return bool(deployment.get("flags")) or any("/cluster-autoscaler:" in image for image in images(deployment))
+
+
+async def _permissions(calls: Calls, answers: Mapping[str, Answer], cluster: str, made: Answers) -> None:
+    """What the controller's role is denied, if its role is known."""
+    deployment = next(iter(reversed(_controllers(answers))), None)
+    if deployment is None or not cluster:
+        return
+    arn = role_of_account(answers, deployment) or await _associated_role(calls, deployment, cluster, made)
+    described = made.get(f"role {arn.rsplit('/', 1)[-1]}", Answer(state=State.ABSENT))
+    if not arn or described.data is None:
+        return
+    classes, pools = _data(answers, kinds.EC2NODECLASSES.name), _data(answers, kinds.NODEPOOLS.name)
+    specs = [node_class.get("spec") or {} for node_class in classes]
+    queue = environment(deployment).get("INTERRUPTION_QUEUE", "")
+    roles = {str(spec["role"]) for spec in specs if spec.get("role")}
+    roles |= {
+        role["RoleName"]
+        for spec in specs
+        for role in (made.get(f"instance profile {spec.get('instanceProfile')}", Answer()).data or {}).get("Roles", ())
+    }
+    keys = [made[f"key {key}"].data for key in volume_keys(classes, ()) if made[f"key {key}"].data]
+    made["denied to the controller"] = await permissions.simulate(
+        calls,
+        permissions.Role(
+            arn=described.data["Arn"],
+            cluster=cluster,
+            region=calls.region,
+            queue_arn=(made.get(f"queue {queue}", Answer()).data or {}).get("QueueArn", ""),
+            node_roles=sorted(
+                made[f"role {role}"].data["Arn"] for role in roles if made.get(f"role {role}", Answer()).data
+            ),
+            makes_profiles=any(spec.get("role") for spec in specs),
+            reads_aliases=any(term.get("alias") for spec in specs for term in spec.get("amiSelectorTerms") or ()),
+            keys=sorted(key["Arn"] for key in keys if key.get("KeyManager") != "AWS" and key.get("Arn")),
+            spot="spot" in str([pool["spec"]["template"]["spec"].get("requirements") for pool in pools]),
+        ),
+    )
+
+
+async def _associated_role(calls: Calls, deployment: Json, cluster: str, made: Answers) -> str:
+    """The role of the Pod Identity association of the controller; it is described on the way."""
+    account = (
+        deployment["metadata"].get("namespace"),
+        deployment["spec"]["template"]["spec"].get("serviceAccountName"),
+    )
+    for row in made.get("eks:ListPodIdentityAssociations", Answer()).data or ():
+        if (row.get("namespace"), row.get("serviceAccount")) != account:
+            continue
+        answer = await ask(
+            calls,
+            "eks",
+            "describe_pod_identity_association",
+            "eks:DescribePodIdentityAssociation",
+            "association",
+            clusterName=cluster,
+            associationId=row["associationId"],
+        )
+        made["controller association"] = answer
+        arn = str((answer.data or {}).get("roleArn") or "")
+        if arn:
+            await _role(calls, arn.rsplit("/", 1)[-1], made)
+        return arn
+    return ""

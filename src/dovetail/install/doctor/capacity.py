@@ -7,32 +7,34 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from dovetail.cloud.aws import catalog
-from dovetail.install.doctor.access import AUTH_REASONS, interruption_queue, policy_document
-from dovetail.install.doctor.aws_answers import SPOT_ROLE
-from dovetail.install.doctor.controller import controller, controllers
+from dovetail.install.doctor.access import AUTH_REASONS
+from dovetail.install.doctor.controller import controllers, karpenter_version
+from dovetail.install.doctor.daemon_sets import tolerated
 from dovetail.install.doctor.facts import (
     Facts,
     Fault,
     Json,
-    NotAvailable,
     condition,
     environment,
     failure,
     false_conditions,
+    images,
     moment,
     name_of,
     warning,
 )
+from dovetail.install.doctor.pending import check_pending
 from dovetail.kube.resources import DAEMONSETS, DEPLOYMENTS, EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.model import quantity
 from dovetail.model.lint import Source, lint
 from dovetail.model.lint.catalog import InstanceCatalog
 
-CAPACITY_TYPE = "karpenter.sh/capacity-type"
-INTERRUPTION = "EC2 Spot Instance Interruption Warning"
 #: A node that takes longer to initialise waits for something that does not arrive.
 INITIALISATION_LIMIT = timedelta(minutes=10)
-PENDING_LIMIT = timedelta(minutes=5)
+INITIALISATION_WARNING = timedelta(minutes=2)
+#: The resource of branch network interfaces, for pods with security groups of their own.
+POD_ENI = "vpc.amazonaws.com/pod-eni"
+FIRST_POD_ENI = (0, 34, 0)
 #: By so much may the predicted allocatable exceed the real one.
 MAX_ALLOCATABLE_EXCESS = 0.005
 MAX_MEMORY_EXCESS_BYTES = 50 * 2**20
@@ -40,121 +42,6 @@ MAX_MEMORY_EXCESS_BYTES = 50 * 2**20
 IMPOSSIBLE_CODES = frozenset(("DV104", "DV105", "DV108", "DV201", "DV202"))
 #: Conditions of an EC2NodeClass that other checks report.
 REPORTED_ELSEWHERE = frozenset(("SubnetsReady", "SecurityGroupsReady", "InstanceProfileReady"))
-
-
-# D08: spot instances
-
-
-def check_spot(facts: Facts) -> Iterator[Fault]:
-    pools = [pool["metadata"]["name"] for pool in facts.items(NODEPOOLS.name) if _allows_spot(pool)]
-    if pools:
-        yield from _spot_role_faults(facts, pools)
-        for daemon_set in facts.items(DAEMONSETS.name):
-            if daemon_set["metadata"]["name"] == "aws-node-termination-handler" and _handler_overlaps(daemon_set):
-                yield warning(
-                    f"daemonset/{name_of(daemon_set)}",
-                    "it drains interrupted nodes, as the controller does: both react to the same interruption",
-                    f"kubectl delete daemonset aws-node-termination-handler -n {daemon_set['metadata']['namespace']}",
-                )
-    yield from _queue_faults(facts, pools)
-
-
-def _handler_overlaps(daemon_set: Json) -> bool:
-    return bool((daemon_set.get("status") or {}).get("desiredNumberScheduled"))
-
-
-def _allows_spot(pool: Json) -> bool:
-    """Whether its requirements name spot instances."""
-    for row in pool["spec"]["template"]["spec"].get("requirements") or ():
-        if row.get("key") == CAPACITY_TYPE:
-            return row.get("operator") == "In" and "spot" in (row.get("values") or ())
-    return False
-
-
-def _spot_role_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
-    remedy = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
-    for claim in facts.items(NODECLAIMS.name):
-        for row in false_conditions(claim):
-            if "ServiceLinkedRole" in str(row.get("message")):
-                yield failure(
-                    f"nodeclaim/{claim['metadata']['name']}",
-                    f"condition {row['type']} is False: {row['message']}",
-                    remedy,
-                )
-                return
-    labels = [claim["metadata"].get("labels") or {} for claim in facts.items(NODECLAIMS.name)]
-    if facts.read(f"role {SPOT_ROLE}") is None and not any(row.get(CAPACITY_TYPE) == "spot" for row in labels):
-        yield warning(
-            f"role/{SPOT_ROLE}",
-            f"it does not exist and NodePool {pools[0]} allows spot instances: the first spot launch in this account"
-            " fails unless the controller may create it",
-            remedy,
-        )
-
-
-def _queue_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
-    queue = interruption_queue(facts)
-    deployment = controller(facts)
-    subject = f"deployment/{name_of(deployment)}"
-    set_queue = (
-        f"kubectl set env deployment/{deployment['metadata']['name']} -n {deployment['metadata']['namespace']}"
-        f" INTERRUPTION_QUEUE={facts.cluster or 'QUEUE_NAME'}"
-    )
-    if not queue:
-        if "CLUSTER_NAME" not in environment(deployment):
-            raise NotAvailable(
-                f"Deployment {name_of(deployment)} has no settings among its variables, so whether it reads a queue is"
-                " not known"
-            )
-        if pools:
-            yield warning(
-                subject,
-                f"INTERRUPTION_QUEUE is not set and NodePool {pools[0]} allows spot instances: interrupted nodes are"
-                " not drained",
-                set_queue,
-            )
-        return
-    if queue.startswith(("arn:", "https:", "http:")):
-        name = queue.rsplit("/", 1)[-1].rsplit(":", 1)[-1]
-        yield failure(
-            subject,
-            f"INTERRUPTION_QUEUE is {queue!r}: the name of the queue is expected",
-            set_queue.rpartition("=")[0] + f"={name}",
-        )
-        return
-    attributes = facts.read(f"queue {queue}")
-    if attributes is None:
-        yield failure(
-            subject,
-            f"INTERRUPTION_QUEUE is {queue!r}, and SQS has no such queue in {facts.region}",
-            f"aws sqs create-queue --queue-name {queue} --region {facts.region}",
-        )
-        return
-    policy = policy_document(attributes.get("Policy") or "{}")
-    if "events.amazonaws.com" not in json.dumps(policy):
-        yield failure(
-            f"queue/{queue}",
-            "its policy does not let events.amazonaws.com send messages, so no interruption reaches the controller",
-            f"aws sqs set-queue-attributes --queue-url $(aws sqs get-queue-url --queue-name {queue} --query QueueUrl"
-            f" --output text) --attributes '{_events_may_send(attributes.get('QueueArn', ''))}'",
-        )
-    patterns = " ".join(str(rule.get("EventPattern")) for rule in facts.items(f"rules of {queue}"))
-    if INTERRUPTION not in patterns:
-        yield warning(
-            f"queue/{queue}",
-            f'no EventBridge rule sends "{INTERRUPTION}" to it, so spot interruptions are not seen',
-            f"dovetail iam --cluster {facts.cluster}",
-        )
-
-
-def _events_may_send(queue_arn: str) -> str:
-    statement = {
-        "Effect": "Allow",
-        "Principal": {"Service": ["events.amazonaws.com", "sqs.amazonaws.com"]},
-        "Action": "sqs:SendMessage",
-        "Resource": queue_arn,
-    }
-    return json.dumps({"Policy": json.dumps({"Version": "2012-10-17", "Statement": [statement]})})
 
 
 # D10: NodePools that can launch nothing
@@ -182,6 +69,7 @@ def check_node_pools(facts: Facts) -> Iterator[Fault]:
                 "spec.limits is not set: a runaway workload launches instances without end",
                 f'kubectl patch nodepool {name} --type=merge -p \'{{"spec":{{"limits":{{"cpu":"1000"}}}}}}\'',
             )
+    yield from check_pending(facts, instances)
 
 
 def _is_paused(pool: Json) -> bool:
@@ -225,30 +113,6 @@ def check_allocatable(facts: Facts) -> Iterator[Fault]:
                 )
 
 
-# D12: DaemonSet pods that fit no existing node
-
-
-def check_daemon_sets(facts: Facts) -> Iterator[Fault]:
-    pending: dict[str, list[Json]] = {}
-    for pod in facts.items(PODS.name):
-        owner: Json = next(iter(pod["metadata"].get("ownerReferences") or ()), {})
-        scheduled = condition(pod, "PodScheduled") or {}
-        since = moment(scheduled.get("lastTransitionTime"))
-        if owner.get("kind") != "DaemonSet" or scheduled.get("status") != "False" or since is None:
-            continue
-        if facts.time - since > PENDING_LIMIT and not pod["metadata"].get("deletionTimestamp"):
-            pending.setdefault(f"{pod['metadata']['namespace']}/{owner['name']}", []).append(pod)
-    for name, pods in sorted(pending.items()):
-        cause = (condition(pods[0], "PodScheduled") or {}).get("message") or "no reason given"
-        namespace, _, short = name.partition("/")
-        yield failure(
-            f"daemonset/{name}",
-            f"{len(pods)} of its pods wait for room on nodes that exist, first {pods[0]['metadata']['name']}: {cause}",
-            f"kubectl patch daemonset {short} -n {namespace} --type=merge -p"
-            ' \'{"spec":{"template":{"spec":{"priorityClassName":"system-node-critical"}}}}\'',
-        )
-
-
 # D13: images that roll a whole pool
 
 
@@ -281,12 +145,11 @@ def check_other_autoscalers(facts: Facts) -> Iterator[Fault]:
     if not facts.items(NODEPOOLS.name):
         return
     for deployment in facts.items(DEPLOYMENTS.name):
-        images = [str(box.get("image", "")) for box in deployment["spec"]["template"]["spec"].get("containers") or ()]
         for program, effect in (
             ("cluster-autoscaler", "both add nodes for the same pending pods"),
             ("descheduler", "both evict pods from the same nodes"),
         ):
-            if deployment["spec"].get("replicas", 1) and any(f"/{program}:" in image for image in images):
+            if deployment["spec"].get("replicas", 1) and any(f"/{program}:" in image for image in images(deployment)):
                 metadata = deployment["metadata"]
                 yield warning(
                     f"deployment/{name_of(deployment)}",
@@ -299,6 +162,8 @@ def check_other_autoscalers(facts: Facts) -> Iterator[Fault]:
 
 
 def check_initialisation(facts: Facts) -> Iterator[Fault]:
+    yield from _branch_interface_faults(facts)
+    nodes = {node["metadata"]["name"]: node for node in facts.items(NODES.name)}
     for claim in facts.items(NODECLAIMS.name):
         registered, initialised = condition(claim, "Registered"), condition(claim, "Initialized")
         since = moment((registered or {}).get("lastTransitionTime"))
@@ -306,15 +171,66 @@ def check_initialisation(facts: Facts) -> Iterator[Fault]:
             continue
         if claim["metadata"].get("deletionTimestamp") or initialised.get("status") == "True":
             continue
-        if facts.time - since > INITIALISATION_LIMIT:
-            minutes = (facts.time - since).total_seconds() / 60
-            node = (claim.get("status") or {}).get("nodeName", "")
-            yield failure(
-                f"nodeclaim/{claim['metadata']['name']}",
-                f"its node {node} registered {minutes:.0f} min ago and is not initialised"
-                f" ({initialised.get('reason', '')}): {initialised.get('message', '')}",
-                f"kubectl describe node {node}",
-            )
+        waited = facts.time - since
+        if waited <= INITIALISATION_WARNING:
+            continue
+        name = (claim.get("status") or {}).get("nodeName", "")
+        taint, hopeless = _startup_taint(facts, claim, nodes.get(name))
+        cause = f"{initialised.get('message', '')}" + (
+            "; no DaemonSet tolerates the taint, so nothing on the node removes it" if hopeless else ""
+        )
+        make = failure if hopeless or waited > INITIALISATION_LIMIT else warning
+        yield make(
+            f"nodeclaim/{claim['metadata']['name']}",
+            f"its node {name} registered {waited.total_seconds() / 60:.0f} min ago and is not initialised"
+            f" ({initialised.get('reason', '')}): {cause}",
+            f"kubectl taint node {name} {taint['key']}-" if taint else f"kubectl describe node {name}",
+        )
+
+
+def _startup_taint(facts: Facts, claim: Json, node: Json | None) -> tuple[Json | None, bool]:
+    """A startup taint that the node still has, and whether no DaemonSet tolerates it."""
+    taints = ((node or {}).get("spec") or {}).get("taints") or ()
+    for taint in (claim.get("spec") or {}).get("startupTaints") or ():
+        if any((row.get("key"), row.get("effect")) == (taint.get("key"), taint.get("effect")) for row in taints):
+            tolerating = [
+                daemon_set
+                for daemon_set in facts.items(DAEMONSETS.name)
+                if tolerated(taint, daemon_set["spec"]["template"]["spec"].get("tolerations") or ())
+            ]
+            return taint, not tolerating
+    return None, False
+
+
+def _branch_interface_faults(facts: Facts) -> Iterator[Fault]:
+    """Pods with security groups of their own need a resource that the VPC CNI registers only if it is set to."""
+    cni = facts.named(DAEMONSETS.name, "aws-node", "kube-system")
+    waiting = [
+        pod
+        for pod in facts.items(PODS.name)
+        if not pod["spec"].get("nodeName")
+        and any(POD_ENI in ((box.get("resources") or {}).get("requests") or {}) for box in pod["spec"]["containers"])
+    ]
+    if not waiting:
+        return
+    subject = f"pod/{name_of(waiting[0])}"
+    running = controllers(facts)
+    version = karpenter_version(running[0]) if running else None
+    if version is not None and version < FIRST_POD_ENI:
+        yield failure(
+            subject,
+            f"it requests {POD_ENI}, which Karpenter {'.'.join(map(str, version))} does not know: it launches nothing"
+            " for the pod",
+            "helm upgrade karpenter oci://public.ecr.aws/karpenter/karpenter --version 0.34.0 --reuse-values"
+            f" -n {running[0]['metadata']['namespace']}",
+        )
+    elif cni is not None and environment(cni).get("ENABLE_POD_ENI") != "true":
+        yield failure(
+            subject,
+            f"it requests {POD_ENI}, and ENABLE_POD_ENI of DaemonSet kube-system/aws-node is not true: no node"
+            " registers the resource",
+            "kubectl set env daemonset/aws-node -n kube-system ENABLE_POD_ENI=true",
+        )
 
 
 # V03: NodePools and EC2NodeClasses that are not ready
@@ -331,6 +247,7 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
                 f"ec2nodeclass/{name}",
                 f"condition {row['type']} is False ({row.get('reason', '')}): {row.get('message', '')}",
                 f"kubectl edit ec2nodeclass {name}",
+                symptom=True,
             )
     names = {node_class["metadata"]["name"] for node_class in classes}
     for pool in facts.items(NODEPOOLS.name):
@@ -346,12 +263,12 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
         for row in _first_causes(pool):
             if row["type"] == "NodeClassReady":
                 continue  # the EC2NodeClass has the cause
-            make = warning if row["type"] == "NodeRegistrationHealthy" else failure
-            yield make(
-                f"nodepool/{name}",
-                f"condition {row['type']} is False ({row.get('reason', '')}): {row.get('message', '')}",
-                f"kubectl describe nodepool {name}",
-            )
+            text = f"condition {row['type']} is False ({row.get('reason', '')}): {row.get('message', '')}"
+            remedy = f"kubectl describe nodepool {name}"
+            if row["type"] == "NodeRegistrationHealthy":
+                yield warning(f"nodepool/{name}", text, remedy)
+            else:
+                yield failure(f"nodepool/{name}", text, remedy, symptom=True)
 
 
 def _first_causes(obj: Json) -> list[Json]:

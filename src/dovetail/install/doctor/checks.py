@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
 
 import msgspec
 
@@ -12,16 +13,15 @@ from dovetail.install.doctor.access import (
     check_node_role,
     check_node_role_may_join,
 )
+from dovetail.install.doctor.addresses import check_max_pods
 from dovetail.install.doctor.admission import check_metrics, check_webhooks
 from dovetail.install.doctor.capacity import (
     check_allocatable,
-    check_daemon_sets,
     check_image_rollout,
     check_initialisation,
     check_node_pools,
     check_other_autoscalers,
     check_ready,
-    check_spot,
 )
 from dovetail.install.doctor.controller import (
     check_controller_runs,
@@ -30,59 +30,138 @@ from dovetail.install.doctor.controller import (
     check_rights,
     check_versions,
 )
+from dovetail.install.doctor.daemon_sets import check_daemon_sets
 from dovetail.install.doctor.facts import Facts, Fault, Finding, NotAvailable, Status
-from dovetail.install.doctor.network import check_network, check_volume_keys
+from dovetail.install.doctor.network import check_network
+from dovetail.install.doctor.node_groups import check_cluster_autoscaler
+from dovetail.install.doctor.own_state import check_clocks, check_lab, check_safe_mode
+from dovetail.install.doctor.preinstall import check_cluster, check_other_controllers, check_room, check_subnets
+from dovetail.install.doctor.rollout import check_dns, check_rollout
+from dovetail.install.doctor.routes import check_ways_out
+from dovetail.install.doctor.spot import check_spot
+from dovetail.install.doctor.volumes import check_volume_keys
 
 ACCOUNT, CONTROLLER, CAPACITY, WORKLOADS = "AWS account", "controller", "NodePools and nodes", "workloads"
+BEFORE = "before the installation"
+
+
+class When(StrEnum):
+    """In which run a check is made: with `--pre`, without, or both."""
+
+    INSTALLED = "installed"
+    BEFORE = "before"
+    BOTH = "both"
 
 
 class Check(msgspec.Struct, frozen=True):
+    """`causes` are the checks whose failure explains the symptoms that this one finds."""
+
     id: str
     group: str
     title: str
     faults: Callable[[Facts], Iterator[Fault]]
+    causes: tuple[str, ...] = ()
+    when: When = When.INSTALLED
 
+
+#: What keeps a controller from starting, and so leads to most of what it does not do.
+START = ("D04", "D06", "V02")
 
 CHECKS: tuple[Check, ...] = (
+    Check("P01", BEFORE, "EKS knows the cluster, and supports it", check_cluster, when=When.BEFORE),
+    Check("P02", BEFORE, "nodes have room for the controller", check_room, when=When.BEFORE),
+    Check("P03", BEFORE, "the cluster's subnets are usable", check_subnets, when=When.BEFORE),
+    Check("P04", BEFORE, "no other autoscaler of nodes runs", check_other_controllers, when=When.BEFORE),
     Check("D01", ACCOUNT, "the node role may join the cluster", check_node_role_may_join),
     Check("D02", ACCOUNT, "subnets and security groups are selected", check_network),
-    Check("D03", ACCOUNT, "the controller's policy allows launches", check_controller_policy),
+    Check("D03", ACCOUNT, "the controller's policy allows launches", check_controller_policy, ("D04",)),
     Check("D04", ACCOUNT, "the controller has an AWS identity", check_controller_identity),
     Check("D05", ACCOUNT, "the node role exists and has its policies", check_node_role),
-    Check("D17", ACCOUNT, "keys of volumes are enabled", check_volume_keys),
+    Check("D17", ACCOUNT, "keys of volumes can be used", check_volume_keys),
+    Check("D18", ACCOUNT, "subnets lead out of the VPC, or it has endpoints", check_ways_out),
     Check("D06", CONTROLLER, "custom resource definitions match", check_definitions),
     Check("D07", CONTROLLER, "Kubernetes and controller versions match", check_versions),
-    Check("D09", CONTROLLER, "the controller runs, outside its own nodes", check_controller_runs),
-    Check("V01", CONTROLLER, "one controller holds the lease", check_lease),
+    Check(
+        "D09",
+        CONTROLLER,
+        "the controller runs, outside its own nodes",
+        check_controller_runs,
+        (*START, "D03", "D07", "D18", "V04"),
+    ),
+    Check("V01", CONTROLLER, "one controller holds the lease", check_lease, (*START, "D03", "D09", "V04")),
     Check("V02", CONTROLLER, "the controller has its rights in the cluster", check_rights),
-    Check("D08", CAPACITY, "spot interruptions reach the controller", check_spot),
+    Check("V07", CONTROLLER, "the controller is not in safe mode", check_safe_mode),
+    Check("V08", CONTROLLER, "clocks agree", check_clocks, when=When.BOTH),
+    Check("V09", CONTROLLER, "no fault is injected into a lab", check_lab, when=When.BOTH),
+    Check("D08", CAPACITY, "spot interruptions reach the controller", check_spot, (*START, "D03", "D09", "V01")),
     Check("D10", CAPACITY, "NodePools can launch instances", check_node_pools),
     Check("D11", CAPACITY, "predicted allocatable holds", check_allocatable),
     Check("D13", CAPACITY, "a new AMI does not replace a whole pool at once", check_image_rollout),
     Check("D14", CAPACITY, "no other autoscaler acts on the same nodes", check_other_autoscalers),
     Check("D15", CAPACITY, "registered nodes initialise", check_initialisation),
-    Check("V03", CAPACITY, "NodePools and EC2NodeClasses are ready", check_ready),
+    Check("D16", CAPACITY, "nodes have an address for every pod", check_max_pods),
+    Check(
+        "V03",
+        CAPACITY,
+        "NodePools and EC2NodeClasses are ready",
+        check_ready,
+        (*START, "D02", "D03", "D05", "D09", "D17", "V01"),
+    ),
+    Check("V05", CAPACITY, "changed NodePools replace their nodes", check_rollout),
+    Check("V06", CAPACITY, "Cluster Autoscaler finds its groups", check_cluster_autoscaler),
     Check("D12", WORKLOADS, "DaemonSet pods fit the nodes that exist", check_daemon_sets),
-    Check("D19", WORKLOADS, "admission webhooks answer", check_webhooks),
-    Check("D20", WORKLOADS, "metrics are served, and autoscalers do not collide", check_metrics),
+    Check("D19", WORKLOADS, "admission webhooks answer", check_webhooks, when=When.BOTH),
+    Check("D20", WORKLOADS, "metrics are served, and autoscalers do not collide", check_metrics, when=When.BOTH),
+    Check("V04", WORKLOADS, "the cluster's DNS runs", check_dns, ("D19",), when=When.BOTH),
 )
 
 
-def report(facts: Facts, only: Sequence[str] = ()) -> list[Finding]:
-    """The findings of each check, in the table's order; a check without any has passed."""
+def checks_of(*, pre: bool = False) -> tuple[Check, ...]:
+    left_out = When.INSTALLED if pre else When.BEFORE
+    return tuple(check for check in CHECKS if check.when is not left_out)
+
+
+def report(facts: Facts, only: Sequence[str] = (), *, pre: bool = False) -> list[Finding]:
+    """The findings of each check, in the table's order; a check without any has passed.
+
+    Symptoms need the checks that may explain them, so all are made, whatever is asked for.
+    """
+    checks = checks_of(pre=pre)
+    faults = {check.id: faults_of(check, facts) for check in checks}
+    failed = {
+        check
+        for check, (rows, _) in faults.items()
+        if any(row.status is Status.FAILED and not row.symptom for row in rows)
+    }
     findings: list[Finding] = []
-    for check in CHECKS:
+    for check in checks:
         if not only or check.id in only:
-            findings.extend(findings_of(check, facts))
+            explained_by = [cause for cause in check.causes if cause in failed]
+            findings.extend(findings_of(check, *faults[check.id], explained_by))
     return findings
 
 
-def findings_of(check: Check, facts: Facts) -> list[Finding]:
-    """What a check found before evidence ran out is kept; that it ran out is a finding of its own."""
-    findings: list[Finding] = []
+def faults_of(check: Check, facts: Facts) -> tuple[list[Fault], str]:
+    """What a check found, and the evidence that it lacked: faults found before that are kept."""
+    faults: list[Fault] = []
     try:
         for fault in check.faults(facts):
-            findings.append(Finding(check.id, fault.status, fault.object, fault.message, fault.remedy))
+            faults.append(fault)
     except NotAvailable as missing:
+        return faults, str(missing)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return faults, f"an object has a form that this check does not understand ({error!r})"
+    return faults, ""
+
+
+def findings_of(check: Check, faults: Sequence[Fault], missing: str, explained_by: Sequence[str] = ()) -> list[Finding]:
+    """A symptom that another failure explains only warns."""
+    findings: list[Finding] = []
+    for fault in faults:
+        status, message = fault.status, fault.message
+        if fault.symptom and explained_by:
+            status, message = Status.WARNING, f"{message}; {explained_by[0]} is the likely cause"
+        findings.append(Finding(check.id, status, fault.object, message, fault.remedy, fault.safe))
+    if missing:
         findings.append(Finding(check.id, Status.NOT_CHECKED, "", f"not checked: {missing}", ""))
     return findings or [Finding(check.id, Status.PASSED, "", check.title, "")]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -24,6 +25,7 @@ ADMISSION = "admissionregistration.k8s.io"
 VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
 CLUSTERROLES = Resource(RBAC, "v1", "clusterroles", "ClusterRole", False)
 CLUSTERROLEBINDINGS = Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False)
+LIMITRANGES = Resource("", "v1", "limitranges", "LimitRange")
 VALIDATING = Resource(ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False)
 MUTATING = Resource(ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False)
 
@@ -31,6 +33,10 @@ MUTATING = Resource(ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingW
 LISTED = (
     kinds.NODES,
     kinds.PODS,
+    kinds.PERSISTENTVOLUMES,
+    kinds.PERSISTENTVOLUMECLAIMS,
+    kinds.STORAGECLASSES,
+    LIMITRANGES,
     kinds.SERVICES,
     kinds.SERVICEACCOUNTS,
     kinds.DEPLOYMENTS,
@@ -51,6 +57,13 @@ LISTED = (
 )
 AWS_AUTH = "configmap kube-system/aws-auth"
 VERSION, METRICS = "/version", "/apis/metrics.k8s.io/v1beta1"
+#: Faults that are injected into a lab; no other API server has this page.
+LAB_FAULTS = "/lab/faults"
+#: Only in a bundle, for its reader: what the controller wrote last, and what it and the nodes measure.
+LOG_LINES = 500
+#: Events by which the controller reports safe mode.
+SAFE_MODE = "events of safe mode"
+NODE_METRICS = f"{METRICS}/nodes"
 #: Variables of containers that checks read; every other may hold a secret and is dropped.
 KEPT_VARIABLES = frozenset(
     (
@@ -61,7 +74,23 @@ KEPT_VARIABLES = frozenset(
         "LEADER_ELECTION_NAME",
         "DISABLE_LEADER_ELECTION",
         "FEATURE_GATES",
+        "ISOLATED_VPC",
+        "RESERVED_ENIS",
+        "VM_MEMORY_OVERHEAD_PERCENT",
+        # of the Amazon VPC CNI
+        "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG",
+        "ENABLE_IPv6",
+        "ENABLE_POD_ENI",
+        "ENABLE_PREFIX_DELEGATION",
     )
+)
+#: Flags of Cluster Autoscaler that checks read.
+KEPT_FLAGS = ("--node-group-auto-discovery", "--nodes", "--cloud-provider")
+#: What may be a secret in a line of a log.
+SECRET_TEXT = re.compile(
+    r"(?:AKIA|ASIA)[0-9A-Z]{12,}"
+    r"|eyJ[\w-]{10,}\.[\w-]+\.[\w-]*"
+    r"|(?i:(?:authorization|bearer|password|passwd|secret|token|x-amz-signature)[\"']?\s*[=:]?\s*)(?:(?i:bearer)\s+)?\S+"
 )
 #: Of these only the presence is kept: the controller then has credentials of its own.
 CREDENTIAL_VARIABLES = frozenset(("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"))
@@ -97,40 +126,143 @@ def _variables(rows: list[Any]) -> list[dict[str, Any]]:
     return kept
 
 
+#: Fields of pods that checks read; pods are by far the most objects.
+POD_METADATA = (
+    "name",
+    "namespace",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "deletionTimestamp",
+    "creationTimestamp",
+)
+POD_SPEC = ("nodeName", "nodeSelector", "affinity", "tolerations", "volumes", "priority", "dnsPolicy")
+POD_STATUS = ("phase", "conditions", "containerStatuses")
+
+
+def _pod(obj: dict[str, Any]) -> dict[str, Any]:
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    containers = [
+        {"name": box.get("name"), "image": box.get("image"), "resources": box.get("resources") or {}}
+        for box in spec.get("containers") or ()
+    ]
+    claims = [volume for volume in spec.get("volumes") or () if "persistentVolumeClaim" in volume]
+    kept = {
+        "metadata": {key: metadata[key] for key in POD_METADATA if key in metadata},
+        "spec": {key: spec[key] for key in POD_SPEC if key in spec} | {"containers": containers, "volumes": claims},
+        "status": {key: status[key] for key in POD_STATUS if key in status},
+    }
+    annotations = kept["metadata"].get("annotations")
+    if annotations:
+        names = [key for key in annotations if key.startswith("karpenter.sh/")]
+        kept["metadata"]["annotations"] = {key: annotations[key] for key in names}
+    return kept
+
+
 def trimmed(resource: Resource, obj: dict[str, Any]) -> dict[str, Any]:
     """What is kept of an object: schemas only of Karpenter's kinds, since others are large and not checked."""
+    if resource == kinds.PODS:
+        return _pod(obj)
     if resource == kinds.CRDS and "karpenter" not in obj["metadata"]["name"]:
         return {"metadata": {"name": obj["metadata"]["name"]}}
     if resource == kinds.CRDS:
         return obj
-    return without_secrets(obj)  # type: ignore[no-any-return]
+    kept: dict[str, Any] = without_secrets(obj)
+    if resource == kinds.DEPLOYMENTS:
+        kept["flags"] = _flags(obj)
+        kept["replicas set by"] = _replicas_managers(obj)
+    return kept
 
 
-async def collect(kube: Kube, calls: Calls | None, *, server: str, cluster: str = "") -> Facts:
-    """Read everything. Without `calls` nothing is asked at AWS, and the checks that need it are not made."""
+def _flags(deployment: Mapping[str, Any]) -> list[str]:
+    """The flags of Cluster Autoscaler; those of other programs may hold secrets."""
+    containers = deployment["spec"]["template"]["spec"].get("containers") or ()
+    words = [
+        str(word)
+        for box in containers
+        if "cluster-autoscaler" in str(box.get("image")) or "cluster-autoscaler" in (box.get("command") or ())
+        for word in (*(box.get("command") or ()), *(box.get("args") or ()))
+    ]
+    return [word for word in words if word.startswith(KEPT_FLAGS)]
+
+
+def _replicas_managers(deployment: Mapping[str, Any]) -> list[str]:
+    """Which programs own `spec.replicas`."""
+    rows = deployment["metadata"].get("managedFields") or ()
+    return [
+        str(row.get("manager"))
+        for row in rows
+        if "f:replicas" in ((row.get("fieldsV1") or {}).get("f:spec") or {}) and row.get("subresource") != "scale"
+    ]
+
+
+async def collect(
+    kube: Kube,
+    calls: Calls | None,
+    *,
+    server: str,
+    cluster: str = "",
+    logs: bool = False,
+    progress: Callable[[str], None] = lambda step: None,
+) -> Facts:
+    """Read everything. Without `calls` nothing is asked at AWS, and the checks that need it are not made.
+
+    `logs` adds what only a reader of a bundle wants: the controller's log and metrics.
+    """
+    progress("the cluster's objects")
     lists = await asyncio.gather(*(_list(kube, resource) for resource in LISTED))
     answers = {resource.name: answer for resource, answer in zip(LISTED, lists, strict=True)}
     if {answer.state for answer in lists} == {State.UNREACHABLE}:
         raise Disconnected(lists[0].message)
     answers[AWS_AUTH] = await _aws_auth(kube)
     answers[METRICS], _ = await _raw(kube, METRICS)
+    answers[LAB_FAULTS], _ = await _raw(kube, LAB_FAULTS)
+    answers[SAFE_MODE] = await _list(kube, kinds.CORE_EVENTS, fields="reason=SafeMode")
     answers[VERSION], time = await _raw(kube, VERSION)
+    if logs:
+        progress("the controller's log and metrics")
+        answers |= await _logs(kube, answers)
     cluster = cluster or _cluster_name(answers)
-    region = ""
+    region, now = "", time or kube.clock.now()
     if calls is not None:
         region = calls.region
-        cluster, account = await collect_account(calls, answers, cluster, server)
+        cluster, account = await collect_account(calls, answers, cluster, server, now, progress)
         answers |= account
-    return Facts(time=time or kube.clock.now(), cluster=cluster, region=region, answers=answers)
+    return Facts(time=now, cluster=cluster, region=region, answers=answers)
 
 
-async def _list(kube: Kube, resource: Resource) -> Answer:
+async def _list(kube: Kube, resource: Resource, fields: str = "") -> Answer:
     right = f"list {resource.name}"
     try:
-        listing = await kube.list(resource, trim=lambda obj: trimmed(resource, obj))
+        listing = await kube.list(resource, fields=fields or None, trim=lambda obj: trimmed(resource, obj))
     except KubeError as error:
         return _without(error, right)
     return Answer(data=listing.items, right=right)
+
+
+async def _logs(kube: Kube, answers: Mapping[str, Answer]) -> dict[str, Answer]:
+    """Of each pod of the controllers the last lines and the metrics, and what the nodes use."""
+    made: dict[str, Answer] = {}
+    made[NODE_METRICS], _ = await _raw(kube, NODE_METRICS)
+    for pod in answers[kinds.PODS.name].data or ():
+        labels = pod["metadata"].get("labels") or {}
+        if labels.get("app.kubernetes.io/name") not in ("karpenter", "dovetail", "cluster-autoscaler"):
+            continue
+        path = kinds.PODS.path(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        made[f"log of {pod['metadata']['name']}"] = await _text(kube, f"{path}/log", (("tailLines", str(LOG_LINES)),))
+        made[f"metrics of {pod['metadata']['name']}"] = await _text(kube, f"{path}:8080/proxy/metrics")
+    return made
+
+
+async def _text(kube: Kube, path: str, query: tuple[tuple[str, str], ...] = ()) -> Answer:
+    """A page of text without what looks like a secret."""
+    right = f"get {path}"
+    try:
+        response = await kube.request("GET", path, query)
+    except KubeError as error:
+        return _without(error, right)
+    text = response.body.decode(errors="replace")
+    return Answer(data=SECRET_TEXT.sub("(removed)", text), right=right)
 
 
 async def _aws_auth(kube: Kube) -> Answer:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+from dovetail import __version__
 from dovetail.install.doctor.collect import CLUSTERROLEBINDINGS, CLUSTERROLES, VERSION
 from dovetail.install.doctor.facts import (
     Facts,
@@ -37,8 +38,13 @@ OLDEST_KARPENTER = {
     35: (1, 9, 0),
     36: (1, 13, 0),
 }
+#: Karpenter's first version that writes the operators Gte and Lte.
+FIRST_GTE_LTE = (1, 9, 0)
+#: Versions with a fault that hurts every cluster, and what it is.
+KNOWN_BAD = {(1, 8, 4): "which grows in memory until it is killed"}
 #: Releases before these patches take every node for drifted once an AMI is published.
 FIXED_AMI_DRIFT = {(0, 31): 5, (0, 32): 10, (0, 33): 5, (0, 34): 6, (0, 35): 5, (0, 36): 2}
+MAX_KUBELET_LAG = 3
 #: A lease may be this much older than it says before its holder counts as gone.
 LEASE_TOLERANCE_S = 15.0
 MAX_RESTARTS = 3
@@ -108,7 +114,8 @@ def check_definitions(facts: Facts) -> Iterator[Fault]:
             yield failure(
                 f"crd/{name}",
                 f"it is not installed, and Deployment {name_of(deployment)} needs it",
-                "dovetail crds | kubectl apply --server-side -f -",
+                f"dovetail crds {name.partition('.')[0]} | kubectl apply --server-side -f -",
+                safe=True,
             )
     version = karpenter_version(deployment)
     for item in present:
@@ -124,8 +131,31 @@ def check_definitions(facts: Facts) -> Iterator[Fault]:
                 '["v1"]}}\'',
             )
         yield from _conversion_faults(facts, item)
+        yield from _operator_faults(item, deployment)
         if is_dovetail(deployment):
             yield from _schema_faults(item)
+
+
+def _operator_faults(item: Json, deployment: Json) -> Iterator[Fault]:
+    """Operators that the controller writes into NodeClaims and the schema refuses: every launch fails silently."""
+    name = item["metadata"]["name"]
+    version = karpenter_version(deployment)
+    newest = is_dovetail(deployment) or (version is not None and version >= FIRST_GTE_LTE)
+    wanted = {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"} | ({"Gte", "Lte"} if newest else set())
+    spec = ((_schema(item).get("properties") or {}).get("spec") or {}).get("properties") or {}
+    if name.startswith("nodepools"):
+        spec = ((spec.get("template") or {}).get("properties") or {}).get("spec", {}).get("properties") or {}
+    rows = ((spec.get("requirements") or {}).get("items") or {}).get("properties") or {}
+    allowed = (rows.get("operator") or {}).get("enum")
+    missing = sorted(wanted - set(allowed)) if allowed else []
+    if missing and (version is not None or is_dovetail(deployment)):
+        yield failure(
+            f"crd/{name}",
+            f"its schema refuses the operators {', '.join(missing)} in requirements, which the controller of Deployment"
+            f" {name_of(deployment)} writes: the API server rejects its NodeClaims and nothing is launched",
+            f"dovetail crds {name.partition('.')[0]} | kubectl apply --server-side --force-conflicts -f -",
+            safe=True,
+        )
 
 
 def _served_faults(item: Json, name: str, needs_v1: bool) -> Iterator[Fault]:
@@ -207,11 +237,21 @@ def _paths(schema: Json, prefix: str = "") -> set[str]:
 
 
 def check_versions(facts: Facts) -> Iterator[Fault]:
+    yield from _kubelet_faults(facts)
     deployment = controller(facts)
     version = karpenter_version(deployment)
+    if is_dovetail(deployment):
+        yield from _own_version_faults(deployment)
     if version is None:
         return
     subject = f"deployment/{name_of(deployment)}"
+    if version in KNOWN_BAD:
+        yield failure(
+            subject,
+            f"its image is Karpenter {_dotted(version)}, {KNOWN_BAD[version]}",
+            f"helm upgrade karpenter oci://public.ecr.aws/karpenter/karpenter --version {version[0]}.{version[1] + 1}.0"
+            f" --reuse-values -n {deployment['metadata']['namespace']}",
+        )
     if version[:2] in FIXED_AMI_DRIFT and version[2] < FIXED_AMI_DRIFT[version[:2]]:
         fixed = f"{version[0]}.{version[1]}.{FIXED_AMI_DRIFT[version[:2]]}"
         yield failure(
@@ -233,6 +273,42 @@ def check_versions(facts: Facts) -> Iterator[Fault]:
         )
 
 
+def _own_version_faults(deployment: Json) -> Iterator[Fault]:
+    """The image's version and this command's: checks and rights here are those of our own."""
+    match = re.search(r":v?(\d+\.\d+\.\d+)(?:@|$)", _image(deployment, "dovetail"))
+    if match and match[1] != __version__:
+        yield warning(
+            f"deployment/{name_of(deployment)}",
+            f"its image is Dovetail {match[1]}, and this command is {__version__}: rights and definitions may differ",
+            f"dovetail install --namespace {deployment['metadata']['namespace']} --release"
+            f" {deployment['metadata']['name']} --no-node-pool",
+        )
+
+
+def _kubelet_faults(facts: Facts) -> Iterator[Fault]:
+    """A kubelet may be up to three minor versions older than the API server, and never newer."""
+    stated = facts.read(VERSION) or {}
+    minor = re.match(r"\d+", str(stated.get("minor", "")))
+    if not minor:
+        return
+    for node in facts.items(NODES.name):
+        text = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or "")
+        match = re.match(r"v1\.(\d+)\.", text)
+        if match is None:
+            continue
+        behind = int(minor[0]) - int(match[1])
+        if behind < 0 or behind > MAX_KUBELET_LAG:
+            name = node["metadata"]["name"]
+            bound = "newer than the API server" if behind < 0 else f"more than {MAX_KUBELET_LAG} minor versions older"
+            yield failure(
+                f"node/{name}",
+                f"status.nodeInfo.kubeletVersion is {text} and the API server is 1.{minor[0]}: a kubelet that is"
+                f" {bound} is not supported, and its pods may fail",
+                f"kubectl drain {name} --ignore-daemonsets --delete-emptydir-data  # and replace it with a current AMI",
+            )
+            return
+
+
 def _dotted(version: tuple[int, int, int]) -> str:
     return ".".join(map(str, version))
 
@@ -252,18 +328,20 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
         )
         return
     pods = _pods_of(facts, deployment)
-    pending = [pod for pod in pods if _unschedulable(pod)]
+    pending = [pod for pod in pods if unschedulable_message(pod)]
     for pod in pending:
         yield failure(
             f"pod/{name_of(pod)}",
-            f"a replica of the controller cannot be scheduled: {_unschedulable(pod)}",
+            f"a replica of the controller cannot be scheduled: {unschedulable_message(pod)}",
             f"kubectl scale deployment {name} -n {namespace} --replicas={max(1, len(pods) - len(pending))}",
         )
     if not (deployment.get("status") or {}).get("readyReplicas") and not pending:
+        states = [state for pod in pods if (state := _waiting_reason(pod))]
         yield failure(
             subject,
-            "status.readyReplicas is 0: no replica of the controller is ready",
+            "status.readyReplicas is 0: no replica of the controller is ready" + (f" ({states[0]})" if states else ""),
             f"kubectl logs -n {namespace} deployment/{name} --tail=50",
+            symptom=not any("Image" in state for state in states),
         )
     managed = {
         node["metadata"]["name"]: node["metadata"]["labels"][NODEPOOL_LABEL]
@@ -295,7 +373,16 @@ def _pods_of(facts: Facts, deployment: Json) -> list[Json]:
     ]
 
 
-def _unschedulable(pod: Json) -> str:
+def _waiting_reason(pod: Json) -> str:
+    """Why a container of it does not start; empty if none waits."""
+    for row in (pod.get("status") or {}).get("containerStatuses") or ():
+        waiting = (row.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason"):
+            return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+    return ""
+
+
+def unschedulable_message(pod: Json) -> str:
     """What the scheduler says of a pod that fits nowhere; empty for others."""
     for row in (pod.get("status") or {}).get("conditions") or ():
         if row.get("type") == "PodScheduled" and row.get("status") == "False" and row.get("reason") == "Unschedulable":
@@ -315,6 +402,7 @@ def _restart_faults(facts: Facts, pod: Json) -> Iterator[Fault]:
                 f"container {row['name']} was restarted {row['restartCount']} times, last with"
                 f" {ended.get('reason', 'no reason')} (exit code {ended.get('exitCode', 'unknown')})",
                 f"kubectl logs -n {namespace} {name} -c {row['name']} --previous --tail=50",
+                symptom=ended.get("reason") != "OOMKilled",
             )
 
 
@@ -376,6 +464,7 @@ def check_lease(facts: Facts) -> Iterator[Fault]:
             f"no controller holds it although Deployment {name_of(deployment)} is ready; {stale}",
             f"kubectl logs -n {deployment['metadata']['namespace']} deployment/{deployment['metadata']['name']}"
             " --tail=50",
+            symptom=True,
         )
 
 

@@ -92,10 +92,21 @@ def false_conditions(obj: Json) -> list[Json]:
 
 
 def environment(deployment: Json) -> dict[str, str]:
-    """The variables of a Deployment's containers that have a literal value."""
+    """The variables of a workload's containers that have a literal value."""
     containers = deployment["spec"]["template"]["spec"].get("containers") or ()
     rows = [row for container in containers for row in container.get("env") or ()]
     return {row["name"]: str(row["value"]) for row in rows if row.get("value") is not None}
+
+
+def images(workload: Json) -> list[str]:
+    """The images of a workload's containers."""
+    return [str(box.get("image", "")) for box in workload["spec"]["template"]["spec"].get("containers") or ()]
+
+
+def shortened(names: Sequence[str], shown: int = 3) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
 
 
 def moment(text: str | None) -> datetime | None:
@@ -113,12 +124,18 @@ class Status(StrEnum):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What a check objects to: the object, its field, value and cause in one sentence, and the exact remedy."""
+    """What a check objects to: the object, its field, value and cause in one sentence, and the exact remedy.
+
+    A `symptom` is what other faults lead to as well: it only warns where one of them was found. A `safe` remedy is one
+    command that adds what is missing, takes nothing away and costs nothing: `doctor --fix` runs it.
+    """
 
     status: Status
     object: str
     message: str
     remedy: str
+    symptom: bool = False
+    safe: bool = False
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -129,11 +146,12 @@ class Finding(msgspec.Struct, frozen=True):
     object: str
     message: str
     remedy: str
+    safe: bool = False
 
 
-def failure(subject: str, message: str, remedy: str) -> Fault:
-    return Fault(Status.FAILED, subject, message, remedy)
+def failure(subject: str, message: str, remedy: str, *, symptom: bool = False, safe: bool = False) -> Fault:
+    return Fault(Status.FAILED, subject, message, remedy, symptom, safe)
 
 
-def warning(subject: str, message: str, remedy: str) -> Fault:
-    return Fault(Status.WARNING, subject, message, remedy)
+def warning(subject: str, message: str, remedy: str, *, safe: bool = False) -> Fault:
+    return Fault(Status.WARNING, subject, message, remedy, safe=safe)

@@ -1,8 +1,8 @@
-"""Where instances go: subnets, security groups, and the keys that encrypt their volumes."""
+"""Where instances go: the subnets and security groups that EC2NodeClasses select (D02)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dovetail.install.doctor.access import eks_cluster
 from dovetail.install.doctor.facts import Facts, Fault, Json, condition, failure, warning
@@ -35,6 +35,7 @@ def _reported_faults(facts: Facts, node_class: Json) -> Iterator[Fault]:
                 f"ec2nodeclass/{name}",
                 f"condition {kind} is False ({row.get('reason', '')}): {row.get('message', '')}",
                 f"kubectl edit ec2nodeclass {name}  # spec.{field}",
+                symptom=True,
             )
 
 
@@ -48,6 +49,15 @@ def _subnet_faults(facts: Facts, name: str) -> Iterator[Fault]:
             f"aws ec2 create-tags --resources SUBNET_ID --tags Key=karpenter.sh/discovery,Value={facts.cluster}",
         )
         return
+    zones = {str(row.get("AvailabilityZone")) for row in subnets}
+    if len(zones) < 2:
+        yield warning(
+            subject,
+            f"spec.subnetSelectorTerms selects subnets in {next(iter(zones))} alone: if this zone fails, or has no"
+            " capacity, no instance can be launched",
+            f"aws ec2 create-tags --resources SUBNET_ID --tags Key=karpenter.sh/discovery,Value={facts.cluster}"
+            f" --region {facts.region}",
+        )
     network = eks_cluster(facts).get("resourcesVpcConfig") or {}
     vpc = network.get("vpcId")
     foreign = [row["SubnetId"] for row in subnets if vpc and row.get("VpcId") != vpc]
@@ -95,6 +105,8 @@ def _security_group_faults(facts: Facts, name: str) -> Iterator[Fault]:
             " the launch",
             f"aws ec2 delete-tags --resources {' '.join(foreign)} --tags Key=karpenter.sh/discovery",
         )
+    else:
+        yield from _path_faults(facts, subject, groups)
     key = f"kubernetes.io/cluster/{facts.cluster}"
     tagged = [row["GroupId"] for row in groups if any(tag["Key"] == key for tag in row.get("Tags") or ())]
     if len(tagged) > 1:
@@ -106,21 +118,47 @@ def _security_group_faults(facts: Facts, name: str) -> Iterator[Fault]:
         )
 
 
-def check_volume_keys(facts: Facts) -> Iterator[Fault]:
-    """D17."""
-    for node_class in facts.items(EC2NODECLASSES.name):
-        name = node_class["metadata"]["name"]
-        for mapping in (node_class.get("spec") or {}).get("blockDeviceMappings") or ():
-            key = (mapping.get("ebs") or {}).get("kmsKeyID")
-            if not key:
-                continue
-            described = facts.read(f"key {key}")
-            state = "not found" if described is None else described.get("KeyState", "")
-            if state != "Enabled":
-                undo = "cancel-key-deletion" if state == "PendingDeletion" else "enable-key"
-                yield failure(
-                    f"ec2nodeclass/{name}",
-                    f"spec.blockDeviceMappings kmsKeyID {key} is {state}: EC2 terminates each instance while it"
-                    " attaches the volume",
-                    f"aws kms {undo} --key-id {key} --region {facts.region}",
-                )
+def _path_faults(facts: Facts, subject: str, groups: Sequence[Json]) -> Iterator[Fault]:
+    """Nodes reach the API server at 443, and it reaches their kubelets at 10250."""
+    network = eks_cluster(facts).get("resourcesVpcConfig") or {}
+    shared = network.get("clusterSecurityGroupId")
+    ids = {str(row["GroupId"]) for row in groups}
+    if not shared or shared in ids:
+        return
+    plane = facts.items("control plane groups")
+    plane_ids = {str(row["GroupId"]) for row in plane}
+    admits_nodes = any(_admits(row, 443, ids) for row in plane)
+    admits_plane = any(_admits(row, 10250, plane_ids) for row in groups)
+    if admits_nodes and admits_plane:
+        return
+    first = sorted(ids)[0]
+    if not admits_nodes:
+        rule = f"no group of the control plane ({', '.join(sorted(plane_ids))}) admits its groups at port 443"
+        target, port, source = shared, 443, first
+    else:
+        rule = f"none of its groups ({', '.join(sorted(ids))}) admits the control plane at port 10250"
+        target, port, source = first, 10250, shared
+    yield warning(
+        subject,
+        f"spec.securityGroupSelectorTerms does not select the cluster's security group {shared}, and {rule}: nodes"
+        f" {'cannot join' if port == 443 else 'have no logs, exec and webhooks'}",
+        f"aws ec2 authorize-security-group-ingress --group-id {target} --protocol tcp --port {port} --source-group"
+        f" {source} --region {facts.region}",
+    )
+
+
+def _admits(group: Json, port: int, sources: set[str]) -> bool:
+    """Whether an ingress rule admits one of the groups, or addresses at all, at this port.
+
+    Whose addresses a range holds is not judged.
+    """
+    for rule in group.get("IpPermissions") or ():
+        everything = str(rule.get("IpProtocol")) == "-1"
+        in_range = (rule.get("FromPort") or 0) <= port <= (rule.get("ToPort") or 65535)
+        if not everything and (rule.get("IpProtocol") not in ("tcp", "6") or not in_range):
+            continue
+        if rule.get("IpRanges") or rule.get("Ipv6Ranges") or rule.get("PrefixListIds"):
+            return True
+        if any(row.get("GroupId") in sources for row in rule.get("UserIdGroupPairs") or ()):
+            return True
+    return False

@@ -1,0 +1,179 @@
+"""DaemonSets (D12): their pods fit the nodes that exist, and requests say what they need.
+
+A node that exists is not replaced for a DaemonSet that came later: its pod waits for room on that very node.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+
+from dovetail.install.doctor.collect import LIMITRANGES
+from dovetail.install.doctor.facts import Facts, Fault, Json, condition, failure, moment, name_of, warning
+from dovetail.kube.resources import DAEMONSETS, NODEPOOLS, NODES, PODS
+from dovetail.model import quantity
+
+#: A pod that waits for longer waits for something that does not arrive by itself.
+PENDING_LIMIT = timedelta(minutes=5)
+#: Without these pods a node is never ready.
+NODE_AGENTS = frozenset(("aws-node", "kube-proxy", "ebs-csi-node", "eks-pod-identity-agent"))
+
+
+def check_daemon_sets(facts: Facts) -> Iterator[Fault]:
+    yield from _pending_faults(facts)
+    yield from _toleration_faults(facts)
+    yield from _request_faults(facts)
+
+
+# Pods that fit no existing node
+
+
+def _pending_faults(facts: Facts) -> Iterator[Fault]:
+    pending: dict[str, list[Json]] = defaultdict(list)
+    for pod in facts.items(PODS.name):
+        owner: Json = next(iter(pod["metadata"].get("ownerReferences") or ()), {})
+        scheduled = condition(pod, "PodScheduled") or {}
+        if owner.get("kind") != "DaemonSet" or scheduled.get("status") != "False":
+            continue
+        if not pod["metadata"].get("deletionTimestamp"):
+            pending[f"{pod['metadata']['namespace']}/{owner['name']}"].append(pod)
+    if not pending:
+        return
+    room = free_resources(facts)
+    for name, pods in sorted(pending.items()):
+        stuck = [pod for pod in pods if _lacks(pod, room) or _is_old(facts, pod)]
+        if not stuck:
+            continue
+        cause = (condition(stuck[0], "PodScheduled") or {}).get("message") or "no reason given"
+        lacking = _lacks(stuck[0], room)
+        if lacking:
+            cause = f"node {_node_of(stuck[0])} has no room for its request of {lacking}"
+        namespace, _, short = name.partition("/")
+        yield failure(
+            f"daemonset/{name}",
+            f"{len(stuck)} of its pods wait for room on nodes that exist, first {stuck[0]['metadata']['name']}: {cause}"
+            "; no new node helps",
+            f"kubectl patch daemonset {short} -n {namespace} --type=merge -p"
+            ' \'{"spec":{"template":{"spec":{"priorityClassName":"system-node-critical"}}}}\'',
+        )
+
+
+def _is_old(facts: Facts, pod: Json) -> bool:
+    since = moment((condition(pod, "PodScheduled") or {}).get("lastTransitionTime"))
+    return since is not None and facts.time - since > PENDING_LIMIT
+
+
+def _node_of(pod: Json) -> str:
+    """The node that a DaemonSet's pod is made for."""
+    required = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            if field.get("key") == "metadata.name" and field.get("values"):
+                return str(field["values"][0])
+    return ""
+
+
+def _requests(pod: Json) -> Mapping[str, int]:
+    total: dict[str, int] = defaultdict(int, pods=1)
+    for box in pod["spec"].get("containers") or ():
+        resources = box.get("resources") or {}
+        for name, amount in quantity.resources(resources.get("requests") or resources.get("limits") or {}).items():
+            total[name] += amount
+    return total
+
+
+def free_resources(facts: Facts) -> Mapping[str, Mapping[str, int]]:
+    """What each node has left; the pods that are bound to it are counted."""
+    left: dict[str, dict[str, int]] = {
+        node["metadata"]["name"]: dict(quantity.resources((node.get("status") or {}).get("allocatable") or {}))
+        for node in facts.items(NODES.name)
+    }
+    for pod in facts.items(PODS.name):
+        node = left.get(pod["spec"].get("nodeName") or "")
+        if node is None or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            continue
+        for name, amount in _requests(pod).items():
+            if name in node:
+                node[name] -= amount
+    return left
+
+
+def _lacks(pod: Json, room: Mapping[str, Mapping[str, int]]) -> str:
+    """What the pod requests and its node does not have; empty where it fits."""
+    node = room.get(_node_of(pod))
+    if node is None:
+        return ""
+    lacking = {name: amount for name, amount in _requests(pod).items() if name in node and amount > node[name]}
+    return ", ".join(f"{name} {amount}" for name, amount in quantity.format_resources(lacking).items())
+
+
+# Agents that a NodePool's taints keep away
+
+
+def _toleration_faults(facts: Facts) -> Iterator[Fault]:
+    for daemon_set in facts.items(DAEMONSETS.name):
+        if daemon_set["metadata"]["name"] not in NODE_AGENTS:
+            continue
+        tolerations = daemon_set["spec"]["template"]["spec"].get("tolerations") or ()
+        for pool in facts.items(NODEPOOLS.name):
+            for taint in pool["spec"]["template"]["spec"].get("taints") or ():
+                if taint.get("effect") != "PreferNoSchedule" and not tolerated(taint, tolerations):
+                    namespace, short = daemon_set["metadata"]["namespace"], daemon_set["metadata"]["name"]
+                    yield failure(
+                        f"daemonset/{namespace}/{short}",
+                        f"it does not tolerate {_shown(taint)} of NodePool {pool['metadata']['name']}: nodes of it"
+                        " never get its pod, and are not ready or not usable",
+                        f"kubectl patch daemonset {short} -n {namespace} --type=merge -p"
+                        ' \'{"spec":{"template":{"spec":{"tolerations":[{"operator":"Exists"}]}}}}\'',
+                    )
+
+
+def _shown(taint: Json) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"the taint {taint.get('key')}{value}:{taint.get('effect')}"
+
+
+def tolerated(taint: Json, tolerations: Iterable[Json]) -> bool:
+    for row in tolerations:
+        if row.get("effect") not in (None, "", taint.get("effect")):
+            continue
+        if row.get("key") not in (None, "", taint.get("key")):
+            continue
+        if row.get("operator", "Equal") == "Exists" or (row.get("value") or "") == (taint.get("value") or ""):
+            return bool(row.get("key")) or row.get("operator") == "Exists"
+    return False
+
+
+# Requests that only the pods have
+
+
+def _request_faults(facts: Facts) -> Iterator[Fault]:
+    if not facts.items(NODEPOOLS.name):
+        return
+    defaults = {
+        row["metadata"].get("namespace")
+        for row in facts.items(LIMITRANGES.name)
+        for limit in (row.get("spec") or {}).get("limits") or ()
+        if limit.get("type") == "Container" and (limit.get("defaultRequest") or limit.get("default"))
+    }
+    for daemon_set in facts.items(DAEMONSETS.name):
+        namespace, short = daemon_set["metadata"]["namespace"], daemon_set["metadata"]["name"]
+        for box in daemon_set["spec"]["template"]["spec"].get("containers") or ():
+            resources = box.get("resources") or {}
+            if resources.get("requests"):
+                continue
+            source = "limits and no requests" if resources.get("limits") else ""
+            if not source and namespace in defaults:
+                source = f"no requests, and a LimitRange of namespace {namespace} adds them"
+            if source:
+                yield warning(
+                    f"daemonset/{name_of(daemon_set)}",
+                    f"container {box.get('name')} has {source}: its pods request more than the template says, so new"
+                    " nodes may be planned too small for them",
+                    f"kubectl set resources daemonset {short} -n {namespace} -c {box.get('name')}"
+                    " --requests=cpu=100m,memory=128Mi",
+                )
+                break

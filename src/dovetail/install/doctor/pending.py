@@ -1,0 +1,208 @@
+"""Pods that no NodePool can ever serve, and budgets that hold every node (part of D10)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from dovetail.install.doctor.addresses import requirements
+from dovetail.install.doctor.facts import Facts, Fault, Json, condition, failure, name_of, warning
+from dovetail.kube.resources import (
+    NODEPOOLS,
+    NODES,
+    PDBS,
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMES,
+    PODS,
+)
+from dovetail.model import labels, quantity
+from dovetail.model.instance_type import InstanceType
+from dovetail.model.lint.catalog import InstanceCatalog
+
+ZONES = (labels.ZONE, "failure-domain.beta.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone")
+
+
+def check_pending(facts: Facts, offered: InstanceCatalog | None) -> Iterator[Fault]:
+    pools = facts.items(NODEPOOLS.name)
+    pods = unschedulable(facts)
+    if pools and pods:
+        blocked = list(_key_faults(facts, pools, pods)) + list(_volume_faults(facts, pools, pods))
+        yield from blocked
+        if offered is not None and len({fault.object for fault in blocked}) < len(pods):
+            yield from _limit_faults(pools, offered)
+    if pools:
+        yield from _budget_faults(facts)
+
+
+def unschedulable(facts: Facts) -> list[Json]:
+    """Pods for which the scheduler has no node, without those of DaemonSets."""
+    rows = []
+    for pod in facts.items(PODS.name):
+        scheduled = condition(pod, "PodScheduled") or {}
+        owners = [owner.get("kind") for owner in pod["metadata"].get("ownerReferences") or ()]
+        waits = scheduled.get("reason") == "Unschedulable" and scheduled.get("status") == "False"
+        if waits and "DaemonSet" not in owners and not pod["metadata"].get("deletionTimestamp"):
+            rows.append(pod)
+    return rows
+
+
+# Labels that no NodePool declares
+
+
+def _key_faults(facts: Facts, pools: Sequence[Json], pods: Sequence[Json]) -> Iterator[Fault]:
+    declared = set(labels.WELL_KNOWN) | {labels.HOSTNAME} | set(labels.ALIASES)
+    for pool in pools:
+        template = pool["spec"]["template"]
+        declared |= set((template.get("metadata") or {}).get("labels") or {})
+        declared |= {row["key"] for row in template["spec"].get("requirements") or ()}
+    for node in facts.items(NODES.name):
+        declared |= set(node["metadata"].get("labels") or {})
+    reported: set[str] = set()
+    for pod in pods:
+        unknown = {key: value for key, value in _selected(pod).items() if key not in declared}
+        for key, value in unknown.items():
+            if key in reported:
+                continue
+            reported.add(key)
+            pool = pools[0]["metadata"]["name"]
+            patch = f'{{"spec":{{"template":{{"metadata":{{"labels":{{"{key}":"{value}"}}}}}}}}}}'
+            yield failure(
+                f"pod/{name_of(pod)}",
+                f"it asks for nodes with the label {key}{f'={value}' if value else ''}, which no NodePool declares and"
+                " no node has",
+                f"kubectl patch nodepool {pool} --type=merge -p '{patch}'",
+            )
+
+
+def _selected(pod: Json) -> dict[str, str]:
+    """The labels that a node must have for the pod; alternatives are left out."""
+    wanted = {str(key): str(value) for key, value in (pod["spec"].get("nodeSelector") or {}).items()}
+    required = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    terms: Sequence[Json] = required.get("nodeSelectorTerms") or ()
+    if len(terms) == 1:
+        for row in terms[0].get("matchExpressions") or ():
+            if row.get("operator") in ("In", "Exists"):
+                values = [str(value) for value in row.get("values") or ()]
+                wanted.setdefault(str(row["key"]), values[0] if values else "")
+    return wanted
+
+
+# Volumes in zones that no NodePool may use
+
+
+def _volume_faults(facts: Facts, pools: Sequence[Json], pods: Sequence[Json]) -> Iterator[Fault]:
+    volumes = {row["metadata"]["name"]: row for row in facts.items(PERSISTENTVOLUMES.name)}
+    claims = {name_of(row): row for row in facts.items(PERSISTENTVOLUMECLAIMS.name)}
+    for pod in pods:
+        for mounted in pod["spec"].get("volumes") or ():
+            name = f"{pod['metadata'].get('namespace')}/{mounted['persistentVolumeClaim']['claimName']}"
+            volume = volumes.get(str(((claims.get(name) or {}).get("spec") or {}).get("volumeName")))
+            zones = _zones(volume) if volume is not None else ()
+            if zones and not any(_allows_zone(pool, zone) for pool in pools for zone in zones):
+                yield failure(
+                    f"pod/{name_of(pod)}",
+                    f"its volume {mounted['persistentVolumeClaim']['claimName']} is in {', '.join(zones)}, and no"
+                    f" NodePool allows {labels.ZONE} {', '.join(zones)}",
+                    f"kubectl edit nodepool {pools[0]['metadata']['name']}  # add {zones[0]} to {labels.ZONE}",
+                )
+
+
+def _zones(volume: Json) -> tuple[str, ...]:
+    terms = (((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms")
+    rows = [row for term in terms or () for row in term.get("matchExpressions") or () if row.get("key") in ZONES]
+    return tuple(str(value) for row in rows if row.get("operator") == "In" for value in row.get("values") or ())
+
+
+def _allows_zone(pool: Json, zone: str) -> bool:
+    for row in pool["spec"]["template"]["spec"].get("requirements") or ():
+        if row.get("key") in ZONES:
+            listed = zone in (row.get("values") or ())
+            if (row.get("operator"), listed) in (("In", False), ("NotIn", True)):
+                return False
+    return True
+
+
+# Limits with no room for one more instance
+
+
+def _limit_faults(pools: Sequence[Json], offered: InstanceCatalog) -> Iterator[Fault]:
+    exhausted = [(pool, cause) for pool in pools if (cause := _exhausted(pool, offered))]
+    make = failure if len(exhausted) == len(pools) else warning
+    for pool, (resource, limit, used, smallest, needed) in exhausted:
+        name = pool["metadata"]["name"]
+        raised, taken, more = (
+            quantity.format_resources({resource: amount})[resource] for amount in (used + needed, used, needed)
+        )
+        yield make(
+            f"nodepool/{name}",
+            f"spec.limits.{resource} is {limit} and {taken} are in use: the smallest instance it may launch,"
+            f" {smallest.name}, needs {more} more, and pods wait",
+            f'kubectl patch nodepool {name} --type=merge -p \'{{"spec":{{"limits":{{"{resource}":"{raised}"}}}}}}\'',
+        )
+
+
+def _exhausted(pool: Json, offered: InstanceCatalog) -> tuple[str, str, int, InstanceType, int] | None:
+    limits: Mapping[str, str] = pool["spec"].get("limits") or {}
+    in_use = quantity.resources((pool.get("status") or {}).get("resources") or {})
+    types = offered.meeting(requirements(pool["spec"]["template"]["spec"].get("requirements") or ()))
+    for resource in ("cpu", "memory"):
+        if resource not in limits or not types or not in_use.get(resource):
+            continue
+        smallest = min(types, key=lambda kind: kind.capacity.get(resource, 0))
+        needed = smallest.capacity.get(resource, 0)
+        if in_use[resource] + needed > quantity.resources({resource: limits[resource]})[resource]:
+            return resource, str(limits[resource]), in_use[resource], smallest, needed
+    return None
+
+
+# Disruption budgets of pods
+
+
+def _budget_faults(facts: Facts) -> Iterator[Fault]:
+    by_namespace: dict[str, list[Json]] = defaultdict(list)
+    for budget in facts.items(PDBS.name):
+        by_namespace[budget["metadata"]["namespace"]].append(budget)
+        spec = budget.get("spec") or {}
+        never = str(spec.get("maxUnavailable")) in ("0", "0%") or str(spec.get("minAvailable")) == "100%"
+        if never and (budget.get("status") or {}).get("expectedPods", 1):
+            field = "maxUnavailable" if "maxUnavailable" in spec else "minAvailable"
+            name, namespace = budget["metadata"]["name"], budget["metadata"]["namespace"]
+            yield warning(
+                f"poddisruptionbudget/{namespace}/{name}",
+                f"spec.{field} is {spec[field]}: no pod of it may be evicted, so its nodes are never consolidated,"
+                " replaced or drained",
+                f"kubectl patch pdb {name} -n {namespace} --type=merge -p"
+                ' \'{"spec":{"maxUnavailable":1,"minAvailable":null}}\'',
+            )
+    shared = {namespace: budgets for namespace, budgets in by_namespace.items() if len(budgets) > 1}
+    if shared:
+        yield from _shared_faults(facts, shared)
+
+
+def _shared_faults(facts: Facts, budgets: Mapping[str, Sequence[Json]]) -> Iterator[Fault]:
+    """A pod under two budgets is never evicted: the API server refuses to choose."""
+    reported: set[tuple[str, ...]] = set()
+    for pod in facts.items(PODS.name):
+        candidates = budgets.get(pod["metadata"].get("namespace", ""))
+        if not candidates:
+            continue
+        held = [budget for budget in candidates if _selects(budget, pod["metadata"].get("labels") or {})]
+        names = tuple(budget["metadata"]["name"] for budget in held)
+        if len(held) > 1 and names not in reported:
+            reported.add(names)
+            namespace = pod["metadata"]["namespace"]
+            yield warning(
+                f"pod/{name_of(pod)}",
+                f"the PodDisruptionBudgets {', '.join(names)} both select it: the API server refuses every eviction",
+                f"kubectl delete pdb {names[1]} -n {namespace}",
+            )
+
+
+def _selects(budget: Json, pod_labels: Mapping[str, str]) -> bool:
+    selector = (budget.get("spec") or {}).get("selector") or {}
+    if selector.get("matchExpressions") or not selector.get("matchLabels"):
+        return False
+    wanted: Mapping[str, str] = selector["matchLabels"]
+    return wanted.items() <= pod_labels.items()

@@ -1,0 +1,188 @@
+"""What the controller's role has to be allowed, as requests for IAM's policy simulator.
+
+The simulator evaluates every policy of the role, its boundary and the organisation's policies. A denial that names
+context keys which a request here does not set is no evidence, and is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.aws.client import Calls
+from dovetail.install.doctor.aws_call import ask
+from dovetail.install.doctor.facts import Answer, State
+from dovetail.install.iam import EKS_CLUSTER, NODECLASS, NODEPOOL, REGION_TAG
+
+RIGHT = "iam:SimulatePrincipalPolicy"
+LAUNCH, PASS_ROLE, VOLUME_KEY, SPOT_ROLE_CREATION = "launch", "pass role", "volume key", "spot role"
+#: Requests that ought to be denied.
+BROAD_TERMINATION, BROAD_PASS_ROLE = "terminate any instance", "pass any role"
+READS = (
+    "Images",
+    "Instances",
+    "InstanceTypeOfferings",
+    "InstanceTypes",
+    "LaunchTemplates",
+    "SecurityGroups",
+    "Subnets",
+)
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """Actions on one resource, and why they are asked for."""
+
+    purpose: str
+    actions: Sequence[str]
+    resource: str = "*"
+    context: Mapping[str, str] = {}
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """`decision` is IAM's word: implicitDeny, or explicitDeny."""
+
+    purpose: str
+    action: str
+    resource: str
+    decision: str
+
+
+class Role(msgspec.Struct, frozen=True, kw_only=True):
+    """The controller's role, and what it works with."""
+
+    arn: str
+    cluster: str
+    region: str
+    queue_arn: str = ""
+    node_roles: Sequence[str] = ()
+    makes_profiles: bool = False
+    reads_aliases: bool = False
+    keys: Sequence[str] = ()
+    spot: bool = False
+
+    @property
+    def partition(self) -> str:
+        return self.arn.split(":")[1]
+
+    @property
+    def account(self) -> str:
+        return self.arn.split(":")[4]
+
+
+def trials(role: Role) -> list[Trial]:
+    ec2 = f"arn:{role.partition}:ec2:{role.region}:{role.account}"
+    tags = {
+        f"kubernetes.io/cluster/{role.cluster}": "owned",
+        EKS_CLUSTER: role.cluster,
+        NODEPOOL: "default",
+        NODECLASS: "default",
+        REGION_TAG: role.region,
+    }
+    region = {"aws:RequestedRegion": role.region}
+    tagged = {f"aws:{kind}/{key}": value for kind in ("RequestTag", "ResourceTag") for key, value in tags.items()}
+    tagged |= {f"ec2:ResourceTag/{key}": value for key, value in tags.items()} | region
+    launch = ("ec2:CreateFleet", "ec2:RunInstances")
+    made = [
+        Trial(purpose=LAUNCH, actions=launch, resource=f"{ec2}:instance/*", context=tagged),
+        Trial(purpose=LAUNCH, actions=launch, resource=f"{ec2}:subnet/*", context=tagged),
+        Trial(
+            purpose=LAUNCH,
+            actions=("ec2:CreateLaunchTemplate", "ec2:DeleteLaunchTemplate"),
+            resource=f"{ec2}:launch-template/*",
+            context=tagged,
+        ),
+        Trial(
+            purpose=LAUNCH,
+            actions=("ec2:CreateTags",),
+            resource=f"{ec2}:instance/*",
+            context={**tagged, "ec2:CreateAction": "CreateFleet"},
+        ),
+        Trial(purpose=LAUNCH, actions=("ec2:TerminateInstances",), resource=f"{ec2}:instance/*", context=tagged),
+        Trial(purpose=LAUNCH, actions=[f"ec2:Describe{kind}" for kind in READS], context=region),
+        Trial(
+            purpose=BROAD_TERMINATION,
+            actions=("ec2:TerminateInstances",),
+            resource=f"{ec2}:instance/*",
+            context={"aws:ResourceTag/kubernetes.io/cluster/another": "owned", **region},
+        ),
+    ]
+    if role.reads_aliases:
+        parameter = f"arn:{role.partition}:ssm:{role.region}::parameter/aws/service/eks/optimized-ami"
+        made.append(Trial(purpose=LAUNCH, actions=("ssm:GetParameter",), resource=parameter, context=region))
+    if role.queue_arn:
+        actions = ("sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage")
+        made.append(Trial(purpose=LAUNCH, actions=actions, resource=role.queue_arn, context=region))
+    if role.makes_profiles:
+        profile = (
+            f"arn:{role.partition}:iam::{role.account}:instance-profile/karpenter/{role.region}/{role.cluster}/any"
+        )
+        actions = ("iam:AddRoleToInstanceProfile", "iam:CreateInstanceProfile", "iam:GetInstanceProfile")
+        made.append(Trial(purpose=LAUNCH, actions=actions, resource=profile, context=tagged))
+    passed = {"iam:PassedToService": "ec2.amazonaws.com" + (".cn" if role.partition == "aws-cn" else ""), **region}
+    made += [
+        Trial(purpose=PASS_ROLE, actions=("iam:PassRole",), resource=node_role, context=passed)
+        for node_role in role.node_roles
+    ]
+    other = f"arn:{role.partition}:iam::{role.account}:role/any-other-role"
+    made.append(Trial(purpose=BROAD_PASS_ROLE, actions=("iam:PassRole",), resource=other, context=passed))
+    through_ec2 = {
+        "kms:ViaService": f"ec2.{role.region}.amazonaws.com",
+        "kms:CallerAccount": role.account,
+        "kms:GrantIsForAWSResource": "true",
+        **region,
+    }
+    actions = ("kms:CreateGrant", "kms:Decrypt", "kms:GenerateDataKeyWithoutPlaintext")
+    made += [Trial(purpose=VOLUME_KEY, actions=actions, resource=key, context=through_ec2) for key in role.keys]
+    if role.spot:
+        made.append(
+            Trial(
+                purpose=SPOT_ROLE_CREATION,
+                actions=("iam:CreateServiceLinkedRole",),
+                resource=f"arn:{role.partition}:iam::{role.account}:role/aws-service-role/spot.amazonaws.com/*",
+                context={"iam:AWSServiceName": "spot.amazonaws.com", **region},
+            )
+        )
+    return made
+
+
+async def simulate(calls: Calls, role: Role) -> Answer:
+    """All denials of the role; the first refused simulation stands for all."""
+    answers = await asyncio.gather(*(_simulated(calls, role, trial) for trial in trials(role)))
+    refused = next((answer for answer in answers if answer.state is not State.READ), None)
+    if refused is not None:
+        return refused
+    return Answer(data=[denial for answer in answers for denial in answer.data], right=RIGHT)
+
+
+async def _simulated(calls: Calls, role: Role, trial: Trial) -> Answer:
+    entries = [
+        {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
+        for key, value in trial.context.items()
+    ]
+    said = await ask(
+        calls,
+        "iam",
+        "simulate_principal_policy",
+        RIGHT,
+        "EvaluationResults",
+        PolicySourceArn=role.arn,
+        ActionNames=list(trial.actions),
+        ResourceArns=[trial.resource],
+        ContextEntries=entries,
+    )
+    if said.state is not State.READ:
+        return said
+    denials = [
+        msgspec.to_builtins(Denial(trial.purpose, row["EvalActionName"], trial.resource, row["EvalDecision"]))
+        for row in said.data or ()
+        if row["EvalDecision"] != "allowed" and not _inconclusive(row, trial.context)
+    ]
+    return Answer(data=denials, right=RIGHT)
+
+
+def _inconclusive(row: Mapping[str, Any], context: Mapping[str, str]) -> bool:
+    """Whether a policy asks for something that the trial does not say."""
+    return bool(set(row.get("MissingContextValues") or ()) - set(context))

@@ -1,0 +1,162 @@
+"""Nodes of a NodePool that was changed since (V05), and the cluster's DNS (V04)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+
+from dovetail.install.doctor.controller import controllers, karpenter_version, unschedulable_message
+from dovetail.install.doctor.facts import Facts, Fault, Json, condition, environment, failure, moment, name_of, warning
+from dovetail.kube.resources import DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
+from dovetail.model import quantity
+
+HASH, HASH_VERSION = "karpenter.sh/nodepool-hash", "karpenter.sh/nodepool-hash-version"
+#: Karpenter's first version that replaces the nodes of a changed pool without being told to.
+FIRST_DRIFT = (0, 32, 0)
+#: A drifted node that stays for longer is held by something.
+DRIFT_LIMIT = timedelta(hours=1)
+DNS_NAMES = ("coredns", "kube-dns")
+#: CoreDNS with its cache, beside the agents of a node.
+SMALLEST_DNS_NODE_BYTES = 2**30
+
+
+# V05: changed NodePools
+
+
+def check_rollout(facts: Facts) -> Iterator[Fault]:
+    running = controllers(facts)
+    version = karpenter_version(running[0]) if running else None
+    if version is not None and version < FIRST_DRIFT:
+        yield warning(
+            f"deployment/{name_of(running[0])}",
+            f"its image is Karpenter {'.'.join(map(str, version))}: a changed Provisioner does not replace the nodes"
+            " that it launched before",
+            "kubectl delete node -l karpenter.sh/provisioner-name=NAME  # one after the other",
+        )
+    pools = {pool["metadata"]["name"]: pool for pool in facts.items(NODEPOOLS.name)}
+    changed: dict[str, list[Json]] = defaultdict(list)
+    for claim in facts.items(NODECLAIMS.name):
+        pool = pools.get(str((claim["metadata"].get("labels") or {}).get("karpenter.sh/nodepool")))
+        if pool is not None and not claim["metadata"].get("deletionTimestamp") and _differs(pool, claim):
+            changed[pool["metadata"]["name"]].append(claim)
+    drift_is_off = bool(running) and "Drift=false" in environment(running[0]).get("FEATURE_GATES", "")
+    for name, claims in sorted(changed.items()):
+        yield from _held_faults(facts, pools[name], claims, drift_is_off)
+
+
+def _differs(pool: Json, claim: Json) -> bool:
+    ours, theirs = (obj["metadata"].get("annotations") or {} for obj in (pool, claim))
+    same_version = ours.get(HASH_VERSION) == theirs.get(HASH_VERSION)
+    return bool(same_version and ours.get(HASH) and theirs.get(HASH) and ours[HASH] != theirs[HASH])
+
+
+def _held_faults(facts: Facts, pool: Json, claims: list[Json], drift_is_off: bool) -> Iterator[Fault]:
+    name = pool["metadata"]["name"]
+    text = f"it was changed, and {len(claims)} of its nodes are of the former spec: "
+    if drift_is_off:
+        yield warning(
+            f"nodepool/{name}",
+            f"{text}the feature gate Drift is off, so they are not replaced",
+            f"kubectl delete nodeclaim {claims[0]['metadata']['name']}",
+        )
+        return
+    for budget in (pool["spec"].get("disruption") or {}).get("budgets") or ():
+        reasons = budget.get("reasons")
+        if str(budget.get("nodes")) in ("0", "0%") and not budget.get("schedule") and (
+            not reasons or "Drifted" in reasons
+        ):  # fmt: skip
+            yield warning(
+                f"nodepool/{name}",
+                f"{text}spec.disruption.budgets has nodes {budget['nodes']}, so none is ever replaced",
+                f"kubectl patch nodepool {name} --type=merge -p"
+                ' \'{"spec":{"disruption":{"budgets":[{"nodes":"10%"}]}}}\'',
+            )
+            return
+    for claim in claims:
+        drifted = condition(claim, "Drifted") or {}
+        since = moment(drifted.get("lastTransitionTime"))
+        kept = (claim["metadata"].get("annotations") or {}).get("karpenter.sh/do-not-disrupt") == "true"
+        if kept or (drifted.get("status") == "True" and since is not None and facts.time - since > DRIFT_LIMIT):
+            cause = "has the annotation karpenter.sh/do-not-disrupt" if kept else f"is drifted since {since:%H:%M}"
+            yield warning(
+                f"nodeclaim/{claim['metadata']['name']}",
+                f"NodePool {name} was changed, and this node of the former spec {cause} and is not replaced",
+                f"dovetail explain nodeclaim/{claim['metadata']['name']} -v",
+            )
+            return
+
+
+# V04: the cluster's DNS
+
+
+def check_dns(facts: Facts) -> Iterator[Fault]:
+    """Only where CoreDNS is a Deployment of the cluster."""
+    for name in DNS_NAMES:
+        deployment = facts.named(DEPLOYMENTS.name, name, "kube-system")
+        if deployment is not None:
+            yield from _dns_faults(facts, deployment)
+
+
+def _dns_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
+    name = deployment["metadata"]["name"]
+    subject = f"deployment/kube-system/{name}"
+    labels = (deployment["spec"].get("selector") or {}).get("matchLabels") or {}
+    pods = [
+        pod
+        for pod in facts.items(PODS.name)
+        if pod["metadata"].get("namespace") == "kube-system"
+        and labels
+        and labels.items() <= (pod["metadata"].get("labels") or {}).items()
+        and not pod["metadata"].get("deletionTimestamp")
+    ]
+    nodes = {node["metadata"]["name"]: node for node in facts.items(NODES.name)}
+    waiting = [pod for pod in pods if unschedulable_message(pod)]
+    for pod in waiting:
+        yield failure(
+            f"pod/{name_of(pod)}",
+            f"a replica of the cluster's DNS cannot be scheduled: {unschedulable_message(pod)}; the nodes are too small"
+            " or full",
+            "kubectl describe nodes  # then use a larger instance type for the nodes that run the controller and DNS",
+        )
+    killed = [pod for pod in pods if _was_killed(facts, pod)]
+    for pod in killed:
+        node = pod["spec"].get("nodeName")
+        yield failure(
+            f"pod/{name_of(pod)}",
+            f"it was ended for want of memory (OOMKilled) on node {node}: names are not resolved meanwhile",
+            f"kubectl set resources deployment {name} -n kube-system --limits=memory=512Mi",
+        )
+    if not (deployment.get("status") or {}).get("readyReplicas") and not waiting and not killed:
+        if deployment["spec"].get("replicas", 1) == 0:
+            yield failure(
+                subject,
+                "spec.replicas is 0: no name is resolved in the cluster",
+                f"kubectl scale deployment {name} -n kube-system --replicas=2",
+            )
+        elif nodes:
+            yield failure(
+                subject,
+                "status.readyReplicas is 0: no name is resolved in the cluster, and a controller with dnsPolicy"
+                " ClusterFirst reaches neither STS nor EC2",
+                f"kubectl describe deployment {name} -n kube-system",
+            )
+    for host in sorted({str(pod["spec"].get("nodeName")) for pod in pods}):
+        memory = quantity.resources((nodes.get(host, {}).get("status") or {}).get("allocatable") or {}).get("memory")
+        if memory is not None and memory < SMALLEST_DNS_NODE_BYTES:
+            kind = (nodes[host]["metadata"].get("labels") or {}).get("node.kubernetes.io/instance-type", "")
+            yield warning(
+                f"node/{host}",
+                f"it runs the cluster's DNS and has {memory // 2**20} Mi for pods ({kind}): under load DNS is the first"
+                " to fail",
+                f"kubectl drain {host} --ignore-daemonsets  # after larger nodes have joined",
+            )
+
+
+def _was_killed(facts: Facts, pod: Json) -> bool:
+    for row in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended = (row.get("lastState") or {}).get("terminated") or {}
+        finished = moment(ended.get("finishedAt"))
+        if ended.get("reason") == "OOMKilled" and finished and facts.time - finished < DRIFT_LIMIT:
+            return True
+    return False

@@ -1,0 +1,107 @@
+"""Subnets without a way out (D18): instances there need endpoints of the VPC for every service that they call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dovetail.install.doctor.access import eks_cluster
+from dovetail.install.doctor.controller import controllers
+from dovetail.install.doctor.facts import Facts, Fault, Json, environment, failure, shortened, warning
+from dovetail.kube.resources import EC2NODECLASSES
+
+#: What an instance calls until its node is ready: its network interfaces, credentials, images and their layers.
+NODE_SERVICES = ("ec2", "ecr.api", "ecr.dkr", "s3", "sts")
+#: What the controller calls besides; there is no endpoint for prices.
+CONTROLLER_SERVICES = ("ssm", "eks")
+EVERYWHERE = ("0.0.0.0/0", "::/0")
+
+
+def check_ways_out(facts: Facts) -> Iterator[Fault]:
+    judged: set[frozenset[str]] = set()
+    for node_class in facts.items(EC2NODECLASSES.name):
+        name = node_class["metadata"]["name"]
+        subnets = facts.items(f"subnets of {name}")
+        closed = closed_subnets(facts, subnets, (node_class.get("spec") or {}).get("associatePublicIPAddress"))
+        ids = frozenset(str(row["SubnetId"]) for row in closed)
+        if closed and ids not in judged:
+            judged.add(ids)
+            yield from _endpoint_faults(facts, f"ec2nodeclass/{name}", closed)
+
+
+def closed_subnets(facts: Facts, subnets: Sequence[Json], public: bool | None = None) -> list[Json]:
+    """Those whose instances reach nothing outside of the VPC: no default route, or one that needs a public address."""
+    vpc = (eks_cluster(facts).get("resourcesVpcConfig") or {}).get("vpcId")
+    inside = [row for row in subnets if row.get("VpcId") == vpc]
+    return [row for row in inside if not _leads_out(facts, row, public)] if inside else []
+
+
+def _leads_out(facts: Facts, subnet: Json, public: bool | None) -> bool:
+    for route in _table(facts, str(subnet["SubnetId"])).get("Routes") or ():
+        destination = route.get("DestinationCidrBlock") or route.get("DestinationIpv6CidrBlock")
+        if destination not in EVERYWHERE or route.get("State") == "blackhole":
+            continue
+        gateway = str(route.get("GatewayId") or "")
+        if not gateway.startswith("igw-") or destination == "::/0":
+            return True
+        if subnet.get("MapPublicIpOnLaunch") if public is None else public:
+            return True
+    return False
+
+
+def _table(facts: Facts, subnet: str) -> Json:
+    """The subnet's own route table, else the main one of the VPC."""
+    main: Json = {}
+    for table in facts.items("route tables"):
+        for row in table.get("Associations") or ():
+            if row.get("SubnetId") == subnet:
+                return table
+            if row.get("Main"):
+                main = table
+    return main
+
+
+def _endpoint_faults(facts: Facts, subject: str, closed: Sequence[Json]) -> Iterator[Fault]:
+    served = {
+        str(row.get("ServiceName")).split(f".{facts.region}.", 1)[-1]: row
+        for row in facts.items("VPC endpoints")
+        if str(row.get("State", "available")).lower() == "available"
+    }
+    missing = [service for service in NODE_SERVICES if service not in served]
+    listed = shortened([str(row["SubnetId"]) for row in closed])
+    vpc = closed[0].get("VpcId")
+    if missing:
+        first = missing[0]
+        kind = "Gateway" if first == "s3" else f"Interface --subnet-ids {closed[0]['SubnetId']}"
+        yield failure(
+            subject,
+            f"spec.subnetSelectorTerms selects {listed} without a way out of the VPC (no NAT gateway, or no public"
+            f" address), and the VPC has no endpoint for {', '.join(missing)}: instances there cannot join or pull"
+            " images",
+            f"aws ec2 create-vpc-endpoint --vpc-id {vpc} --service-name com.amazonaws.{facts.region}.{first}"
+            f" --vpc-endpoint-type {kind} --region {facts.region}"
+            + (f"  # and for {', '.join(missing[1:])}" if len(missing) > 1 else ""),
+        )
+    running = controllers(facts)
+    cluster = facts.items("cluster subnets")
+    if not running or not cluster or len(closed_subnets(facts, cluster)) < len(cluster):
+        return
+    deployment = running[0]
+    wanted = [*CONTROLLER_SERVICES, *(["sqs"] if environment(deployment).get("INTERRUPTION_QUEUE") else [])]
+    lacking = [service for service in wanted if service not in served]
+    where = f"deployment/{deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
+    if lacking:
+        yield failure(
+            where,
+            f"no subnet of the cluster leads out of the VPC {vpc}, and it has no endpoint for {', '.join(lacking)},"
+            " which the controller calls",
+            f"aws ec2 create-vpc-endpoint --vpc-id {vpc} --service-name com.amazonaws.{facts.region}.{lacking[0]}"
+            f" --vpc-endpoint-type Interface --region {facts.region}",
+        )
+    if environment(deployment).get("ISOLATED_VPC") != "true":
+        yield warning(
+            where,
+            "ISOLATED_VPC is not true and no subnet of the cluster leads out of the VPC: there is no endpoint for"
+            " prices, so every look at them fails",
+            f"kubectl set env deployment/{deployment['metadata']['name']} -n {deployment['metadata']['namespace']}"
+            " ISOLATED_VPC=true",
+        )

@@ -1,0 +1,202 @@
+"""Spot instances (D08): the role that EC2 needs, and the way of an interruption notice to the controller."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+
+from dovetail.install.doctor.access import denials, interruption_queue, policy_document
+from dovetail.install.doctor.aws_answers import SPOT_ROLE
+from dovetail.install.doctor.controller import controller
+from dovetail.install.doctor.facts import (
+    Facts,
+    Fault,
+    Json,
+    NotAvailable,
+    State,
+    environment,
+    failure,
+    false_conditions,
+    name_of,
+    warning,
+)
+from dovetail.install.doctor.permissions import SPOT_ROLE_CREATION
+from dovetail.kube.resources import DAEMONSETS, NODECLAIMS, NODEPOOLS
+
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+INTERRUPTION = "EC2 Spot Instance Interruption Warning"
+#: What else reaches the controller by the queue.
+OTHER_NOTICES = (
+    "EC2 Instance Rebalance Recommendation",
+    "EC2 Instance State-change Notification",
+    "AWS Health Event",
+)
+#: A message that has waited longer is read by no controller.
+MAX_MESSAGE_AGE_S = 120
+
+
+def check_spot(facts: Facts) -> Iterator[Fault]:
+    pools = [pool["metadata"]["name"] for pool in facts.items(NODEPOOLS.name) if _allows_spot(pool)]
+    if pools:
+        yield from _spot_role_faults(facts, pools)
+        for daemon_set in facts.items(DAEMONSETS.name):
+            if daemon_set["metadata"]["name"] == "aws-node-termination-handler" and _handler_runs(daemon_set):
+                yield warning(
+                    f"daemonset/{name_of(daemon_set)}",
+                    "it drains interrupted nodes, as the controller does: both react to the same interruption",
+                    f"kubectl delete daemonset aws-node-termination-handler -n {daemon_set['metadata']['namespace']}",
+                )
+    yield from _queue_faults(facts, pools)
+
+
+def _handler_runs(daemon_set: Json) -> bool:
+    return bool((daemon_set.get("status") or {}).get("desiredNumberScheduled"))
+
+
+def _allows_spot(pool: Json) -> bool:
+    """Whether its requirements name spot instances."""
+    for row in pool["spec"]["template"]["spec"].get("requirements") or ():
+        if row.get("key") == CAPACITY_TYPE:
+            return row.get("operator") == "In" and "spot" in (row.get("values") or ())
+    return False
+
+
+def _spot_role_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
+    remedy = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+    for claim in facts.items(NODECLAIMS.name):
+        for row in false_conditions(claim):
+            if "ServiceLinkedRole" in str(row.get("message")):
+                yield failure(
+                    f"nodeclaim/{claim['metadata']['name']}",
+                    f"condition {row['type']} is False: {row['message']}",
+                    remedy,
+                    safe=True,
+                )
+                return
+    labels = [claim["metadata"].get("labels") or {} for claim in facts.items(NODECLAIMS.name)]
+    if facts.read(f"role {SPOT_ROLE}") is not None or any(row.get(CAPACITY_TYPE) == "spot" for row in labels):
+        return
+    answer = facts.answers.get("denied to the controller")
+    asked = answer is not None and answer.state is State.READ
+    denied = asked and bool(denials(facts, SPOT_ROLE_CREATION))
+    cause = f"it does not exist and NodePool {pools[0]} allows spot instances"
+    if denied:
+        yield failure(
+            f"role/{SPOT_ROLE}",
+            f"{cause}; the controller may not create it, so every launch of a spot instance fails",
+            remedy,
+            safe=True,
+        )
+    elif not asked:
+        yield warning(
+            f"role/{SPOT_ROLE}",
+            f"{cause}: the first spot launch in this account fails unless the controller may create it",
+            remedy,
+            safe=True,
+        )
+
+
+def _queue_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
+    queue = interruption_queue(facts)
+    deployment = controller(facts)
+    subject = f"deployment/{name_of(deployment)}"
+    set_queue = (
+        f"kubectl set env deployment/{deployment['metadata']['name']} -n {deployment['metadata']['namespace']}"
+        f" INTERRUPTION_QUEUE={facts.cluster or 'QUEUE_NAME'}"
+    )
+    if not queue:
+        if "CLUSTER_NAME" not in environment(deployment):
+            raise NotAvailable(
+                f"Deployment {name_of(deployment)} has no settings among its variables, so whether it reads a queue is"
+                " not known"
+            )
+        if pools:
+            yield warning(
+                subject,
+                f"INTERRUPTION_QUEUE is not set and NodePool {pools[0]} allows spot instances: interrupted nodes are"
+                " not drained",
+                set_queue,
+            )
+        return
+    if queue.startswith(("arn:", "https:", "http:")):
+        name = queue.rsplit("/", 1)[-1].rsplit(":", 1)[-1]
+        yield failure(
+            subject,
+            f"INTERRUPTION_QUEUE is {queue!r}: the name of the queue is expected",
+            set_queue.rpartition("=")[0] + f"={name}",
+            safe=True,
+        )
+        return
+    attributes = facts.read(f"queue {queue}")
+    if attributes is None:
+        yield failure(
+            subject,
+            f"INTERRUPTION_QUEUE is {queue!r}, and SQS has no such queue in {facts.region}",
+            f"aws sqs create-queue --queue-name {queue} --region {facts.region}",
+        )
+        return
+    yield from _delivery_faults(facts, queue, attributes)
+
+
+def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fault]:
+    """EventBridge may write, by rules that exist; the queue's key lets it; messages are read."""
+    if "events.amazonaws.com" not in json.dumps(policy_document(attributes.get("Policy") or "{}")):
+        yield failure(
+            f"queue/{queue}",
+            "its policy does not let events.amazonaws.com send messages, so no interruption reaches the controller",
+            f"aws sqs set-queue-attributes --queue-url {attributes.get('QueueUrl', 'QUEUE_URL')} --attributes"
+            f" {shlex.quote(_events_may_send(attributes.get('QueueArn', '')))} --region {facts.region}",
+            safe="QueueUrl" in attributes,
+        )
+    key = attributes.get("KmsMasterKeyId")
+    if key and "alias/aws/" not in key:
+        policy = policy_document(facts.read(f"policy of key {key}") or "{}")
+        if "events.amazonaws.com" not in json.dumps(policy):
+            yield failure(
+                f"queue/{queue}",
+                f"its key {key} has a policy without events.amazonaws.com: EventBridge cannot encrypt messages, so no"
+                " interruption reaches the controller",
+                f"aws sqs set-queue-attributes --queue-url {attributes.get('QueueUrl', 'QUEUE_URL')} --attributes"
+                f' \'{{"KmsMasterKeyId":"","SqsManagedSseEnabled":"true"}}\' --region {facts.region}',
+            )
+    rules = [rule for rule in facts.items(f"rules of {queue}") if rule.get("State", "ENABLED") == "ENABLED"]
+    patterns = " ".join(str(rule.get("EventPattern")) for rule in rules)
+    missing = [notice for notice in (INTERRUPTION, *OTHER_NOTICES) if notice not in patterns]
+    if missing:
+        yield warning(
+            f"queue/{queue}",
+            f"no EventBridge rule that is enabled sends {', '.join(missing)} to it: the controller does not see them",
+            _put_rule(facts, missing[0], attributes.get("QueueArn", "QUEUE_ARN")),
+        )
+    answer = facts.answers.get(f"age of {queue}")
+    age = answer.data if answer is not None and answer.state is State.READ else None
+    if age is not None and age > MAX_MESSAGE_AGE_S:
+        deployment = controller(facts)
+        yield failure(
+            f"queue/{queue}",
+            f"its oldest message waits for {age:.0f} s: no controller reads it",
+            f"kubectl logs -n {deployment['metadata']['namespace']} deployment/{deployment['metadata']['name']}"
+            " --tail=50",
+            symptom=True,
+        )
+
+
+def _put_rule(facts: Facts, notice: str, queue_arn: str) -> str:
+    source = "aws.health" if notice == "AWS Health Event" else "aws.ec2"
+    pattern = json.dumps({"source": [source], "detail-type": [notice]}, separators=(",", ":"))
+    name = f"{facts.cluster}-{notice.replace(' ', '')}"[:64]
+    return (
+        f"aws events put-rule --name {name} --event-pattern '{pattern}' --region {facts.region} && aws events"
+        f" put-targets --rule {name} --targets Id=InterruptionQueue,Arn={queue_arn} --region {facts.region}"
+    )
+
+
+def _events_may_send(queue_arn: str) -> str:
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": ["events.amazonaws.com", "sqs.amazonaws.com"]},
+        "Action": "sqs:SendMessage",
+        "Resource": queue_arn,
+    }
+    return json.dumps({"Policy": json.dumps({"Version": "2012-10-17", "Statement": [statement]})})

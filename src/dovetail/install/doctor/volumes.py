@@ -1,0 +1,132 @@
+"""Keys that encrypt volumes (D17): they exist, are enabled, and the controller may use them.
+
+EC2 attaches an encrypted volume with the rights of whoever launches the instance. Without them the instance ends a
+moment after its launch, and nothing but its state says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dovetail.install.doctor.access import controller_role, denials, policy_document
+from dovetail.install.doctor.facts import Facts, Fault, Json, State, failure
+from dovetail.install.doctor.permissions import VOLUME_KEY
+from dovetail.kube.resources import EC2NODECLASSES, STORAGECLASSES
+
+USES = ("kms:*", "kms:CreateGrant", "kms:Create*", "*")
+
+
+def check_volume_keys(facts: Facts) -> Iterator[Fault]:
+    for node_class in facts.items(EC2NODECLASSES.name):
+        name = node_class["metadata"]["name"]
+        for mapping in (node_class.get("spec") or {}).get("blockDeviceMappings") or ():
+            key = (mapping.get("ebs") or {}).get("kmsKeyID")
+            if key:
+                where = f"spec.blockDeviceMappings kmsKeyID {key}"
+                yield from _key_faults(facts, f"ec2nodeclass/{name}", where, key, launches=True)
+    for storage_class in facts.items(STORAGECLASSES.name):
+        key = (storage_class.get("parameters") or {}).get("kmsKeyId")
+        if key:
+            subject = f"storageclass/{storage_class['metadata']['name']}"
+            yield from _key_faults(facts, subject, f"parameters.kmsKeyId {key}", key, launches=False)
+
+
+def _key_faults(facts: Facts, subject: str, where: str, key: str, *, launches: bool) -> Iterator[Fault]:
+    effect = "EC2 terminates each instance while it attaches the volume" if launches else "no volume can be attached"
+    described = facts.read(f"key {key}")
+    state = "not found" if described is None else str(described.get("KeyState", ""))
+    if described is None:
+        yield failure(
+            subject, f"{where} does not exist: {effect}", f"aws kms list-keys --region {facts.region}  # then name one"
+        )
+        return
+    if state != "Enabled":
+        undo = "cancel-key-deletion" if state == "PendingDeletion" else "enable-key"
+        again = f" && aws kms enable-key --key-id {key} --region {facts.region}" if state == "PendingDeletion" else ""
+        yield failure(
+            subject,
+            f"{where} is {state}: {effect}",
+            f"aws kms {undo} --key-id {key} --region {facts.region}{again}",
+        )
+        return
+    if launches and described.get("KeyManager") != "AWS":
+        yield from _use_faults(facts, subject, where, described, effect)
+
+
+def _use_faults(facts: Facts, subject: str, where: str, key: Json, effect: str) -> Iterator[Fault]:
+    """The key policy admits the controller's role, or leaves it to IAM and IAM does."""
+    source = next(name for name in facts.answers if name.startswith("policy of key ") and _names(name, key))
+    policy = policy_document(facts.read(source))
+    role = controller_role(facts)
+    statements = policy.get("Statement") or ()
+    statements = [statements] if isinstance(statements, Mapping) else statements
+    denied = [row for row in statements if row.get("Effect") == "Deny" and _speaks(row, key, role) and _uses(row)]
+    if denied:
+        yield failure(
+            subject,
+            f"{where}: the key's policy denies its use ({denied[0].get('Sid') or 'a statement with Effect Deny'}):"
+            f" {effect}",
+            f"aws kms get-key-policy --key-id {key['KeyId']} --policy-name default --region {facts.region}"
+            "  # remove the Deny, then aws kms put-key-policy",
+        )
+        return
+    allowing = [row for row in statements if row.get("Effect") == "Allow" and _uses(row)]
+    if any(_speaks(row, key, role) for row in allowing):
+        return
+    delegated = any(_is_root(row, key) for row in allowing)
+    answer = facts.answers.get("denied to the controller")
+    if delegated and (answer is None or answer.state is not State.READ):
+        return  # IAM decides, and it could not be asked; D03 says so
+    refused = [row for row in denials(facts, VOLUME_KEY) if row.resource == key.get("Arn")]
+    if delegated and not refused:
+        return
+    cause = (
+        f"the role {role} is not allowed {refused[0].action} on it ({refused[0].decision})"
+        if delegated
+        else f"the key's policy admits neither the role {role} nor the account"
+    )
+    yield failure(
+        subject,
+        f"{where}: {cause}: {effect}",
+        f"aws kms create-grant --key-id {key['KeyId']} --grantee-principal"
+        f" {_account_arn(key)}:role/{role} --operations CreateGrant Decrypt GenerateDataKeyWithoutPlaintext"
+        f" ReEncryptFrom ReEncryptTo DescribeKey --region {facts.region}",
+    )
+
+
+def _names(source: str, key: Json) -> bool:
+    name = source.removeprefix("policy of key ")
+    return name in (key.get("KeyId"), key.get("Arn")) or name.startswith("alias/")
+
+
+def _account_arn(key: Json) -> str:
+    parts = str(key.get("Arn") or "arn:aws:kms:::").split(":")
+    return f"arn:{parts[1]}:iam::{parts[4]}"
+
+
+def _uses(statement: Mapping[str, Any]) -> bool:
+    """Whether it speaks of using the key for a volume."""
+    actions = statement.get("Action") or ()
+    actions = [actions] if isinstance(actions, str) else actions
+    return any(
+        str(action) in USES or str(action).startswith(("kms:Decrypt", "kms:GenerateDataKey")) for action in actions
+    )
+
+
+def _principals(statement: Mapping[str, Any]) -> list[str]:
+    principal = statement.get("Principal")
+    if isinstance(principal, str):
+        return [principal]
+    rows = (principal or {}).get("AWS") or ()
+    return [rows] if isinstance(rows, str) else [str(row) for row in rows]
+
+
+def _speaks(statement: Mapping[str, Any], key: Json, role: str) -> bool:
+    """Whether it names the role, or everything; a condition that narrows `*` is taken to admit the role."""
+    return any(name == "*" or name.endswith(f"/{role}") for name in _principals(statement))
+
+
+def _is_root(statement: Mapping[str, Any], key: Json) -> bool:
+    account = _account_arn(key).rsplit(":", 1)[-1]
+    return any(name == account or name.endswith(f"::{account}:root") for name in _principals(statement))
