@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,11 +13,17 @@ if TYPE_CHECKING:
 
 MARKS = {"passed": ("√", "green"), "warning": ("‼", "yellow"), "failed": ("×", "red"), "not_checked": ("-", None)}
 PAGE = "docs/doctor.md"
+#: Keys of `-o json`, in this order.
+KEYS = ("id", "status", "object", "message", "remedy")
+NO_CONTROLLER = "no controller is installed here"
 
 
 @click.command()
-@click.option("--only", multiple=True, metavar="ID", help="Make this check alone (D01); may be repeated.")
+@click.option("--pre", is_flag=True, help="Check what an installation needs, before it is made.")
+@click.option("--only", multiple=True, metavar="ID,ID", help="Make these checks alone (D01,D05); may be repeated.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--fix", is_flag=True, help="Run the remedies that only add what is missing, then check again.")
+@click.option("--dry-run", is_flag=True, help="With --fix: print the commands, and run nothing.")
 @click.option(
     "--collect",
     "bundle",
@@ -34,70 +41,110 @@ PAGE = "docs/doctor.md"
 @click.option("--rbac", is_flag=True, help="Print the rights that reading takes, and do nothing.")
 @click.option("--cluster", default=None, help="Name of the EKS cluster; found by the kubeconfig if left out.")
 @click.option("--region", default=None, help="Region; default as the AWS command's.")
+@click.option("--name", "lab", default=None, metavar="LAB", help="Ask the lab of this name.")
 @click.option("--kubeconfig", default=None, help="Path of a kubeconfig; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def doctor(
+    pre: bool,
     only: tuple[str, ...],
     output: str,
+    fix: bool,
+    dry_run: bool,
     bundle: Path | None,
     source: Path | None,
     rbac: bool,
     cluster: str | None,
     region: str | None,
+    lab: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Check a cluster and its AWS account for known misconfigurations; nothing is written.
+    """Check a cluster and its AWS account for known misconfigurations; without --fix nothing is written.
 
-    Exit status: 0 no check failed, 1 a check failed, 2 the checks could not be made.
+    Exit status: 0 no check failed, 1 a check failed, 2 the checks could not be made or a remedy failed.
     """
     from dovetail.errors import Problem
-    from dovetail.install.doctor.checks import CHECKS, report
+    from dovetail.install.doctor.checks import report
     from dovetail.install.doctor.facts import Status
 
     if rbac:
         _print_rights()
         return
-    ids = [check.id for check in CHECKS]
-    wanted = [name.upper() for name in only]
-    for name in wanted:
-        if name not in ids:
-            raise Problem(f"--only {name}: there is no such check; there are {', '.join(sorted(ids))}")
+    wanted = _wanted(only, pre)
     if source and bundle:
         raise Problem("--collect and --from are opposites; give one of them")
-    facts = _read(source) if source else _collect(cluster, region, kubeconfig, context)
+    if dry_run and not fix:
+        raise Problem("--dry-run belongs to --fix; without --fix nothing is written anyway")
+    if source and fix and not dry_run:
+        raise Problem("--from asks no cluster, so there is none to mend; add --dry-run to print the commands")
+    if bundle and fix:
+        raise Problem("--collect makes no check, so there is nothing to mend; leave out --fix")
+    place = _Place(cluster, region, kubeconfig, context, lab)
+    facts = _read(source) if source else place.collect(logs=bundle is not None)
     if bundle:
         _write(bundle, facts)
         return
-    findings = report(facts, wanted)
+    findings = report(facts, wanted, pre=pre)
+    if fix and dry_run:
+        _print_remedies(findings)
+        return
+    failures: list[str] = []
+    if fix:
+        failures = _mend(findings, place)
+        facts = place.collect()
+        findings = report(facts, wanted, pre=pre)
     if output == "json":
         import msgspec
 
-        click.echo(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
+        rows = [{key: getattr(finding, key) for key in KEYS} for finding in findings]
+        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
     else:
-        _show(facts, findings)
+        _show(facts, findings, pre)
+    if failures:
+        raise Problem("; ".join(failures))
     if any(finding.status is Status.FAILED for finding in findings):
         raise SystemExit(1)
 
 
-def _show(facts: Facts, findings: list[Finding]) -> None:
+def _wanted(only: Sequence[str], pre: bool) -> list[str]:
+    """The ids that are asked for, as typed in one option or in several."""
+    from dovetail.errors import Problem
+    from dovetail.install.doctor.checks import CHECKS, checks_of
+
+    wanted = [name.strip().upper() for text in only for name in text.split(",") if name.strip()]
+    ids = [check.id for check in checks_of(pre=pre)]
+    for name in wanted:
+        if name in ids:
+            continue
+        if name in {check.id for check in CHECKS}:
+            raise Problem(f"--only {name}: it is made {'without' if pre else 'with'} --pre")
+        raise Problem(f"--only {name}: there is no such check; there are {', '.join(sorted(ids))}")
+    return wanted
+
+
+def _show(facts: Facts, findings: list[Finding], pre: bool) -> None:
     """Groups, a line for each check, and below it what is wrong and the remedy."""
     from collections import Counter
 
-    from dovetail.install.doctor.checks import CHECKS
+    from dovetail.install.doctor.checks import checks_of
     from dovetail.install.doctor.facts import Status
 
     worst = (Status.FAILED, Status.WARNING, Status.NOT_CHECKED, Status.PASSED)
     counts: Counter[str] = Counter()
+    without_controller: list[str] = []
     click.echo(f"cluster {facts.cluster or 'of the kubeconfig'}" + (f" in {facts.region}" if facts.region else ""))
-    for group in dict.fromkeys(check.group for check in CHECKS):
+    checks = checks_of(pre=pre)
+    for group in dict.fromkeys(check.group for check in checks):
         lines = []
-        for check in CHECKS:
+        for check in checks:
             rows = [finding for finding in findings if finding.id == check.id and check.group == group]
             if not rows:
                 continue
             status = next(status for status in worst if any(row.status is status for row in rows))
             counts[status.value.replace("_", " ")] += 1
+            if status is Status.NOT_CHECKED and NO_CONTROLLER in rows[-1].message:
+                without_controller.append(check.id)
+                continue
             mark, colour = MARKS[status.value]
             lines.append(click.style(f"  {mark} {check.id} {check.title}", fg=colour))
             for row in rows:
@@ -107,50 +154,115 @@ def _show(facts: Facts, findings: list[Finding]) -> None:
                     lines += [f"      {row.status.value}: {row.object}: {row.message}", f"      remedy: {row.remedy}"]
         if lines:
             click.echo(f"\n{group}\n" + "\n".join(lines))
+    if without_controller:
+        click.echo(f"\nno controller is installed, so these were not checked: {', '.join(without_controller)}")
+        if not pre:
+            click.echo("dovetail doctor --pre checks what an installation needs")
     click.echo("\n" + ", ".join(f"{count} {status}" for status, count in counts.items()) + f"; see {PAGE}")
+    safe = [row for row in findings if row.safe and row.status in (Status.FAILED, Status.WARNING)]
+    if safe:
+        click.echo(f"dovetail doctor --fix --dry-run prints the safe remedies ({len(safe)})")
 
 
-def _collect(cluster: str | None, region: str | None, kubeconfig: str | None, context: str | None) -> Facts:
-    import asyncio
-    import os
+# Remedies
 
-    import boto3
 
-    from dovetail.cli import cluster_session
-    from dovetail.cli.terminal import quiet_logs, waiting
-    from dovetail.clock import Clock
-    from dovetail.cloud.aws.client import Calls
-    from dovetail.errors import Problem
-    from dovetail.install.doctor.collect import collect
-    from dovetail.kube.client import Kube
-    from dovetail.kube.config import load
-    from dovetail.kube.credentials import ConfigError
-    from dovetail.kube.errors import Disconnected, KubeError
+def _print_remedies(findings: list[Finding]) -> None:
+    from dovetail.cli.remedies import safe_remedies
+    from dovetail.install.doctor.facts import Status
 
-    quiet_logs()
-    chosen = region or boto3.session.Session().region_name
+    remedies = safe_remedies(findings)
+    for finding in remedies:
+        click.echo(f"# {finding.id} {finding.object}\n{finding.remedy}")
+    left = [row for row in findings if row.status is Status.FAILED and not row.safe]
+    if not remedies:
+        click.echo("# no finding has a safe remedy")
+    for row in left:
+        click.echo(f"# {row.id} {row.object} is for you to decide: {row.remedy}")
 
-    async def main() -> Facts:
-        clock = Clock(asyncio.get_running_loop())
-        connection = load(cluster_session.kubeconfig(kubeconfig), context)
-        calls = Calls(clock, region=chosen, endpoint=os.environ.get("AWS_ENDPOINT_URL")) if chosen else None
-        kube = Kube(connection.transport(), clock).read_only()
+
+def _mend(findings: list[Finding], place: _Place) -> list[str]:
+    """Run the safe remedies, each with a line; returns those that failed."""
+    from dovetail.cli.remedies import execute, run, safe_remedies
+
+    failures = []
+    options = place.options()
+    remedies = safe_remedies(findings)
+    if not remedies:
+        click.echo("no finding has a safe remedy", err=True)
+    for finding in remedies:
+        click.echo(f"{finding.id} {finding.remedy}", err=True)
+        problem = run(finding.remedy, options, execute)
+        if problem:
+            failures.append(f"{finding.id}: {problem}")
+    return failures
+
+
+# Where findings come from
+
+
+class _Place:
+    """The cluster and the account that are asked, and mended."""
+
+    def __init__(
+        self, cluster: str | None, region: str | None, kubeconfig: str | None, context: str | None, lab: str | None
+    ) -> None:
+        self._cluster, self._region, self._kubeconfig, self._context = cluster, region, kubeconfig, context
+        self._lab = lab
+
+    def kubeconfig(self) -> str | None:
+        from dovetail.cli import cluster_session
+
+        return cluster_session.kubeconfig(self._kubeconfig, self._lab)
+
+    def options(self) -> dict[str, Sequence[str]]:
+        """What kubectl needs to act on the same cluster."""
+        path = self.kubeconfig()
+        flags = [f"--kubeconfig={path}"] if path else []
+        return {"kubectl": [*flags, *([f"--context={self._context}"] if self._context else [])]}
+
+    def collect(self, *, logs: bool = False) -> Facts:
+        import asyncio
+        import os
+
+        import boto3
+
+        from dovetail.cli.terminal import progress, quiet_logs
+        from dovetail.clock import Clock
+        from dovetail.cloud.aws.client import Calls
+        from dovetail.errors import Problem
+        from dovetail.install.doctor.collect import collect
+        from dovetail.kube.client import Kube
+        from dovetail.kube.config import load
+        from dovetail.kube.credentials import ConfigError
+        from dovetail.kube.errors import Disconnected, KubeError
+
+        quiet_logs()
+        chosen = self._region or boto3.session.Session().region_name
+
+        async def main(show: Any) -> Facts:
+            clock = Clock(asyncio.get_running_loop())
+            connection = load(self.kubeconfig(), self._context)
+            calls = Calls(clock, region=chosen, endpoint=os.environ.get("AWS_ENDPOINT_URL")) if chosen else None
+            kube = Kube(connection.transport(), clock).read_only()
+            try:
+                return await collect(
+                    kube, calls, server=connection.server, cluster=self._cluster or "", logs=logs, progress=show
+                )
+            finally:
+                if calls is not None:
+                    calls.close()
+                await kube.close()
+
+        if not chosen:
+            click.echo("note: no region is set, so AWS is not asked; give --region, or set AWS_REGION", err=True)
         try:
-            return await collect(kube, calls, server=connection.server, cluster=cluster or "")
-        finally:
-            if calls is not None:
-                calls.close()
-            await kube.close()
-
-    if not chosen:
-        click.echo("note: no region is set, so AWS is not asked; give --region, or set AWS_REGION", err=True)
-    try:
-        with waiting("reading the cluster and the account …"):
-            return asyncio.run(main())
-    except Disconnected as problem:
-        raise Problem(f"{problem}; start it, or name another with --kubeconfig or --context") from problem
-    except (ConfigError, KubeError) as problem:
-        raise Problem(str(problem)) from problem
+            with progress("reading {} …") as show:
+                return asyncio.run(main(show))
+        except Disconnected as problem:
+            raise Problem(f"{problem}; start it, or name another with --kubeconfig or --context") from problem
+        except (ConfigError, KubeError) as problem:
+            raise Problem(str(problem)) from problem
 
 
 def _read(source: Path) -> Facts:
@@ -181,18 +293,27 @@ def _print_rights() -> None:
     import yaml
 
     from dovetail.install.doctor.aws_answers import ACTIONS
-    from dovetail.install.doctor.collect import LISTED
+    from dovetail.install.doctor.collect import LISTED, METRICS, VERSION
 
-    rules = [{"apiGroups": [resource.group], "resources": [resource.plural], "verbs": ["list"]} for resource in LISTED]
-    rules.append(
+    resources: dict[str, list[str]] = {}
+    for resource in LISTED:
+        resources.setdefault(resource.group, []).append(resource.plural)
+    resources[""].append("events")
+    rules: list[dict[str, Any]] = [
+        {"apiGroups": [group], "resources": sorted(plurals), "verbs": ["list"]} for group, plurals in resources.items()
+    ]
+    rules += [
         {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["aws-auth"], "verbs": ["get"]},
-    )
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "dovetail-doctor"},
-        "rules": rules,
-    }
-    click.echo(yaml.safe_dump(role, sort_keys=False) + "# At AWS, on all resources:")
+        {"nonResourceURLs": [VERSION, METRICS], "verbs": ["get"]},
+    ]
+    logs = [
+        {"apiGroups": [""], "resources": ["pods/log", "pods/proxy"], "verbs": ["get"]},
+        {"apiGroups": ["metrics.k8s.io"], "resources": ["nodes"], "verbs": ["list"]},
+    ]
+    kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+    role = {**kind, "metadata": {"name": "dovetail-doctor"}, "rules": rules}
+    collecting = {**kind, "metadata": {"name": "dovetail-doctor-collect"}, "rules": logs}
+    click.echo(yaml.safe_dump_all([role, collecting], sort_keys=False), nl=False)
+    click.echo("# The second role is for --collect alone: logs and metrics. At AWS, on all resources:")
     for action in ACTIONS:
         click.echo(f"#   {action}")

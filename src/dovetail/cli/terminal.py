@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -31,3 +31,15 @@ def waiting(text: str) -> Iterator[None]:
 
     with Console(stderr=True).status(text):
         yield
+
+
+@contextmanager
+def progress(text: str) -> Iterator[Callable[[str], None]]:
+    """As `waiting`, with `{}` in the text for the step that is under way; each step replaces the one before."""
+    if not sys.stderr.isatty():
+        yield lambda step: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text.format("…")) as status:
+        yield lambda step: status.update(text.format(step))

@@ -34,7 +34,7 @@ def _time(event: object) -> str:
 
 
 def check_clocks(facts: Facts) -> Iterator[Fault]:
-    """A lease that is renewed in the future has a holder whose clock is ahead; one that lags cannot be told."""
+    """A lease that is renewed in the future has a holder whose clock is ahead; one that lags looks silent."""
     for lease in facts.items(LEASES.name):
         renewed = moment((lease.get("spec") or {}).get("renewTime"))
         if renewed is not None and renewed - facts.time > MAX_CLOCK_LEAD:

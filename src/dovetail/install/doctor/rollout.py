@@ -12,7 +12,7 @@ from dovetail.kube.resources import DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES, P
 from dovetail.model import quantity
 
 HASH, HASH_VERSION = "karpenter.sh/nodepool-hash", "karpenter.sh/nodepool-hash-version"
-#: Karpenter's first version that replaces the nodes of a changed pool without being told to.
+#: Karpenter's first version that replaces the nodes of a changed pool by itself.
 FIRST_DRIFT = (0, 32, 0)
 #: A drifted node that stays for longer is held by something.
 DRIFT_LIMIT = timedelta(hours=1)

@@ -1,7 +1,7 @@
 """Keys that encrypt volumes (D17): they exist, are enabled, and the controller may use them.
 
-EC2 attaches an encrypted volume with the rights of whoever launches the instance. Without them the instance ends a
-moment after its launch, and nothing but its state says why.
+EC2 attaches an encrypted volume with the rights of the role that launches the instance. Without them the instance ends
+a moment after its launch, and nothing but its state says why.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -89,6 +89,7 @@ def build(
         GroupName=f"eks-cluster-sg-{cluster}", Description="EKS created security group", VpcId=vpc
     )["GroupId"]
     ec2.create_tags(Resources=[vpc, *subnets.values(), group], Tags=tags)
+    _open(ec2, vpc, subnets.values())
     # The tag EKS itself puts on its security group; no other client may write tags that begin with "aws:".
     endpoint.backend("ec2").create_tags([group], {"aws:eks:cluster-name": cluster})
     node_role = f"KarpenterNodeRole-{cluster}"
@@ -98,6 +99,8 @@ def build(
         iam.create_instance_profile(InstanceProfileName=profile)
         iam.add_role_to_instance_profile(InstanceProfileName=profile, RoleName=node_role)
     _role(iam, f"eks-{cluster}", "eks.amazonaws.com")
+    # An account that has launched a spot instance before has this role; EC2 makes it then.
+    iam.create_service_linked_role(AWSServiceName="spot.amazonaws.com")
     _node_role(iam, f"eks-{cluster}-nodes")
     eks.create_cluster(
         name=cluster,
@@ -136,6 +139,16 @@ def build(
         queue=cluster,
         queue_url=queue,
     )
+
+
+def _open(ec2: Any, vpc: str, subnets: Iterable[str]) -> None:
+    """A way out of the VPC, as eksctl's public subnets have it."""
+    gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
+    ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
+    tables = ec2.describe_route_tables(Filters=[{"Name": "vpc-id", "Values": [vpc]}])["RouteTables"]
+    ec2.create_route(RouteTableId=tables[0]["RouteTableId"], DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
+    for subnet in subnets:
+        ec2.modify_subnet_attribute(SubnetId=subnet, MapPublicIpOnLaunch={"Value": True})
 
 
 def _node_role(iam: Any, name: str) -> None:

@@ -24,7 +24,7 @@ from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES
 from dovetail.kube.transport import Request, Response
 from dovetail.lab import metrics
-from dovetail.lab.aws import account
+from dovetail.lab.aws import account, controller_access
 from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint, new_credentials
 from dovetail.lab.aws.eventbridge import Bridge
@@ -101,7 +101,7 @@ class Eks:
         if not settings.fresh:
             if isinstance(lab.server, LabServer):
                 lab.server.middleware.insert(0, self.intercept_logs)
-            await _install(lab)
+            await _install(lab, settings.cluster_name)
             await metrics.install(lab.kube)
         loop = asyncio.get_running_loop()
         market = Market(settings.region, settings.families)
@@ -187,7 +187,7 @@ class Eks:
 
     def _account(self, endpoint: Endpoint) -> account.AwsAccount:
         config = self.settings.config
-        return account.build(
+        made = account.build(
             endpoint,
             self.settings.cluster_name,
             version=self.settings.version,
@@ -198,6 +198,9 @@ class Eks:
             fresh=self.settings.fresh,
             oidc_provider=config is None or config.with_oidc,
         )
+        if not self.settings.fresh:
+            controller_access.grant(endpoint, made)
+        return made
 
     def _cloud(self, endpoint: Endpoint, lab: Lab) -> Aws:
         settings = self.settings
@@ -231,15 +234,18 @@ class Eks:
             await cloud.pricing.refresh()
 
 
-async def _install(lab: Lab) -> None:
+async def _install(lab: Lab, cluster: str) -> None:
     """Our kinds, and the Deployment that stands for us."""
     for definition in crds.definitions():
         await _create(lab, CRDS, definition)
     await _create(lab, NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    for kind, body, namespace in controller_access.objects(cluster, NAMESPACE):
+        await _create(lab, kind, body, namespace)
     labels = {"app.kubernetes.io/instance": "karpenter", "app.kubernetes.io/name": "karpenter"}
     container = {
         "name": "controller",
         "image": IMAGE,
+        "env": controller_access.settings(cluster),
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
         "ports": [{"name": "http-metrics", "containerPort": 8080}, {"name": "http", "containerPort": 8081}],
     }
@@ -263,6 +269,7 @@ async def _install(lab: Lab) -> None:
                 "template": {
                     "metadata": {"labels": labels},
                     "spec": {
+                        "serviceAccountName": controller_access.NAME,
                         "containers": [container],
                         "affinity": affinity,
                         "priorityClassName": "system-cluster-critical",
