@@ -114,7 +114,7 @@ class Eks:
             if config is not None:
                 await loop.run_in_executor(None, lambda: create_configured(endpoint, made, config))
             kubelet, chance = lab.client("kubelet"), lab.chance.child("ec2")
-            bridge = Bridge(endpoint, made.queue, lab.clock)
+            bridge = Bridge(endpoint, made.queue, lab.clock, by_rules=True)
             self.instances = Ec2(endpoint, made, lab.fleet, kubelet, chance, settings.timing, bridge=bridge)
             if lab.faults is not None:
                 lab.faults.strikes |= AwsFaults(endpoint, bridge, lab.clock, self.instances, lab.faults).kinds

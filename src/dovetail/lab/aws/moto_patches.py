@@ -44,8 +44,10 @@ def _correct() -> None:
     from moto.ec2.responses.instances import InstanceResponse
     from moto.ec2.responses.spot_instances import SpotInstances
     from moto.ec2.utils import filter_dict_attribute_mapping
+    from moto.iam.models import SERVICE_NAME_CONVERSION
     from moto.sts.responses import TokenResponse
 
+    SERVICE_NAME_CONVERSION.update({"spot": "EC2Spot", "spotfleet": "EC2SpotFleet"})
     TokenResponse.get_session_token = _with_own_key(TokenResponse.get_session_token)
     TokenResponse.get_federation_token = _with_own_key(TokenResponse.get_federation_token)
     Fleets.create_fleet = _at_once(Fleets.create_fleet)
