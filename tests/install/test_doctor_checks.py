@@ -44,7 +44,7 @@ EXPECTED_DENIALS = [
     {"purpose": purpose, "action": "any", "resource": "any", "decision": "implicitDeny"}
     for purpose in (BROAD_TERMINATION, BROAD_PASS_ROLE)
 ]
-OPEN_TABLE = {
+OPEN_TABLE: dict[str, Any] = {
     "Associations": [{"Main": True}],
     "Routes": [
         {"DestinationCidrBlock": "10.0.0.0/16", "GatewayId": "local"},

@@ -40,7 +40,9 @@ def grant(endpoint: Endpoint, account: AwsAccount) -> None:
     """Make provider, role, queue policy and rules, with the documents that `dovetail install` uses."""
     iam, sqs, events = (client(endpoint, service) for service in ("iam", "sqs", "events"))
     site = _site(account.cluster, account.region, issuer(endpoint, account.cluster))
-    iam.create_open_id_connect_provider(Url=f"https://{site.issuer}", ClientIDList=["sts.amazonaws.com"])
+    providers = iam.list_open_id_connect_providers()["OpenIDConnectProviderList"]
+    if not any(row["Arn"].endswith(f":oidc-provider/{site.issuer}") for row in providers):
+        iam.create_open_id_connect_provider(Url=f"https://{site.issuer}", ClientIDList=["sts.amazonaws.com"])
     iam.create_role(
         RoleName=site.controller_role, AssumeRolePolicyDocument=json.dumps(documents.controller_trust(site))
     )
