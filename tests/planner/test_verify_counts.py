@@ -12,8 +12,10 @@ from dovetail.model.fit.fit import Fit
 from dovetail.model.fit.podinfo import PodInfo, pod_info
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.nodes import Node, NodeSpec, NodeStatus, Taint
+from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.verify.cluster import World
 from dovetail.planner.verify.counts import Tallies
-from tests.planner.conftest import HOSTNAME, ZONE, pod
+from tests.planner.conftest import HOSTNAME, ZONE, node, pod, pool
 
 APPS = ("web", "db", "cache")
 SELECTORS: tuple[dict[str, Any] | None, ...] = (
@@ -91,6 +93,35 @@ def test_a_kept_count_answers_as_a_fresh_one(coming: list[tuple[PodInfo, str]]) 
     for number, (info, target) in enumerate(coming):
         for asker, _ in coming[number:]:
             kept, fresh = tallies.fit(asker), Fit(asker, cluster)
-            for node in cluster.nodes.values():
-                assert kept.check(node) == fresh.check(node)
+            for held in cluster.nodes.values():
+                assert kept.check(held) == fresh.check(held)
         tallies.place(info, target)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    there=st.lists(st.tuples(st.sampled_from(("n1", "n2", "n3")), st.sampled_from(APPS), asked()), max_size=6),
+    wants=asked(),
+)
+def test_pods_of_nodes_that_receive_none_are_counted_and_not_kept(
+    there: list[tuple[str, str, dict[str, Any]]], wants: dict[str, Any]
+) -> None:
+    """What is said of a target is the same as if every pod of the cluster were kept."""
+    running = [(name, pod(f"r{n}", labels={"app": app}, **spec)) for n, (name, app, spec) in enumerate(there)]
+    states = tuple(
+        node(name, zone, pods=tuple(each for where, each in running if where == name))
+        for name, zone in (("n1", "z1"), ("n2", "z1"), ("n3", "z2"))
+    )
+    new = pod("new", labels={"app": "web"}, **wants)
+    snapshot = Snapshot(pools=(pool(),), pending=(new,), nodes=states)
+    kept, counted = World(snapshot, ()), World(snapshot, (), (), {"n1"})
+    assert not counted.cluster.nodes["n2"].pods and not counted.cluster.nodes["n3"].pods
+    assert len(counted.cluster.nodes["n1"].pods) == sum(name == "n1" for name, _ in running)
+    verdicts = []
+    for world in (kept, counted):
+        fit = Fit(pod_info(new), world.cluster)
+        verdicts.append(fit.rejection or fit.check(world.cluster.nodes["n1"]))
+        assert {name: held.kinds for name, held in world.cluster.nodes.items()} == {
+            name: held.kinds for name, held in kept.cluster.nodes.items()
+        }
+    assert verdicts[0] == verdicts[1]

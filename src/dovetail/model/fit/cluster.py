@@ -99,6 +99,15 @@ class Cluster:
         self.storage.use(info.pod, 1)
         self._touch(name)
 
+    def count(self, info: PodInfo, name: str) -> None:
+        """A pod is on a node that no pod will be checked against: others count it, and it is not kept.
+
+        Of a hundred thousand pods most are so, and what is kept of each is what a check of a plan takes in memory.
+        """
+        self.nodes[name].count(info)
+        self.storage.use(info.pod, 1)
+        self._touch(name)
+
     def refresh(self, key: str, pod: Pod) -> None:
         """A placed pod changed in nothing that counts: keep its newest state."""
         node = self.nodes.get(self._placed.get(key, ""))

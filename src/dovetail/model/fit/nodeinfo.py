@@ -64,6 +64,10 @@ class NodeInfo:
         self.scored_cpu += info.scored.get("cpu", 0)
         self.scored_memory += info.scored.get("memory", 0)
         self.ports.update(info.shape.ports)
+        self.count(info)
+
+    def count(self, info: PodInfo) -> None:
+        """A pod is here as far as others ask who is near; what it takes of the node does not count."""
         self.kinds[info.kind] = self.kinds.get(info.kind, 0) + 1
         if info.shape.has_affinity:
             self.vocal[info.key] = info

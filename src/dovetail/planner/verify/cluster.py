@@ -7,7 +7,7 @@ node that takes no pods, because a spread must count it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -93,8 +93,17 @@ def node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocata
 class World:
     """A cluster for `dovetail.model.fit`, in which the plan's pods are still to be placed."""
 
-    def __init__(self, snapshot: Snapshot, planned_nodes: Iterable[PlannedNode], moved: Iterable[Pod] = ()) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        planned_nodes: Iterable[PlannedNode],
+        moved: Iterable[Pod] = (),
+        targets: Collection[str] | None = None,
+    ) -> None:
+        """`targets` are the existing nodes that the plan places pods on, if that is known: of the others, pods are
+        counted and not kept."""
         self.snapshot = snapshot
+        self._targets = targets
         self.pools = {pool.name: pool for pool in snapshot.pools}
         self.pools_offerings = {pool.name: PoolOfferings(pool) for pool in snapshot.pools}
         self.cluster = Cluster(storage_for(snapshot, (*snapshot.pending, *moved)))
@@ -106,6 +115,7 @@ class World:
         self.cluster.namespaces.update(snapshot.namespaces)
         self.daemons = [_daemon_pod(each) for each in snapshot.daemons]
         coming = {key_of(pod) for pod in snapshot.pending}
+        self._states = {state.name for state in snapshot.nodes}
         for state in snapshot.nodes:
             if not state.deleting:
                 self._add_state(state, coming)
@@ -114,7 +124,8 @@ class World:
         self._add_phantoms()
 
     def _add_state(self, state: NodeState, coming: set[str]) -> None:
-        labels = {HOSTNAME: state.name, **state.labels}
+        named = state.labels.get(HOSTNAME) == state.name
+        labels = state.labels if named else {HOSTNAME: state.name, **state.labels}
         self.cluster.set_node(node(state.name, labels, state.taints, state.allocatable))
         self._attach(state.name, state.attach_limits)
         served = set()
@@ -123,7 +134,7 @@ class World:
                 continue
             owner = pod.metadata.controller
             served.add(owner.uid if owner is not None else "")
-            self.cluster.place(pod_info(pod), state.name)
+            self._place(pod_info(pod), state.name)
             if pod.terminating:  # it leaves its volumes to a pod that waits for them
                 self.cluster.storage.use(pod, -1)
         self._add_daemons(state.name, served)
@@ -223,7 +234,12 @@ class World:
         for uid, pod in self.daemons if served is None else self._unserved(served):
             prepared = pod_info(replace(pod, metadata=replace(pod.metadata, uid=f"{uid}/{name}")))
             if node_matches(prepared.shape, info.node) and tolerates_node(prepared.shape, info.node):
-                self.cluster.place(prepared, name)
+                self._place(prepared, name)
+
+    def _place(self, info: PodInfo, name: str) -> None:
+        """A pod that is on its node already."""
+        keep = self._targets is None or name in self._targets or name not in self._states
+        (self.cluster.place if keep else self.cluster.count)(info, name)
 
     def _unserved(self, served: set[str]) -> Iterator[tuple[str, Pod]]:
         for uid, pod in self.daemons:

@@ -51,7 +51,8 @@ def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     found += _offerings(plan, snapshot)
     if found:
         return found
-    world = World(_without_moved(snapshot, plan), plan.nodes, pods.values())
+    targets = {placement.node for placement in plan.placements.values() if placement.node is not None}
+    world = World(_without_moved(snapshot, plan), plan.nodes, pods.values(), targets)
     lots = Lots(world)
     infos = {key: pod_info(pod) for key, pod in pods.items() if plan.placements[key].unschedulable is None}
     found += _cost(plan, snapshot)
