@@ -14,16 +14,16 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bench.go_programs import MODULE_FOLDER, build
 from bench.kept import ZONE, Scene, holds, kept
 from bench.scenarios import scenario
 from bench.unrolled import unrolled
@@ -39,7 +39,6 @@ from dovetail.planner.verify import verify
 from dovetail.planner.verify.bind_order import stuck
 from dovetail.planner.verify.cluster import World
 
-HERE = Path(__file__).parent
 Object = dict[str, Any]
 _LABELS, _CAPACITY = "karpenter.sh/nodepool", "karpenter.sh/capacity-type"
 _TYPE = "node.kubernetes.io/instance-type"
@@ -47,18 +46,12 @@ _TYPE = "node.kubernetes.io/instance-type"
 _DEARER = 1.02
 
 
+@cache
 def oracle() -> Path:
-    """The Go program, built into the cache once for each state of its source."""
-    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    source = HERE / "karpenter"
-    state = hashlib.sha256(b"".join(each.read_bytes() for each in sorted(source.glob("*.go")))).hexdigest()[:12]
-    target = home / "dovetail" / "karpenter" / f"solve-{state}"
-    if not target.exists():
-        print("building Karpenter's scheduler (some minutes) …", file=sys.stderr)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "GOTOOLCHAIN": "go1.26.9"}
-        subprocess.run(["go", "build", "-o", target, "."], cwd=source, env=environment, check=True)
-    return target
+    """The Go program that solves one problem with Karpenter's scheduler, built once for each state of its source."""
+    sources = sorted(MODULE_FOLDER.glob("*.go"))
+    state = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    return build(f"solve-{state}", ".")
 
 
 class Problem:

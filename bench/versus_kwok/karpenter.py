@@ -6,39 +6,24 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from bench.go_programs import build, module_source
+
 MODULE = "sigs.k8s.io/karpenter"
-HERE = Path(__file__).parent.parent / "karpenter"
-ENVIRONMENT = {**os.environ, "GOTOOLCHAIN": "go1.26.9"}
 
 
 def binary() -> Path:
-    """The provider as one program; some minutes of building at first."""
-    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    base = os.environ.get("DOVETAIL_CACHE", home / "dovetail")
-    target = Path(base, "karpenter", "kwok-1.15.0")
-    if not target.exists():
-        print("building Karpenter's kwok provider (some minutes) …", file=sys.stderr)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        command = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(target), f"{MODULE}/kwok"]
-        subprocess.run(command, cwd=HERE, env=ENVIRONMENT, check=True)
-    return target
+    """The provider as one program."""
+    return build("kwok-1.15.0", f"{MODULE}/kwok", "-trimpath", "-ldflags", "-s -w")
 
 
-@cache
 def source() -> Path:
     """Where Go keeps the module."""
-    command = ["go", "list", "-m", "-f", "{{.Dir}}", MODULE]
-    done = subprocess.run(command, cwd=HERE, env=ENVIRONMENT, check=True, capture_output=True, text=True)
-    return Path(done.stdout.strip())
+    return module_source(MODULE)
 
 
 def definitions() -> list[dict[str, Any]]:
