@@ -14,5 +14,5 @@ async def afresh(context: Context) -> Snapshot:
         msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
         for pod in context.cluster_state.pods.store.all()
     ]
-    snapshot = context.snapshot_builder.build(await context.offers.all(), unbound)
+    snapshot = context.snapshot_builder.build(await context.instance_types.all(), unbound)
     return msgspec.structs.replace(snapshot, nodes=())

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cluster.pod_cache import Slimmer
+from dovetail.cluster.pod_cache import PodTransform
 from dovetail.model.nodes import Node
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
@@ -47,7 +47,7 @@ def _pod(name: str = "a", version: str = "1", **status: Any) -> Pod:
 
 def test_what_decisions_read_is_kept() -> None:
     full = _pod()
-    slim = Slimmer().keep(full, None)
+    slim = PodTransform().keep(full, None)
     assert requests(slim) == requests(full)
     assert slim.metadata.labels == {"app": "web"}
     assert dict(slim.metadata.annotations) == {"karpenter.sh/do-not-disrupt": "true"}
@@ -56,24 +56,24 @@ def test_what_decisions_read_is_kept() -> None:
 
 
 def test_pods_of_one_template_share_their_parts() -> None:
-    slimmer = Slimmer()
-    one, other = slimmer.keep(_pod("a"), None), slimmer.keep(_pod("b"), None)
+    pod_transform = PodTransform()
+    one, other = pod_transform.keep(_pod("a"), None), pod_transform.keep(_pod("b"), None)
     assert one.spec.containers is other.spec.containers
     assert one.spec.tolerations is other.spec.tolerations
     assert one.metadata.labels is other.metadata.labels
 
 
 def test_a_status_that_no_decision_reads_leaves_the_pod_the_same_object() -> None:
-    slimmer = Slimmer()
-    old = slimmer.keep(_pod(), None)
-    assert slimmer.keep(_pod(version="2", qosClass="Burstable", podIP="10.0.0.1"), old) is old
-    assert slimmer.keep(_pod(version="3", phase="Running"), old) is not old
+    pod_transform = PodTransform()
+    old = pod_transform.keep(_pod(), None)
+    assert pod_transform.keep(_pod(version="2", qosClass="Burstable", podIP="10.0.0.1"), old) is old
+    assert pod_transform.keep(_pod(version="3", phase="Running"), old) is not old
 
 
 def test_a_resize_in_place_is_kept() -> None:
     containers = [{"name": "c", "allocatedResources": {"cpu": "500m"}, "resources": {"requests": {"cpu": "500m"}}}]
     full = _pod(containerStatuses=containers)
-    assert requests(Slimmer().keep(full, None)) == requests(full)
+    assert requests(PodTransform().keep(full, None)) == requests(full)
 
 
 def test_what_is_kept_of_a_pod_does_not_depend_on_earlier_pods() -> None:
@@ -82,14 +82,14 @@ def test_what_is_kept_of_a_pod_does_not_depend_on_earlier_pods() -> None:
         container = msgspec.structs.replace(full[index].spec.containers[0], image=f"image-{index}")
         spec = msgspec.structs.replace(full[index].spec, containers=(container,))
         full[index] = msgspec.structs.replace(full[index], spec=spec)
-    slimmer = Slimmer()
-    kept = [slimmer.keep(pod, None) for pod in (*full, *reversed(full))]
-    assert kept == [Slimmer().keep(pod, None) for pod in (*full, *reversed(full))]
+    pod_transform = PodTransform()
+    kept = [pod_transform.keep(pod, None) for pod in (*full, *reversed(full))]
+    assert kept == [PodTransform().keep(pod, None) for pod in (*full, *reversed(full))]
 
 
 def test_pods_of_equal_status_share_it() -> None:
-    slimmer = Slimmer()
-    one, other = (slimmer.keep(_pod(name, phase="Running", podIP=f"10.0.0.{name}"), None) for name in ("1", "2"))
+    pod_transform = PodTransform()
+    one, other = (pod_transform.keep(_pod(name, phase="Running", podIP=f"10.0.0.{name}"), None) for name in ("1", "2"))
     assert one.status is other.status
 
 
@@ -108,10 +108,10 @@ def test_a_kept_node_has_no_images_shares_its_sizes_and_survives_heartbeats() ->
         }
         return msgspec.convert(body, Node)
 
-    slimmer = Slimmer()
-    first = slimmer.keep_node(node("a", "2026-01-01T00:00:00Z"), None)
-    second = slimmer.keep_node(node("b", "2026-01-01T00:00:00Z"), None)
+    pod_transform = PodTransform()
+    first = pod_transform.keep_node(node("a", "2026-01-01T00:00:00Z"), None)
+    second = pod_transform.keep_node(node("b", "2026-01-01T00:00:00Z"), None)
     assert first.status.images == () and first.ready
     assert first.status.allocatable == {"cpu": "7910m"}
     assert first.status.capacity is second.status.capacity
-    assert slimmer.keep_node(node("a", "2026-01-01T00:05:00Z"), first) is first
+    assert pod_transform.keep_node(node("a", "2026-01-01T00:05:00Z"), first) is first

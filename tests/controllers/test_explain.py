@@ -241,7 +241,7 @@ def test_an_unhealthy_node_explains_when_it_will_be_repaired_and_what_that_waits
         await asyncio.sleep(policy.toleration_seconds)
         waits = "waits: the disruption budget of its NodePool for Unhealthy allows no more"
         assert ask(world, "node", node).line == f"is unhealthy: {prognosis}, {waits}"
-        assert [decision.kind for decision in world.autoscaler.decision_history.about(node)].count("ill") == 2
+        assert [decision.kind for decision in world.autoscaler.decision_history.about(node)].count("unhealthy") == 2
         await world.kube.patch(kinds.NODES, node, well, subresource="status", kind="strategic")
         await asyncio.sleep(15)
         assert ask(world, "node", node).line.startswith("stays: consolidation is off")

@@ -17,7 +17,7 @@ def test_deleted_nodepools_are_forgotten(run_scenario: RunScenario) -> None:
         await world.pool("goes")
         world.start()
         await asyncio.sleep(60.0)
-        offers = world.autoscaler.context.offers
+        offers = world.autoscaler.context.instance_types
         assert {each.name for each in await offers.all()} == {"stays", "goes"}
         await world.kube.delete(kinds.NODEPOOLS, "goes")
         await asyncio.sleep(60.0)

@@ -21,7 +21,9 @@ async def _question(world: Any) -> Snapshot:
     """The snapshot of now, with no controller that acts on it."""
     context = world.autoscaler.context
     await asyncio.sleep(0.5)
-    snapshot: Snapshot = context.snapshot_builder.build(await context.offers.all(), context.cluster_state.unbound())
+    snapshot: Snapshot = context.snapshot_builder.build(
+        await context.instance_types.all(), context.cluster_state.unbound()
+    )
     return snapshot
 
 

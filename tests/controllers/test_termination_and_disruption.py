@@ -284,7 +284,7 @@ def test_a_node_whose_instance_fails_its_checks_is_terminated_without_a_drain(ru
         budget = {"metadata": {"name": "b"}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "p"}}}}
         await world.kube.create(kinds.PDBS, budget, "default")
         old = await nodes(world)
-        world.cloud.ill.add(world.cloud.standing()[0].provider_id)
+        world.cloud.unhealthy_instances.add(world.cloud.standing()[0].provider_id)
 
         async def forced() -> bool:
             return old[0] not in await nodes(world)

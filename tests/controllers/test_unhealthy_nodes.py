@@ -29,7 +29,7 @@ def test_credentials_that_lapse_for_a_moment_do_not_end_the_polling_of_unhealthy
         assert len(world.logged("instance status unknown")) == 1
         world.cloud.unhealthy = ask
         (instance,) = world.cloud.standing()
-        world.cloud.ill.add(instance.provider_id)
+        world.cloud.unhealthy_instances.add(instance.provider_id)
         await asyncio.sleep(DENIED_POLL_INTERVAL_S + 60)
         claims = await world.list(kinds.NODECLAIMS)
         assert instance.provider_id not in {claim.get("status", {}).get("providerID") for claim in claims}

@@ -12,7 +12,7 @@ from dovetail.errors import Problem
 if TYPE_CHECKING:
     from dovetail.controllers.history.decisions import Decision
 
-KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-mode", "drift-stop", "shadow")
+KINDS = ("provision", "refuse", "disrupt", "undo", "end", "unhealthy", "keep", "safe-mode", "drift-stop", "shadow")
 
 
 @click.command()

@@ -163,7 +163,7 @@ class RepairAction(StrEnum):
 
 
 class RepairPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """A condition that makes a node ill, and what is done about it once it has lasted.
+    """A condition that makes a node unhealthy, and what is done about it once it has lasted.
 
     Exactly one policy of a set has no `reason_regex`: it stands in where a condition is covered and none of its own
     policies knows the reason. `grace_seconds` bounds the drain: None leaves it to the claim, 0 allows none.
@@ -234,7 +234,7 @@ class Cloud(Protocol):
     async def acknowledge(self, messages: Sequence[Interruption]) -> None: ...
 
     async def unhealthy(self) -> Sequence[Interruption]:
-        """What the cloud knows of ill instances now: `status-check-failed`, `scheduled-event`. Needs no queue."""
+        """What the cloud knows of unhealthy instances now: `status-check-failed`, `scheduled-event`. Needs no queue."""
         ...
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]: ...

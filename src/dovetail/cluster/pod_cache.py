@@ -34,7 +34,7 @@ _NO_CONDITIONS: tuple[Condition, ...] = ()
 _NO_ANNOTATIONS: dict[str, str] = {}
 
 
-class Slimmer:
+class PodTransform:
     """Turns decoded pods into kept ones. One per cluster state: it remembers the shared parts."""
 
     def __init__(self) -> None:

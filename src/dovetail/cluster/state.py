@@ -17,7 +17,7 @@ from dovetail.clock import Clock
 from dovetail.cluster import indexes, initial_sync, state_node
 from dovetail.cluster.nominations import Nominations, Target
 from dovetail.cluster.pdb import PdbIndex
-from dovetail.cluster.pod_cache import Slimmer
+from dovetail.cluster.pod_cache import PodTransform
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden, KubeError
@@ -58,15 +58,17 @@ class ClusterState:
         self._kube = kube
         self._only_viewed = only_viewed
         self._clock = clock
-        self._slimmer = Slimmer()
+        self._pod_transform = PodTransform()
         self._listeners: dict[str, list[Listener]] = {}
         #: Receives what a listener raises; without it the error ends the watch.
         self.listener_failed: Callable[[Exception], None] | None = None
         self._optional: list[Reflector[Any]] = []
         self._required: list[Reflector[Any]] = []
 
-        self.pods = self._watch(kinds.PODS, Pod, self._pod, keep=self._slimmer.keep)
-        self.nodes = self._watch(kinds.NODES, Node, self._node, keep=self._slimmer.keep_node, stage=indexes.of_node)
+        self.pods = self._watch(kinds.PODS, Pod, self._pod, keep=self._pod_transform.keep)
+        self.nodes = self._watch(
+            kinds.NODES, Node, self._node, keep=self._pod_transform.keep_node, stage=indexes.of_node
+        )
         self.claims = self._watch(kinds.NODECLAIMS, NodeClaim, self._claim, stage=indexes.of_claim)
         self.pools = self._watch(kinds.NODEPOOLS, NodePool)
         self.daemonsets = self._watch(kinds.DAEMONSETS, DaemonSet)

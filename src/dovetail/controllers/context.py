@@ -14,7 +14,7 @@ from dovetail.cluster.snapshot import SnapshotBuilder
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.events import EventPublisher
 from dovetail.controllers.history.decisions import DecisionHistory
-from dovetail.controllers.instance_types import Offers
+from dovetail.controllers.instance_types import InstanceTypes
 from dovetail.controllers.metrics.definitions import Metrics
 from dovetail.controllers.metrics.pod_latency import PodLatency
 from dovetail.controllers.nodepool.registration_health import RegistrationHealth
@@ -41,7 +41,7 @@ class Context:
     settings: Settings
     cluster_state: ClusterState
     snapshot_builder: SnapshotBuilder
-    offers: Offers
+    instance_types: InstanceTypes
     decision_history: DecisionHistory
     safety: Safety
     health: RegistrationHealth

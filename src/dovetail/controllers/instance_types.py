@@ -31,7 +31,7 @@ NO_CLASS: Mapping[str, Any] = {}
 _REMEMBERED = 100
 
 
-class Offers:
+class InstanceTypes:
     """`overlays` says whether NodeOverlays count, `without_status` whether NodePools without any condition do."""
 
     def __init__(

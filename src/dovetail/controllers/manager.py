@@ -27,7 +27,7 @@ from dovetail.controllers.health_server import serving
 from dovetail.controllers.history import store
 from dovetail.controllers.history.decisions import DecisionHistory, Store
 from dovetail.controllers.history.external_deletions import ExternalDeletions
-from dovetail.controllers.instance_types import Offers
+from dovetail.controllers.instance_types import InstanceTypes
 from dovetail.controllers.interruption import Interruptions
 from dovetail.controllers.legacy.machine import MachineViews
 from dovetail.controllers.legacy.node_repair import LegacyRepair
@@ -207,7 +207,7 @@ class Autoscaler:
                 default_spread=self._spread,
                 selectors=self._selectors,
             ),
-            offers=Offers(
+            instance_types=InstanceTypes(
                 self.cluster_state,
                 cloud,
                 clock,

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.budgets import Allowances
+from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidates import blocking, candidate_of, prices
 from dovetail.controllers.disruption.consolidation import DELETION_COST
 from dovetail.controllers.disruption.types import Candidate, Reason
@@ -100,7 +100,7 @@ class DeletionCosts:
     async def _rank(self) -> list[Ranked]:
         """Every node with its value: terminating ones, drifted ones, consolidation candidates, and the rest."""
         context = self._context
-        known = prices(await context.offers.all())
+        known = prices(await context.instance_types.all())
         terminating: list[str] = []
         drifted: list[Candidate] = []
         free: list[Candidate] = []
@@ -124,8 +124,8 @@ class DeletionCosts:
                 rest.append(name)
             else:
                 free.append(each)
-        first = Allowances.now(context, Reason.DRIFTED).trim(sorted(drifted, key=_order))
-        then = Allowances.now(context, Reason.UNDERUTILIZED).trim(sorted(free, key=_order))
+        first = RemainingBudgets.now(context, Reason.DRIFTED).trim(sorted(drifted, key=_order))
+        then = RemainingBudgets.now(context, Reason.UNDERUTILIZED).trim(sorted(free, key=_order))
         ordered = [each.node for each in (*first, *then)]
         rest += sorted({each.node for each in (*drifted, *free)} - set(ordered))
         return [

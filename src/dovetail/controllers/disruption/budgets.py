@@ -12,7 +12,7 @@ from dovetail.controllers.disruption.types import Candidate, Reason
 from dovetail.model.kinds import budgets
 
 
-class Allowances:
+class RemainingBudgets:
     """Counted down as a pass takes nodes, so that one pass cannot overdraw a budget."""
 
     def __init__(self, context: Context, reason: Reason, counts: Mapping[str, tuple[int, int]]) -> None:

@@ -20,7 +20,7 @@ from dovetail.cluster.indexes import DISRUPTED, NOT_CONSOLIDATABLE, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.balanced import Balance
-from dovetail.controllers.disruption.budgets import Allowances
+from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidate_cache import CandidateCache, Evaluations
 from dovetail.controllers.disruption.candidates import candidate_of, joined, prices
 from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, choose
@@ -138,12 +138,12 @@ class Disruption:
         if self._cleans and not self._consolidation_state.none:
             await self._clean()
         repairable = not context.safety.stops(Reason.UNHEALTHY) and self._repair.due()
-        if repairable and await self._timed("unhealthy", self._repair.once(await context.offers.all())):
+        if repairable and await self._timed("unhealthy", self._repair.once(await context.instance_types.all())):
             return True
         if context.safety.safe_mode:
             self._pending = None
             return False
-        pools = await context.offers.all()
+        pools = await context.instance_types.all()
         self._consolidation_state.offered(pools)
         if self._consolidation_state.none:
             return False
@@ -217,7 +217,7 @@ class Disruption:
         ready = [each for each in self._consolidatable(at_least=VALIDATION_S) if each.empty]
         self._waiting |= len(ready) < len(empty)
         self._context.metrics.disruption_eligible.labels("empty").set(len(ready))
-        allowed = Allowances(self._context, Reason.EMPTY, self._candidate_cache.totals())
+        allowed = RemainingBudgets(self._context, Reason.EMPTY, self._candidate_cache.totals())
         chosen = allowed.trim(sorted(ready, key=lambda each: each.node))
         self._waiting |= len(chosen) < len(ready)
         if not chosen:
@@ -233,7 +233,7 @@ class Disruption:
         context.metrics.disruption_eligible.labels("underutilized").set(len(ready))
         if not ready:
             return await self._hold(None)
-        allowed = Allowances(context, Reason.UNDERUTILIZED, self._candidate_cache.totals())
+        allowed = RemainingBudgets(context, Reason.UNDERUTILIZED, self._candidate_cache.totals())
         now, recent_pod_events = context.clock.monotonic(), self._has_recent_pod_events()
         if self._pending is not None:
             held = now - self._pending.since + 0.001

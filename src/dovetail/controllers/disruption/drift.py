@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from dovetail.cluster.indexes import DRIFTED, STAGE
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.budgets import Allowances
+from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidates import blocking, candidate_of, prices
 from dovetail.controllers.disruption.replacement import Refused, stage
 from dovetail.controllers.disruption.types import Candidate, Command, CommandQueue, Reason
@@ -82,7 +82,7 @@ class DriftMethod:
         self._context.metrics.disruption_eligible.labels("drifted").set(len(drifted))
         if not drifted:
             return False
-        allowed = Allowances.now(self._context, Reason.DRIFTED)
+        allowed = RemainingBudgets.now(self._context, Reason.DRIFTED)
         acted = False
         for each in drifted:
             if not allowed.fits((each,)):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from dovetail.cloud.provider import RepairAction
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.budgets import Allowances
+from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidates import blocking, candidate_of, prices
 from dovetail.controllers.disruption.repair_policies import Diagnosis, Policies
 from dovetail.controllers.disruption.replacement import Refused, stage
@@ -78,7 +78,7 @@ class Repair:
             return False
         prices_by_offering, allowed, tripped = (
             prices(pools),
-            Allowances.now(self._context, Reason.UNHEALTHY),
+            RemainingBudgets.now(self._context, Reason.UNHEALTHY),
             self._tripped(),
         )
         ranked = [
@@ -138,7 +138,7 @@ class Repair:
         decision_history.record(
             Decision(
                 id=decision_history.new_id(),
-                kind="ill",
+                kind="unhealthy",
                 time=decision_history.now(),
                 summary=text,
                 reason=each.diagnosis.condition,

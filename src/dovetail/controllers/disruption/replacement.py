@@ -89,7 +89,7 @@ async def _offered(context: Context, pool: NodePool) -> tuple[LaunchOption, ...]
     """All offerings of a NodePool's nodes, available or not; None if they are not known now."""
     wanted = Requirements.of_entries(pool.spec.template.spec.requirements)
     try:
-        return tuple(compatible(wanted, cluster_pools.labels(pool), await context.offers.types(pool)))
+        return tuple(compatible(wanted, cluster_pools.labels(pool), await context.instance_types.types(pool)))
     except CloudError as problem:
         context.log.error("offerings not known", NodePool=logs.ref(pool.name), error=problem.message)
         return None

@@ -11,7 +11,7 @@ import msgspec
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import removal_sets
-from dovetail.controllers.disruption.budgets import Allowances
+from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.consolidation import CLOSE, Question, Rejection
 from dovetail.controllers.disruption.removal_sets import DEAR, FreeCapacity, removable
 from dovetail.controllers.disruption.types import Candidate
@@ -66,7 +66,7 @@ class Simulation:
     def question(
         self,
         candidates: Sequence[Candidate],
-        allowances: Allowances,
+        remaining_budgets: RemainingBudgets,
         refused: Mapping[str, Rejection],
         *,
         spot_to_spot: bool,
@@ -81,12 +81,12 @@ class Simulation:
         above = sum(candidate.price or 0.0 for candidate in candidates) / fresh - 1.0 if fresh else math.inf
         there = FreeCapacity(self._snapshot.nodes, self._snapshot.memory)
         held = {node for node, why in refused.items() if why.code == "NOT_BALANCED" and above <= vain}
-        thinned = self.thinned(candidates, there, allowances.left, fresh)
+        thinned = self.thinned(candidates, there, remaining_budgets.left, fresh)
         return Question(
             simulate=self.without,
             search=partial(self.without, effort=EFFORT),
-            allow=allowances.fits,
-            removals=tuple(self.removals(candidates, there, allowances.left, fresh)) if above > vain else (),
+            allow=remaining_budgets.fits,
+            removals=tuple(self.removals(candidates, there, remaining_budgets.left, fresh)) if above > vain else (),
             thinned=tuple(each for each in thinned if each.node not in held),
             fresh=fresh,
             above=above,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.budgets import Allowances
+from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidates import MAX_SHOWN_BLOCKERS, blocking, candidate_of, forbidden, joined
 from dovetail.controllers.disruption.types import Candidate, Command, Reason
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -36,7 +36,7 @@ def before(context: Context, command: Command) -> ValidationResult:
     found = _validate(context, command, _before_taint)
     if not found.candidates or command.reason not in VOLUNTARY:
         return found
-    allowed = Allowances.now(context, command.reason).trim(found.candidates)
+    allowed = RemainingBudgets.now(context, command.reason).trim(found.candidates)
     over_budget = {
         candidate.node: "the NodePool's disruption budget allows no more"
         for candidate in found.candidates

@@ -227,7 +227,7 @@ def conditions(node: Node) -> list[str]:
 
 def repair_outlook(node: Node, about: Sequence[Decision]) -> str:
     """When it will be repaired or what that waits for, as long as it has the recorded condition."""
-    last = next((decision for decision in reversed(about) if decision.kind == "ill"), None)
+    last = next((decision for decision in reversed(about) if decision.kind == "unhealthy"), None)
     if last is None:
         return ""
     condition_status = (last.reason, last.detail.get("status"))

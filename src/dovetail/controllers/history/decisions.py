@@ -57,7 +57,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """`kind` is provision, refuse, disrupt, undo, end, ill, keep, safe-mode, drift-stop or shadow.
+    """`kind` is provision, refuse, disrupt, undo, end, unhealthy, keep, safe-mode, drift-stop or shadow.
 
     `reason` is of its vocabulary; `about` are NodeClaims and NodePools that it concerns beside those it names.
     """

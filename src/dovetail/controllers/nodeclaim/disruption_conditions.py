@@ -200,7 +200,7 @@ class DisruptionConditions:
             self._review_stop(pool)
         if marked or pool.name in self._loops.stopped:
             return pool.name in self._loops.stopped
-        current = version(pool, self._context.offers.node_class(pool) or {})
+        current = version(pool, self._context.instance_types.node_class(pool) or {})
         stop = self._loops.observe(claim, pool, current, reason, self._context.clock.now())
         if stop is not None:
             self._report_stop(pool, stop)
@@ -210,7 +210,7 @@ class DisruptionConditions:
 
     def _review_stop(self, pool: NodePool) -> None:
         """Let drift resume where the NodePool or its NodeClass has changed."""
-        if not self._loops.is_stopped(pool.name, version(pool, self._context.offers.node_class(pool) or {})):
+        if not self._loops.is_stopped(pool.name, version(pool, self._context.instance_types.node_class(pool) or {})):
             self._context.metrics.drift_stopped.labels(pool.name).set(0)
             self._context.event_publisher.publish(
                 pool, "Normal", "DriftResumed", "Drift resumes: the NodePool or its NodeClass has changed"
@@ -285,7 +285,7 @@ class DisruptionConditions:
 
     def _demanded(self, pool: NodePool) -> _Demand | None:
         """None while the NodePool's NodeClass is missing."""
-        node_class = self._context.offers.node_class(pool)
+        node_class = self._context.instance_types.node_class(pool)
         if node_class is None:
             return None
         version = node_class.get("metadata", {}).get("resourceVersion")
@@ -324,7 +324,7 @@ class DisruptionConditions:
         name, now = demand.pool.name, self._context.clock.monotonic()
         opinion = self._offered.get(name)
         if opinion is None or opinion[0] != demand.version or now - opinion[1] >= DEDUPE_WINDOW.total_seconds():
-            types = {each.name: each for each in await self._context.offers.types(demand.pool)}
+            types = {each.name: each for each in await self._context.instance_types.types(demand.pool)}
             opinion = self._offered[name] = (demand.version, now, types)
         return opinion[2]
 

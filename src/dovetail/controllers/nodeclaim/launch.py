@@ -104,7 +104,7 @@ class Launcher:
         if node_class is not None and pool is not None:
             node_class = dict(with_kubelet(node_class, pool.metadata.annotations))
         types = await context.cloud.instance_types(self._pool(claim), node_class or {})
-        choices = options(claim, context.offers.corrected(types, claim.node_pool or ""))
+        choices = options(claim, context.instance_types.corrected(types, claim.node_pool or ""))
         if not choices:
             raise InsufficientCapacity("all requested instance types were unavailable during launch")
         labels_ = {**custom_labels(claim, types), **labels(claim)}
@@ -156,7 +156,7 @@ class Launcher:
             reason = "launch_failed"
             context.event_publisher.launch_failed(claim, problem.reason, problem.message)
             if claim.node_pool:
-                context.offers.pause(claim.node_pool, NODEPOOL_PAUSE_S, problem.message)
+                context.instance_types.pause(claim.node_pool, NODEPOOL_PAUSE_S, problem.message)
         else:
             return False
         decision = await delete(context, claim, reason, why=problem.message)
@@ -171,9 +171,9 @@ class Launcher:
 
     def _has_other_nodepools(self, claim: NodeClaim) -> bool:
         """Whether another NodePool is usable for the pods of a NodeClaim that only an operator can help."""
-        offers = self._context.offers
+        instance_types = self._context.instance_types
         return any(
-            nodepools.usable(pool) and pool.name != claim.node_pool and not offers.paused(pool.name)
+            nodepools.usable(pool) and pool.name != claim.node_pool and not instance_types.paused(pool.name)
             for pool in self._context.cluster_state.pools.store.all()
         )
 

@@ -97,7 +97,7 @@ class Lifecycle:
             if fresh
             else None
         )
-        self._context.offers.discovered.observe(node, claim, unannounced_requests)
+        self._context.instance_types.discovered.observe(node, claim, unannounced_requests)
 
     async def reconcile(self, name: str) -> Again:
         context = self._context

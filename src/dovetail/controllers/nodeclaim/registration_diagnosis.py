@@ -74,7 +74,7 @@ class RegistrationDiagnosis:
             context.event_publisher.launch_failed_for(pod, claim, "InstanceTerminated", why)
         context.safety.launch(False, why)
         if claim.node_pool:
-            context.offers.pause(claim.node_pool, NODEPOOL_PAUSE_S, why)
+            context.instance_types.pause(claim.node_pool, NODEPOOL_PAUSE_S, why)
         context.log.error(
             "instance ended before it joined", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why
         )

@@ -85,7 +85,7 @@ class NodePools:
             generation=pool.metadata.generation,
         )
         self._validate(pool, conditions)
-        node_class = context.offers.node_class(pool)
+        node_class = context.instance_types.node_class(pool)
         self._class(node_class, conditions)
         self._health(pool, node_class, conditions)
         await self._write(pool, conditions, self._counted(pool, node_class))

@@ -145,7 +145,7 @@ class Provisioner:
             if self._context.cluster_state.synced.is_set() and (pods := self._split_by_problem()[0]):
                 self._planning.plan_speculatively(
                     self._context.snapshot_builder.build(
-                        await self._context.offers.all(), pods, self._context.offers.unusable()
+                        await self._context.instance_types.all(), pods, self._context.instance_types.unusable()
                     )
                 )
 
@@ -184,7 +184,9 @@ class Provisioner:
         context = self._context
         began = context.clock.monotonic()
         context.pod_latency.planning(pods)
-        snapshot = context.snapshot_builder.build(await context.offers.all(), pods, context.offers.unusable())
+        snapshot = context.snapshot_builder.build(
+            await context.instance_types.all(), pods, context.instance_types.unusable()
+        )
         decision = context.decision_history.new_id()
         with context.metrics.planning("provisioner", decision, len(pods)):
             plan = await self._planning.provision(snapshot)
@@ -368,7 +370,7 @@ class Provisioner:
         if why.code not in ("NO_NODEPOOL", "BAD_NODECLASS"):
             return False
         pool = self._context.cluster_state.pools.store.get(next(iter(why.pools), ""))
-        cause = self._context.offers.cause(pool) if pool is not None else None
+        cause = self._context.instance_types.cause(pool) if pool is not None else None
         if pool is not None and (cause is None or not cause.awaited):
             return cause is None
         born = [pod.metadata.creation_timestamp, pool.metadata.creation_timestamp if pool is not None else None]

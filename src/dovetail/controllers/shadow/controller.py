@@ -146,7 +146,7 @@ class Shadow:
         ]
         if not pods or not any(not pool.static for pool in cluster_state.pools.store.all()):
             return
-        offers = await context.offers.all()
+        offers = await context.instance_types.all()
         snapshot = context.snapshot_builder.build(offers, pods)
         nodes = (*self.fleet.charged(snapshot.nodes, unbound), *self.fleet.states(cluster_state.types, unbound))
         decision = context.decision_history.new_id()

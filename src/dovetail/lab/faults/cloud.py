@@ -45,7 +45,7 @@ class FaultyCloud(SimulatedCloud):
         self.lapses: dict[str, float] = {}
         self.given_up: set[str] = set()
         #: Instances that fail their status checks.
-        self.ill: set[str] = set()
+        self.unhealthy_instances: set[str] = set()
         #: Called with the id of every instance whose termination is requested.
         self.on_terminate: Callable[[str], None] = lambda provider_id: None
         #: Awaited after every launch and termination, before its caller has the answer.
@@ -120,7 +120,7 @@ class FaultyCloud(SimulatedCloud):
             raise CloudError("RequestTimeout", f"{call}: no answer within 30 s", Remedy.RETRY)
 
     async def unhealthy(self) -> Sequence[Interruption]:
-        ids = tuple(each.provider_id for each in self.standing() if each.provider_id in self.ill)
+        ids = tuple(each.provider_id for each in self.standing() if each.provider_id in self.unhealthy_instances)
         return (Interruption(kind="status-check-failed", provider_ids=ids, received=self._clock.now()),) if ids else ()
 
     async def _call(self, name: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.cluster.pod_cache import Slimmer
+from dovetail.cluster.pod_cache import PodTransform
 from dovetail.kube.client import Kube
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.resources import (
@@ -54,7 +54,7 @@ class Cache:
         self.assumed: set[str] = set()
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         self.budgets: dict[str, PodDisruptionBudget] = {}
-        self._slimmer = Slimmer()
+        self._pod_transform = PodTransform()
         self.pods: Reflector[Pod] = Reflector(kube, PODS, Pod, on_event=self._pod, keep=self._slim)
         storage = self.cluster.storage
         self._reflectors: list[Reflector[Any]] = [
@@ -83,7 +83,7 @@ class Cache:
 
     def _slim(self, new: Pod, old: Pod | None) -> Pod:
         """A pod that has its place is kept small: there are many, and little of them counts for placing others."""
-        return self._slimmer.keep(new, old) if new.spec.node_name else new
+        return self._pod_transform.keep(new, old) if new.spec.node_name else new
 
     def _pod(self, change: Change[Pod]) -> None:
         pod = change.object
