@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
+from dovetail.planner.cache import Memory
 from dovetail.planner.offerings.open_labels import pool_clauses
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.problem.pod_classes import PodClass
@@ -19,6 +20,9 @@ from dovetail.planner.problem.topology_counters import TopologyCounter, Topology
 from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.requirements import bears, holds
 from dovetail.planner.snapshot import Pool
+
+#: Domains kept from earlier plans, by NodePool and topology key.
+_MAX_CACHED_DOMAINS = 1000
 
 #: Where a pod is: the row of an existing node, or a claim's number below zero.
 Place = int
@@ -37,7 +41,8 @@ class TopologyCounts:
             self.named, self._offered = before.named, before._offered
         else:
             named = [
-                [_named(pool, topology_key.key) for pool in problem.pools] for topology_key in problem.topology_keys
+                [_named(pool, topology_key.key, problem.snapshot.memory) for pool in problem.pools]
+                for topology_key in problem.topology_keys
             ]
             self.named = [
                 [*topology_key.values, *sorted(set[str]().union(*each).difference(topology_key.values))]
@@ -217,7 +222,18 @@ def _bears(group: Group, first: PodClass | None, pool: Pool) -> bool:
     return first is None or bears(first.shape.tolerations, pool.taints, prefer=False)
 
 
-def _named(pool: Pool, key: str) -> set[str]:
+def _named(pool: Pool, key: str, memory: Memory) -> set[str]:
+    """The domains of a NodePool, from an earlier plan where the NodePool is still the same object."""
+    table: dict[tuple[int, str], tuple[Pool, set[str]]] = memory.table("domains")
+    cached = table.get((id(pool), key))
+    if cached is None or cached[0] is not pool:
+        if len(table) >= _MAX_CACHED_DOMAINS:
+            table.clear()
+        cached = table[id(pool), key] = (pool, _domains_of(pool, key))
+    return cached[1]
+
+
+def _domains_of(pool: Pool, key: str) -> set[str]:
     """The domains that a pool speaks of: of every type, whether or not it could launch it, and those that it lists.
 
     The name of the pool itself is none of them.

@@ -188,7 +188,7 @@ class ProviderCatalog:
 
 def provider_catalog(problem: Problem, pool: int) -> ProviderCatalog:
     """The provider catalog of a pool, remembered as long as what is offered is the same."""
-    table: dict[tuple[int, int], tuple[OfferingCatalog, ProviderCatalog]] = problem.snapshot.memory.table("shelves")
+    table: dict[tuple[int, int], tuple[OfferingCatalog, ProviderCatalog]] = problem.snapshot.memory.table("catalogs")
     known = table.get((id(problem.catalog), pool))
     if known is None:
         if len(table) >= _MAX_PROVIDER_CATALOGS:

@@ -185,7 +185,7 @@ class Problem:
             self.snapshot.unavailable,
             tuple(id(each) for each in self.snapshot.daemons),
         )
-        table = self.snapshot.memory.table("columns")
+        table = self.snapshot.memory.table("offerings")
         known = table.get(key)
         if known is None:
             if len(table) > 8:
@@ -385,7 +385,7 @@ class Problem:
         topology_keys = tuple((topology_key.key, *topology_key.values) for topology_key in self.topology_keys)
         choosy = frozenset(self.min_values)
         key = (id(self.catalog), tuple(self.dims), frozenset(masks), topology_keys, tuple(limited), choosy)
-        table = self.snapshot.memory.table("menus")
+        table = self.snapshot.memory.table("frontiers")
         known = table.get(key)
         if known is None:
             if len(table) > 8:
