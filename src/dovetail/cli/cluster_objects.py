@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from dovetail.cli.cluster_session import Cluster, NotServed, ask
 from dovetail.kube import resources as kinds
-from dovetail.kube.errors import NotFound
+from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.offline.objects import Objects
 
 _READ = (
@@ -31,15 +34,26 @@ def read(objects: Objects, kubeconfig: str | None, context: str | None) -> None:
     """Add everything that planning looks at."""
 
     async def question(cluster: Cluster) -> None:
-        for resource in _READ:
-            try:
-                listing = await cluster.kube.list(resource)
-            except NotFound as problem:
-                if resource in _OPTIONAL:
-                    continue
-                raise NotServed(resource.name) from problem
-            version = f"{resource.group}/{resource.version}" if resource.group else resource.version
-            for each in listing.items:
-                objects.add({"apiVersion": version, "kind": resource.kind, **each})
+        for manifest in await manifests(cluster):
+            objects.add(manifest)
 
     ask(kubeconfig, context, question)
+
+
+async def manifests(cluster: Cluster, more: Sequence[kinds.Resource] = ()) -> list[dict[str, Any]]:
+    """Everything that planning looks at, as the server has it; `more` kinds beside it, as far as they may be read."""
+    found: list[dict[str, Any]] = []
+    for resource in (*_READ, *more):
+        try:
+            listing = await cluster.kube.list(resource)
+        except NotFound as problem:
+            if resource in _OPTIONAL or resource in more:
+                continue
+            raise NotServed(resource.name) from problem
+        except Forbidden:
+            if resource in more:
+                continue
+            raise
+        version = f"{resource.group}/{resource.version}" if resource.group else resource.version
+        found += [{"apiVersion": version, "kind": resource.kind, **each} for each in listing.items]
+    return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -106,12 +107,19 @@ class Cluster:
 
     async def read(self) -> None:
         """Fill the cluster state. A kind that the server does not know will not come while we wait."""
+        async with self.following():
+            pass
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """The cluster state follows the cluster while the block runs."""
         running = asyncio.create_task(self.cluster_state.run(), name="cluster-state")
         try:
             async with asyncio.timeout(PATIENCE):
                 while not self.cluster_state.synced.is_set():
                     await asyncio.sleep(LOOK)
                     self._check()
+            yield
         finally:
             running.cancel()
             await asyncio.wait([running])

@@ -1,25 +1,43 @@
-"""`dovetail explain pod/NAME`, `node/NAME`, `nodepool/NAME`: why it waits, why it stays."""
+"""`dovetail explain KIND/NAME`: why it waits, why it stays, why this one, and what it would take."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
 from dovetail.errors import Problem
 
-_NAMES = {
-    "pod": ("pod", "pods", "po"),
-    "node": ("node", "nodes", "no"),
-    "nodeclaim": ("nodeclaim", "nodeclaims", "machine", "machines"),
-    "nodepool": ("nodepool", "nodepools", "provisioner", "provisioners"),
-}
-KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from dovetail.controllers.explain import Answer
+
+#: Seconds between two looks of --watch.
+WATCH_INTERVAL_S = 2.0
+API_VERSION = "dovetail.sh/v1"
 
 
 @click.command()
-@click.argument("subject")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of a pod.")
+@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the object.")
 @click.option("-v", "verbose", count=True, help="-v per pool and blocker, -vv per step and decision.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("-w", "--watch", is_flag=True, help="Ask again and again; print when the answer changes.")
+@click.option("--at", "moment", default=None, metavar="TIME", help="As of then, by the history: 14:05, 30m, RFC 3339.")
+@click.option(
+    "--why", type=click.Choice(["cheaper", "spot", "zone"]), default=None, help="Why not cheaper, not spot; why here."
+)
+@click.option(
+    "--what-if",
+    "what_if",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    metavar="[NAME=VALUE,...]",
+    help="What a pod that asks for cpu=2,memory=4Gi would get; without a value, what it would take.",
+)
+@click.option("-f", "--filename", "paths", multiple=True, metavar="PATH", help="Explain a pod of these manifests.")
 @click.option(
     "--history-namespace", default=None, help="Namespace of the history.  [default: that of the controller's lease]"
 )
@@ -27,55 +45,152 @@ KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def explain(
-    subject: str,
+    words: tuple[str, ...],
     namespace: str,
     verbose: int,
     form: str,
+    watch: bool,
+    moment: str | None,
+    why: str | None,
+    what_if: str | None,
+    paths: tuple[str, ...],
     history_namespace: str | None,
     lab: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Say why a pod waits or a node stays: pod/NAME, node/NAME, nodeclaim/NAME, nodepool/NAME.
+    """Say why a pod waits, a node stays, a pool does not launch; or what anything costs.
+
+    KIND is pod, node, nodeclaim, nodepool, ec2nodeclass, deployment, statefulset, job, pdb, hpa, vpa, nodegroup or
+    namespace, by any of kubectl's names for it.
 
     Exit status: 0 an answer, 2 no answer (the cluster has no such object, or cannot be asked).
     """
-    import msgspec
-
     from dovetail.cli import cluster_session
     from dovetail.cli.cluster_session import Cluster, ask
-    from dovetail.controllers.explain import Answer, Unknown, claim, node, nodepool, pod
-    from dovetail.controllers.history.decisions import Decision
+    from dovetail.cli.explain_subjects import Question, answer, subject_of
+    from dovetail.controllers.explain import Unknown
+    from dovetail.kube.resources import NODECLAIMS, NODEPOOLS
 
-    kind, slash, name = subject.partition("/")
-    if not slash or kind.lower() not in KINDS or not name:
-        raise click.UsageError(f"{subject!r}: ask for pod/NAME, node/NAME, nodeclaim/NAME or nodepool/NAME")
+    subject = subject_of(words, namespace)
+    _check_options(subject.kind, why, what_if, moment, bool(paths), watch)
+    if paths:
+        try:
+            _print(_of_files(subject.kind, subject.name, paths, what_if, verbose > 0 or form == "json"), verbose, form)
+        except Unknown as problem:
+            raise Problem(str(problem.args[0])) from problem
+        return
 
-    async def question(cluster: Cluster) -> Answer:
-        await cluster.read()
-        found = answer_of(cluster, await cluster.decisions(history_namespace))
-        no_autoscaler = await cluster.no_autoscaler()
-        return msgspec.structs.replace(found, line=f"{found.line}; {no_autoscaler}") if no_autoscaler else found
+    async def question(cluster: Cluster) -> Answer | None:
+        import asyncio
 
-    def answer_of(cluster: Cluster, decisions: list[Decision]) -> Answer:
-        match KINDS[kind.lower()]:
-            case "pod":
-                key = name if "/" in name else f"{namespace}/{name}"
-                return pod(cluster.cluster_state, decisions, key, cluster.now)
-            case "node":
-                return node(cluster.cluster_state, decisions, name, cluster.now)
-            case "nodeclaim":
-                return claim(cluster.cluster_state, decisions, name, cluster.now)
-            case _:
-                return nodepool(cluster.cluster_state, decisions, name, cluster.now)
+        cluster.cluster_state.tolerate_absent(NODEPOOLS, NODECLAIMS)
+        asked = Question(why or "", what_if, _moment(moment, cluster.now), verbose > 0 or form == "json")
+        if not watch:
+            await cluster.read()
+            return await answer(cluster, subject, asked, history_namespace)
+        shown = ""
+        async with cluster.following():
+            while True:
+                cluster.now = cluster.kube.clock.now()
+                found = await answer(cluster, subject, asked, history_namespace)
+                text = _text(found, verbose, form)
+                if text != shown:
+                    click.echo(f"{cluster.now:%H:%M:%S}  {text}" if form == "text" else text)
+                    shown = text
+                await asyncio.sleep(WATCH_INTERVAL_S)
 
     try:
-        answer = ask(cluster_session.kubeconfig(kubeconfig, lab), context, question)
+        found = ask(cluster_session.kubeconfig(kubeconfig, lab), context, question)
     except Unknown as problem:
         raise Problem(str(problem.args[0])) from problem
+    if found is not None:
+        _print(found, verbose, form)
+
+
+def _check_options(
+    kind: str, why: str | None, what_if: str | None, moment: str | None, files: bool, watch: bool
+) -> None:
+    """Options that do not go together, or not with the kind, are refused."""
+    if why is not None and kind not in ("pod", "node", "nodeclaim", "machine"):
+        raise click.UsageError(f"--why is about a pod, a node or a nodeclaim, not a {kind}")
+    if what_if is not None and kind != "pod":
+        raise click.UsageError(f"--what-if is about a pod, not a {kind}")
+    if files and (kind != "pod" or why or moment or watch):
+        raise click.UsageError(
+            "-f explains a pod of the manifests; --why, --at, --watch and other kinds need a cluster"
+        )
+    if moment is not None and (why or what_if is not None or watch):
+        raise click.UsageError("--at is about the past; leave out --why, --what-if and --watch")
+
+
+def _moment(text: str | None, now: datetime) -> datetime | None:
+    """A time of day, a duration before now, or a whole time."""
+    from datetime import UTC, datetime, timedelta
+
+    from dovetail.model import duration
+
+    if text is None:
+        return None
+    for form in ("%H:%M", "%H:%M:%S"):
+        try:
+            clock = datetime.strptime(text, form)
+        except ValueError:
+            continue
+        then = now.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0)
+        return then if then <= now else then - timedelta(days=1)
+    try:
+        return now - duration.parse(text.removeprefix("-"))
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError as problem:
+        raise click.UsageError(f"--at {text!r}: write 14:05, 30m (ago) or 2026-01-31T14:05:00Z") from problem
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _of_files(kind: str, name: str, paths: tuple[str, ...], what_if: str | None, verbose: bool) -> Answer:
+    """A pod of manifests: nothing but these is asked."""
+    from dovetail.cli import explain_evaluation
+    from dovetail.controllers.explain import Unknown
+    from dovetail.offline.evaluation import Evaluation, manifests_of
+    from dovetail.offline.objects import documents
+
+    evaluation = Evaluation(manifests_of(documents(paths)))
+    if evaluation.placement(name) is None:
+        alike = evaluation.pods_like(name)
+        if not alike:
+            there = ", ".join(sorted(evaluation.plan.placements)[:5]) or "none"
+            raise Unknown(f"pod/{name} does not wait in these manifests; pods that do: {there}")
+        name = alike[0]
+    if what_if is not None:
+        return (
+            explain_evaluation.what_if(evaluation, name, what_if)
+            if what_if
+            else explain_evaluation.takes(evaluation, name)
+        )
+    found = explain_evaluation.evaluated(evaluation, name)
+    return explain_evaluation.with_changes(found, evaluation, name) if verbose else found
+
+
+def _print(found: Answer, verbose: int, form: str) -> None:
+    click.echo(_text(found, verbose, form))
+
+
+def _text(found: Answer, verbose: int, form: str) -> str:
+    import msgspec
+
     if form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
-        return
-    click.echo(f"{answer.subject} {answer.line}")
-    for line in (*(answer.details if verbose else ()), *(answer.deep if verbose > 1 else ())):
-        click.echo(f"  {line}")
+        from dovetail.model.reasons import REASONS
+
+        known = REASONS.get(found.code)
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "Explanation",
+            "class": known.kind if known is not None else "",
+            **msgspec.to_builtins(found),
+        }
+        return msgspec.json.format(msgspec.json.encode(body)).decode()
+    lines = [*(found.details if verbose else ()), *(found.deep if verbose > 1 else ())]
+    return "\n".join([f"{found.subject} {found.line}", *(f"  {line}" for line in lines)])

@@ -110,6 +110,12 @@ class ClusterState:
                 group.create_task(reflector.run(), name=f"watch {reflector.resource.name}")
             group.create_task(self._sync(), name="cluster state sync")
 
+    def tolerate_absent(self, *resources: kinds.Resource) -> None:
+        """Kinds that the server may be without: where Karpenter's are not installed, there are no NodePools."""
+        absent = [each for each in self._required if each.resource in resources]
+        self._required = [each for each in self._required if each not in absent]
+        self._optional += absent
+
     async def _sync(self) -> None:
         await initial_sync.read(self._required, self._optional)
         self.synced.set()

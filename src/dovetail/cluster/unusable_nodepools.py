@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.reasons import REASONS
 from dovetail.model.spelling import nearest
 
 Json = Mapping[str, Any]
@@ -54,7 +55,7 @@ def cause(
     reference = pool.spec.template.spec.node_class_ref
     if node_class is None and class_required:
         return _missing(reference.kind or "EC2NodeClass", reference.name, classes)
-    return _of_class(node_class, reference.kind or "EC2NodeClass") or _own(pool, mine, reconciled)
+    return of_class(node_class, reference.kind or "EC2NodeClass") or _own(pool, mine, reconciled)
 
 
 def _missing(kind: str, name: str, classes: Iterable[str]) -> Cause:
@@ -69,7 +70,7 @@ def _missing(kind: str, name: str, classes: Iterable[str]) -> Cause:
     )
 
 
-def _of_class(node_class: Json | None, kind: str) -> Cause | None:
+def of_class(node_class: Json | None, kind: str) -> Cause | None:
     """What is wrong with the NodeClass, by its own conditions."""
     metadata = (node_class or {}).get("metadata") or {}
     name = metadata.get("name")
@@ -84,8 +85,9 @@ def _of_class(node_class: Json | None, kind: str) -> Cause | None:
     bad = [each for each in conditions if each.get("status") == "False"]
     worst = min(bad, key=lambda each: (each.get("type") == "Ready", str(each.get("type"))), default=None)
     if worst is not None:
-        said = ": ".join(filter(None, (worst.get("reason"), worst.get("message"))))
-        remedy = _REMEDIES.get(str(worst.get("type")), "correct it")
+        message, remedy = _parted(str(worst.get("message") or ""))
+        said = ": ".join(filter(None, (worst.get("reason"), message)))
+        remedy = remedy or _REMEDIES.get(str(worst.get("type")), "correct it")
         return Cause(
             code="BAD_NODECLASS",
             why=f"is not ready: {kind} {name}: {said or worst.get('type')}",
@@ -98,6 +100,15 @@ def _of_class(node_class: Json | None, kind: str) -> Cause | None:
         why, remedy = f"is not ready: {kind} {name}: {unknown[0].get('type')} is unknown: {said}", _WAIT
         return Cause(code="BAD_NODECLASS", why=why, remedy=remedy, object=mine, awaited=True)
     return None
+
+
+def _parted(message: str) -> tuple[str, str]:
+    """A condition's message, and the remedy that it ends with: those of our own cloud end with remedy and code."""
+    text, _, code = message.rpartition(" (")
+    if code.rstrip(")") not in REASONS or not code.endswith(")"):
+        return message, ""
+    said, semicolon, remedy = text.rpartition("; ")
+    return (said, remedy) if semicolon else (text, "")
 
 
 _WAIT = "wait a moment; if it stays so, see the controller's log"

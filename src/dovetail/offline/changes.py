@@ -25,6 +25,8 @@ Json = dict[str, Any]
 
 #: So many changes one after the other are tried, and so many proposals for each.
 MAX_STEPS, MAX_PROPOSALS = 3, 6
+#: Proposals are made for the pool to blame and the next ones: where that one cannot be mended by a patch, another may.
+MAX_POOLS = 3
 _TEMPLATED = ("Deployment", "StatefulSet", "ReplicaSet", "Job", "DaemonSet")
 
 
@@ -40,9 +42,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class _Case:
     """A pod without a node, the object that its spec is changed in, and the pool to blame."""
 
-    def __init__(self, evaluation: Evaluation, key: str, why: Unschedulable) -> None:
+    def __init__(self, evaluation: Evaluation, key: str, why: Unschedulable, pool: str) -> None:
         self.evaluation, self.key, self.why = evaluation, key, why
-        self.pool_name = next(iter(why.pools), "")
+        self.pool_name = pool
         self.funnel: Funnel | None = why.pools.get(self.pool_name)
         self.pool = find(evaluation.manifests, "NodePool", "", self.pool_name)
         self.owner = owner_of(evaluation.manifests, key)
@@ -380,7 +382,7 @@ def _raise_limit(case: _Case) -> Iterator[Change]:
     needed = 1 if name == "nodes" else (kind.capacity.get(name, 0) if kind is not None else 0)
     used = resources({name: limits[name]})[name] - resources({name: left or 0})[name]
     raised = format_resources({name: used + needed})[name]
-    yield from case.of_pool(f"raise limits.{name} from {limits[name]} to {raised}", {"limits": {name: raised}})
+    yield from case.of_pool(f"raise limits.{name} to {raised}", {"limits": {name: raised}})
 
 
 def _lower_min_values(case: _Case) -> Iterator[Change]:
@@ -467,9 +469,12 @@ _PROPOSALS: Mapping[str, tuple[Callable[[_Case], Iterator[Change]], ...]] = {
 
 def proposals(evaluation: Evaluation, key: str, why: Unschedulable) -> list[Change]:
     """Changes that the cause suggests, untried."""
-    case = _Case(evaluation, key, why)
-    found = [change for make in _PROPOSALS.get(why.code, ()) for change in make(case)]
-    return found[:MAX_PROPOSALS]
+    found: list[Change] = []
+    for name in list(why.pools)[:MAX_POOLS] or [""]:
+        case = _Case(evaluation, key, why, name)
+        code = case.funnel.code if case.funnel is not None else why.code
+        found += [change for make in _PROPOSALS.get(code, ()) for change in make(case)][:MAX_PROPOSALS]
+    return found
 
 
 def what_it_takes(evaluation: Evaluation, key: str) -> tuple[Change, ...]:
@@ -487,10 +492,24 @@ def _sought(evaluation: Evaluation, key: str, why: Unschedulable, steps: int) ->
         left = after.refusal(key)
         if left is None and after.placement(key) is not None:
             return (change,)
-        if left is not None and (left.code, left.message) != (why.code, why.message):
+        if left is not None and _words(left) != _words(why):
             tried.append((change, after, left))
     for change, after, left in tried if steps > 1 else ():
         more = _sought(after, key, left, steps - 1)
         if more:
-            return (change, *more)
+            return _last_of_each((change, *more))
     return ()
+
+
+def _words(why: Unschedulable) -> tuple[str, ...]:
+    return (why.message, *(f"{name}: {funnel.emptied_by}" for name, funnel in why.pools.items()))
+
+
+def _last_of_each(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    """Of several changes of one field the last: a limit that was raised twice is raised once, further."""
+    kept = {(change.object, json.dumps(_fields(change.patch))): change for change in changes}
+    return tuple(kept.values())
+
+
+def _fields(patch: Any) -> Any:
+    return {key: _fields(value) for key, value in sorted(patch.items())} if isinstance(patch, dict) else None

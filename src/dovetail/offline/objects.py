@@ -314,6 +314,11 @@ def read(paths: Iterable[str]) -> Objects:
     return objects
 
 
+def documents(paths: Iterable[str]) -> list[Any]:
+    """Every document in files, folders, or `-` for the standard input, as it is written."""
+    return [document for _, text in texts(paths) for document in _documents(text)]
+
+
 def _documents(text: str) -> list[Any]:
     import yaml
 

@@ -7,8 +7,19 @@ from datetime import datetime
 
 from dovetail.cluster.state import ClusterState
 from dovetail.cluster.state_node import launch_price
+from dovetail.cluster.unusable_nodepools import Cause, cause
 from dovetail.controllers.disruption.candidates import totals
-from dovetail.controllers.explain.answer import Answer, Unknown, dollars, lines, safe_mode
+from dovetail.controllers.explain.answer import (
+    Answer,
+    Event,
+    Unknown,
+    about_object,
+    dollars,
+    event_lines,
+    lines,
+    safe_mode,
+    shortened,
+)
 from dovetail.controllers.history.decisions import Decision, concerns
 from dovetail.model import wellknown
 from dovetail.model.kinds import budgets
@@ -19,22 +30,22 @@ from dovetail.model.meta import stamp
 REASONS = ("Empty", "Drifted", "Underutilized", "Unhealthy")
 
 
-def nodepool(cluster_state: ClusterState, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
+def nodepool(
+    cluster_state: ClusterState,
+    decisions: Sequence[Decision],
+    name: str,
+    now: datetime,
+    events: Sequence[Event] = (),
+) -> Answer:
     nodepool_ = cluster_state.pools.store.get(name)
     if nodepool_ is None:
         known = ", ".join(sorted(pool.name for pool in cluster_state.pools.store.all())) or "none"
         raise Unknown(f"nodepool/{name} is not in the cluster; there are: {known}")
     claims = cluster_state.claims_of(name)
-    bad = next(
-        (
-            condition
-            for condition in nodepool_.status.conditions
-            if condition.type == "Ready" and condition.status != "True"
-        ),
-        None,
-    )
+    ready = any(each.type == "Ready" and each.status == "True" for each in nodepool_.status.conditions)
+    bad = None if ready and nodepool_.metadata.deletion_timestamp is None else _cause(cluster_state, nodepool_)
     stopped = safe_mode(decisions)
-    line = _summary(claims) + (f"; not ready: {bad.message or bad.reason}" if bad else "; ready")
+    line = _summary(claims) + (f"; {bad.why}; {bad.remedy} ({bad.code})" if bad else "; ready")
     line += "; in safe mode" if stopped else ""
     details = [stopped] if stopped else []
     drift = next(
@@ -56,8 +67,15 @@ def nodepool(cluster_state: ClusterState, decisions: Sequence[Decision], name: s
     return Answer(
         subject=f"nodepool/{name}",
         line=line,
+        code=bad.code if bad else "",
+        object=bad.object if bad else "",
+        remedy=bad.remedy if bad else "",
         details=tuple(details),
-        deep=(*_claim_lines(cluster_state, claims), *lines(recent)),
+        deep=(
+            *shortened(_claim_lines(cluster_state, claims), 100),
+            *lines(recent),
+            *event_lines(about_object(events, "NodePool", name)),
+        ),
         facts={
             "nodes": len(claims),
             "ready": bad is None,
@@ -65,6 +83,12 @@ def nodepool(cluster_state: ClusterState, decisions: Sequence[Decision], name: s
             "allowed": {reason: allowed_now(cluster_state, nodepool_, reason, now)[0] for reason in REASONS},
         },
     )
+
+
+def _cause(cluster_state: ClusterState, pool: NodePool) -> Cause | None:
+    classes = [str((each.get("metadata") or {}).get("name")) for each in cluster_state.node_classes.store.all()]
+    node_class = cluster_state.node_classes.store.get(pool.spec.template.spec.node_class_ref.name)
+    return cause(pool, node_class, class_required=bool(classes), reconciled=True, classes=classes)
 
 
 def _summary(claims: Sequence[NodeClaim]) -> str:

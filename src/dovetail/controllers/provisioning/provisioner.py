@@ -348,9 +348,11 @@ class Provisioner:
             self._postpone(pod)
             message = _reported(why)
             context.event_publisher.failed_scheduling(pod, message, decision)
-            if self._reported.get(pod.metadata.uid) != message:
-                self._reported[pod.metadata.uid] = message
-                changed = True
+            funnels = "".join(f"\n{name}: {funnel.emptied_by}" for name, funnel in why.pools.items())
+            known = self._reported.get(pod.metadata.uid, "")
+            self._reported[pod.metadata.uid] = message + funnels
+            changed = changed or known != message + funnels
+            if known.partition("\n")[0] != message:
                 context.log.error(
                     "could not schedule pod",
                     controller="provisioner",
@@ -367,13 +369,12 @@ class Provisioner:
 
     def _too_early(self, pod: Pod, why: Unschedulable) -> bool:
         """Whether what is missing may have been applied with the pod, a moment ago: a warning would pass at once."""
-        if why.code not in ("NO_NODEPOOL", "BAD_NODECLASS"):
-            return False
-        pool = self._context.cluster_state.pools.store.get(next(iter(why.pools), ""))
-        cause = self._context.instance_types.cause(pool) if pool is not None else None
-        if pool is not None and (cause is None or not cause.awaited):
-            return cause is None
-        born = [pod.metadata.creation_timestamp, pool.metadata.creation_timestamp if pool is not None else None]
+        born = [pod.metadata.creation_timestamp] if why.code == "NO_NODEPOOL" and not why.pools else []
+        for name, funnel in why.pools.items():
+            pool = self._context.cluster_state.pools.store.get(name) if funnel.unusable and funnel.suits else None
+            cause = self._context.instance_types.cause(pool) if pool is not None else None
+            if pool is not None and (cause is None or cause.awaited):
+                born += [pod.metadata.creation_timestamp, pool.metadata.creation_timestamp]
         latest = max((moment for moment in born if moment is not None), default=None)
         return latest is not None and self._context.clock.now() - latest < FIRST_WARNING_GRACE
 

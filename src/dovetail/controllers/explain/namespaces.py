@@ -1,0 +1,110 @@
+"""The bill of a namespace: its nodes, its share of what they cost by requests, and how much of that is idle.
+
+A pod's share of a node is the larger of its shares of requested cpu and memory. What no pod requests is idle; it is
+shared out by the same shares, and shown apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from dovetail.cluster.state import ClusterState
+from dovetail.controllers.explain.answer import Answer, Unknown, dollars, shortened
+from dovetail.model.nodes import Node
+from dovetail.model.pod_resources import requests
+from dovetail.model.pods import Pod
+from dovetail.model.quantity import resources
+
+HOURS_PER_MONTH = 730
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """What pods cost on a node: by their requests, and their part of what is idle."""
+
+    node: str
+    pods: int
+    price: float | None
+    requested: float
+    idle: float
+
+
+Price = Callable[[Node], float | None]
+
+
+def namespace(cluster_state: ClusterState, name: str, price: Price) -> Answer:
+    """`price` is what a node costs an hour; None where that is unknown."""
+    if cluster_state.namespaces.store.get(name) is None:
+        names = sorted(each.metadata.name for each in cluster_state.namespaces.store.all())
+        raise Unknown(f"namespace/{name} is not in the cluster; there are: {', '.join(shortened(names, 10))}")
+    pods = [pod for pod in cluster_state.pods.store.all() if pod.metadata.namespace == name and not pod.finished]
+    bound = [pod for pod in pods if pod.spec.node_name]
+    shares = sorted(shares_of(cluster_state, bound, price).values(), key=lambda share: -(share.requested + share.idle))
+    requested, idle = sum(share.requested for share in shares), sum(share.idle for share in shares)
+    unpriced = [share.node for share in shares if share.price is None]
+    total = sum(price(node) or 0.0 for node in cluster_state.nodes.store.all())
+    waiting = len(pods) - len(bound)
+    cost = dollars(requested + idle) if len(unpriced) < len(shares) or not shares else "an unknown amount"
+    line = f"{len(bound)} pod(s) on {len(shares)} node(s) cost {cost}"
+    line += f" ({(requested + idle) / total:.0%} of the cluster's {dollars(total)})" if total and requested else ""
+    line += f"; {dollars(idle)} of it is idle" if idle else ""
+    line += f"; {len(unpriced)} node(s) without a known price are not in it" if unpriced else ""
+    line += f"; {waiting} pod(s) wait" if waiting else ""
+    return Answer(
+        subject=f"namespace/{name}",
+        line=line,
+        details=(
+            f"about ${(requested + idle) * HOURS_PER_MONTH:.2f} a month",
+            *shortened([_text(share) for share in shares]),
+        ),
+        deep=tuple(shortened([f"pod {pod.metadata.name} on {pod.spec.node_name}" for pod in bound], 100)),
+        facts={
+            "pods": len(bound),
+            "waiting": waiting,
+            "requested": requested,
+            "idle": idle,
+            "clusterTotal": total,
+            "nodes": msgspec.to_builtins(shares),
+        },
+    )
+
+
+def _text(share: Share) -> str:
+    if share.price is None:
+        return f"{share.node}: {share.pods} pod(s), price unknown"
+    part = f"{dollars(share.requested)} by requests and {dollars(share.idle)} idle"
+    return f"{share.node}: {share.pods} pod(s), {part} of {dollars(share.price)}"
+
+
+def shares_of(cluster_state: ClusterState, pods: list[Pod], price_of: Price) -> dict[str, Share]:
+    """What some pods cost, by node."""
+    mine: dict[str, list[Pod]] = {}
+    for pod in pods:
+        mine.setdefault(pod.spec.node_name, []).append(pod)
+    found = {}
+    for name, group in mine.items():
+        node = cluster_state.nodes.store.get(name)
+        if node is None:
+            continue
+        allocatable = resources(node.status.allocatable)
+        everything = sum(_weight(requests(pod), allocatable) for pod in cluster_state.pods_on(name) if not pod.finished)
+        own = sum(_weight(requests(pod), allocatable) for pod in group)
+        price = price_of(node)
+        full = max(1.0, everything)  # the larger of two shares may add up to more than the node
+        used = (price or 0.0) * own / full
+        spare = (price or 0.0) * max(0.0, 1.0 - everything / full)
+        found[name] = Share(
+            node=name,
+            pods=len(group),
+            price=price,
+            requested=used,
+            idle=spare * own / everything if everything else 0.0,
+        )
+    return found
+
+
+def _weight(asked: Mapping[str, int], allocatable: Mapping[str, int]) -> float:
+    return max(
+        (asked.get(name, 0) / allocatable[name] for name in ("cpu", "memory") if allocatable.get(name)), default=0.0
+    )

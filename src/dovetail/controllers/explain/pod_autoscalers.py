@@ -1,0 +1,155 @@
+"""Horizontal and Vertical Pod Autoscalers: what they want, and why they do not do it. From their status and events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail.controllers.explain.answer import Answer, Event, about_object, event_lines
+
+Json = Mapping[str, Any]
+
+
+def _condition(obj: Json, kind: str) -> Json:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == kind), {})
+
+
+def _conditions(obj: Json) -> list[str]:
+    return [
+        f"{each.get('type')}={each.get('status')} {each.get('reason') or ''} {each.get('message') or ''}".strip()
+        for each in (obj.get("status") or {}).get("conditions") or ()
+    ]
+
+
+def hpa(obj: Json, events: Sequence[Event] = ()) -> Answer:
+    """Why a workload has as many replicas as it has."""
+    metadata, spec, status = obj.get("metadata") or {}, obj.get("spec") or {}, obj.get("status") or {}
+    key = f"{metadata.get('namespace')}/{metadata.get('name')}"
+    target = spec.get("scaleTargetRef") or {}
+    what = f"{str(target.get('kind', '')).lower()}/{target.get('name')}"
+    current, desired = status.get("currentReplicas") or 0, status.get("desiredReplicas") or 0
+    least, most = spec.get("minReplicas", 1), spec.get("maxReplicas")
+    able, active, limited = (_condition(obj, each) for each in ("AbleToScale", "ScalingActive", "ScalingLimited"))
+    remedy, blamed = "", ""
+    if able.get("status") == "False":
+        line = f"cannot scale {what}: {_said(able)}"
+        remedy, blamed = "see that the target exists and may be scaled", what
+    elif active.get("status") == "False":
+        line = f"keeps {what} at {current} replicas: no metric can be read: {_said(active)}"
+        if active.get("reason") == "ScalingDisabled":
+            line = f"is off: {what} has 0 replicas"
+            remedy, blamed = "scale the target to at least 1", what
+        elif "request" in str(active.get("message")):
+            remedy, blamed = "give every container of the target a cpu or memory request", what
+        else:
+            remedy, blamed = "see that the metrics server answers: kubectl top pods", f"hpa/{key}"
+    elif not status.get("conditions"):
+        line = "has not been reconciled: no controller has written its status"
+    elif limited.get("status") == "True":
+        at_most = limited.get("reason") in ("TooManyReplicas",)
+        bound = (
+            f"maxReplicas {most}"
+            if at_most
+            else f"minReplicas {least}"
+            if limited.get("reason") == "TooFewReplicas"
+            else "its behavior"
+        )
+        line = f"keeps {what} at {desired} replicas: limited by {bound}"
+        remedy, blamed = (f"raise maxReplicas above {most}", f"hpa/{key}") if at_most else ("", "")
+    elif current != desired:
+        line = f"scales {what} from {current} to {desired} replicas"
+    else:
+        line = f"keeps {what} at {current} replicas: {_said(able) or 'its metrics are at their targets'}"
+    return Answer(
+        subject=f"hpa/{key}",
+        line=line + (f"; {remedy}" if remedy else ""),
+        object=blamed,
+        remedy=remedy,
+        details=(f"minReplicas {least}, maxReplicas {most}", *_metrics(spec, status), *_conditions(obj)),
+        deep=tuple(event_lines(about_object(events, "HorizontalPodAutoscaler", key))),
+        facts={"current": current, "desired": desired, "min": least, "max": most, "target": what},
+    )
+
+
+def _said(condition: Json) -> str:
+    return str(condition.get("message") or condition.get("reason") or "")
+
+
+def _metrics(spec: Json, status: Json) -> list[str]:
+    """Each metric: its value now, and its target."""
+    current = list(status.get("currentMetrics") or ())
+    found = []
+    for number, metric in enumerate(spec.get("metrics") or ()):
+        kind = str(metric.get("type", ""))
+        body = metric.get(kind[:1].lower() + kind[1:]) or {}
+        name = body.get("name") or (body.get("metric") or {}).get("name") or kind
+        target = body.get("target") or {}
+        now: Json = {}
+        if number < len(current):
+            there = current[number] or {}
+            now = (there.get(kind[:1].lower() + kind[1:]) or {}).get("current") or {}
+        found.append(f"metric {name}: {_value(now) or 'unknown'} now, target {_value(target) or 'unknown'}")
+    return found
+
+
+def _value(amounts: Json) -> str:
+    if amounts.get("averageUtilization") is not None:
+        return f"{amounts['averageUtilization']}%"
+    return str(amounts.get("averageValue") or amounts.get("value") or "")
+
+
+def vpa(obj: Json, pods: int | None = None, min_replicas: int = 2, events: Sequence[Event] = ()) -> Answer:
+    """What a VPA recommends, and why it is not applied. `pods` are those that its target has, if that is known."""
+    metadata, spec, status = obj.get("metadata") or {}, obj.get("spec") or {}, obj.get("status") or {}
+    key = f"{metadata.get('namespace')}/{metadata.get('name')}"
+    policy = spec.get("updatePolicy") or {}
+    mode = policy.get("updateMode", "Auto")
+    least = policy.get("minReplicas") or min_replicas
+    recommended = (status.get("recommendation") or {}).get("containerRecommendations") or ()
+    unsupported, unmatched = _condition(obj, "ConfigUnsupported"), _condition(obj, "NoPodsMatched")
+    target = spec.get("targetRef") or {}
+    what = f"{str(target.get('kind', '')).lower()}/{target.get('name')}"
+    advice = "; ".join(f"{each.get('containerName')}: {_amounts(each.get('target') or {})}" for each in recommended)
+    remedy = ""
+    if unsupported.get("status") == "True":
+        line, remedy = f"does nothing: {_said(unsupported)}", "correct spec.targetRef"
+    elif unmatched.get("status") == "True" or pods == 0:
+        line, remedy = f"matches no pod of {what}", "see that the target exists and has pods"
+    elif not recommended:
+        provided = _condition(obj, "RecommendationProvided")
+        line = f"has no recommendation yet{': ' + _said(provided) if provided else ''}"
+        remedy = "see that vpa-recommender runs and the metrics server answers: kubectl top pods"
+    elif mode == "Off":
+        line, remedy = (
+            f"recommends {advice}; not applied, because updateMode is Off",
+            "set spec.updatePolicy.updateMode",
+        )
+    elif mode == "Initial":
+        line = f"recommends {advice}; applied only to new pods, because updateMode is Initial"
+    elif pods is not None and pods < least:
+        line = f"recommends {advice}; not applied to running pods: {pods} replica(s), fewer than minReplicas {least}"
+        remedy = f"run {least} replicas, or set spec.updatePolicy.minReplicas: {pods}"
+    else:
+        line = f"recommends {advice}; pods are updated where they differ enough"
+    return Answer(
+        subject=f"vpa/{key}",
+        line=line + (f"; {remedy}" if remedy else ""),
+        object=f"vpa/{key}" if remedy else "",
+        remedy=remedy,
+        details=(
+            f"updateMode {mode}; target {what}",
+            *(
+                f"container {each.get('containerName')}: from {_amounts(each.get('lowerBound') or {})} to "
+                f"{_amounts(each.get('upperBound') or {})}, uncapped {_amounts(each.get('uncappedTarget') or {})}"
+                for each in recommended
+            ),
+            *_conditions(obj),
+        ),
+        deep=tuple(event_lines(about_object(events, "VerticalPodAutoscaler", key))),
+        facts={"updateMode": mode, "recommendation": list(recommended), "pods": pods, "minReplicas": least},
+    )
+
+
+def _amounts(amounts: Json) -> str:
+    return " ".join(f"{name} {amount}" for name, amount in sorted(amounts.items())) or "nothing"

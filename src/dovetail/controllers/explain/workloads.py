@@ -1,0 +1,116 @@
+"""A Deployment, StatefulSet, Job or other owner of pods: all its pods at once, grouped by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dovetail.cluster.state import ClusterState
+from dovetail.controllers.explain.answer import Answer, Event, about_object, event_lines, shortened
+from dovetail.model.meta import OwnerReference
+from dovetail.model.pods import Pod
+
+#: So many names of pods are shown for a cause.
+MAX_NAMES = 3
+
+
+def pods_of(
+    cluster_state: ClusterState, kind: str, namespace: str, name: str, replicasets: Sequence[Mapping[str, Any]] = ()
+) -> list[Pod]:
+    """The pods of an owner; those of a Deployment through its ReplicaSets."""
+    owners = {(kind, name)}
+    if kind == "Deployment":
+        owners = {
+            ("ReplicaSet", str(replicaset["metadata"]["name"]))
+            for replicaset in replicasets
+            if any(
+                owner.get("kind") == kind and owner.get("name") == name
+                for owner in replicaset["metadata"].get("ownerReferences") or ()
+            )
+        }
+    return [
+        pod
+        for pod in cluster_state.pods.store.all()
+        if pod.metadata.namespace == namespace and _owner(pod.metadata.controller) in owners
+    ]
+
+
+def _owner(owner: OwnerReference | None) -> tuple[str, str]:
+    return (owner.kind, owner.name) if owner is not None else ("", "")
+
+
+def workload(
+    kind: str,
+    key: str,
+    wanted: int | None,
+    pods: Sequence[Pod],
+    explain: Callable[[Pod], Answer],
+    conditions: Sequence[Mapping[str, Any]] = (),
+    events: Sequence[Event] = (),
+) -> Answer:
+    """`explain` answers for one pod. Pods that wait for the same are one group, the largest first."""
+    subject = f"{kind.lower()}/{key}"
+    running = [pod for pod in pods if pod.spec.node_name and not pod.finished]
+    waiting = [pod for pod in pods if not pod.spec.node_name and not pod.finished]
+    groups: dict[tuple[str, str], list[tuple[Pod, Answer]]] = {}
+    for pod in waiting:
+        answer = explain(pod)
+        groups.setdefault((answer.code, _common(answer, pod)), []).append((pod, answer))
+    ordered = sorted(groups.values(), key=len, reverse=True)
+    failed = [
+        f"{each.get('type')}={each.get('status')} {each.get('reason') or ''}: {each.get('message') or ''}".rstrip(": ")
+        for each in conditions
+        if (each.get("type"), each.get("status"))
+        in (("ReplicaFailure", "True"), ("Progressing", "False"), ("Failed", "True"))
+    ]
+    total = wanted if wanted is not None else len(running) + len(waiting)
+    line = f"{len(running)} of {total} pod(s) have a node"
+    missing = total - len(running) - len(waiting)
+    if ordered:
+        first = ordered[0]
+        line += f"; {len(first)} {_common(first[0][1], first[0][0])}"
+        line += f"; and {len(waiting) - len(first)} for {len(ordered) - 1} other cause(s)" if len(ordered) > 1 else ""
+    elif missing > 0:
+        line += f"; {missing} not created yet" + (f": {failed[0]}" if failed else "")
+    details = [f"{len(group)} pod(s): {_common(group[0][1], group[0][0])} [{_names(group)}]" for group in ordered]
+    nodes = sorted({pod.spec.node_name for pod in running})
+    if nodes:
+        details.append(f"on {len(nodes)} node(s): {', '.join(shortened(nodes, 5))}")
+    best = ordered[0][0][1] if ordered else None
+    owner_to_change = best is not None and best.object.startswith("pod/")
+    return Answer(
+        subject=subject,
+        line=line,
+        code=best.code if best is not None else "",
+        object=subject if owner_to_change else best.object if best is not None else "",
+        remedy=best.remedy if best is not None else "",
+        source=best.source if best is not None else "objects",
+        details=(*failed, *details),
+        deep=(
+            *(f"{group[0][0].metadata.key}: {text}" for group in ordered for text in group[0][1].details),
+            *event_lines(about_object(events, kind, key)),
+        ),
+        facts={
+            "wanted": total,
+            "running": len(running),
+            "causes": [
+                {
+                    "code": group[0][1].code,
+                    "object": group[0][1].object,
+                    "message": _common(group[0][1], group[0][0]),
+                    "count": len(group),
+                    "pods": [pod.metadata.key for pod, _ in group[:50]],
+                }
+                for group in ordered
+            ],
+        },
+    )
+
+
+def _common(answer: Answer, pod: Pod) -> str:
+    """An answer without the name of its pod."""
+    return answer.line.replace(f"pod {pod.metadata.key}", "pod")
+
+
+def _names(group: Sequence[tuple[Pod, Answer]]) -> str:
+    return ", ".join(shortened([pod.metadata.name for pod, _ in group], MAX_NAMES))
