@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 #: So many changes one after the other are tried, and so many proposals for each.
 MAX_STEPS, MAX_PROPOSALS = 3, 6
-#: Proposals are made for the pool to blame and the next ones: where that one cannot be mended by a patch, another may.
+#: Proposals are made for the pool to blame and for others that the pod may use: one of them may be mended by a patch.
 MAX_POOLS = 3
 _TEMPLATED = ("Deployment", "StatefulSet", "ReplicaSet", "Job", "DaemonSet")
 
@@ -470,7 +470,9 @@ _PROPOSALS: Mapping[str, tuple[Callable[[_Case], Iterator[Change]], ...]] = {
 def proposals(evaluation: Evaluation, key: str, why: Unschedulable) -> list[Change]:
     """Changes that the cause suggests, untried."""
     found: list[Change] = []
-    for name in list(why.pools)[:MAX_POOLS] or [""]:
+    blamed = next(iter(why.pools), "")
+    usable = [name for name, funnel in why.pools.items() if funnel.suits and name != blamed]
+    for name in (blamed, *usable[: MAX_POOLS - 1]):
         case = _Case(evaluation, key, why, name)
         code = case.funnel.code if case.funnel is not None else why.code
         found += [change for make in _PROPOSALS.get(code, ()) for change in make(case)][:MAX_PROPOSALS]
