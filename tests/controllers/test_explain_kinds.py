@@ -139,7 +139,7 @@ def test_a_node_explains_why_not_cheaper_why_not_spot_and_why_this_zone(run_scen
     run_scenario(scenario)
 
 
-def test_the_past_is_told_from_the_history_and_its_reach_is_said(run_scenario: RunScenario) -> None:
+def test_the_past_is_answered_from_the_history_which_says_how_far_it_reaches(run_scenario: RunScenario) -> None:
     async def scenario(world: Any) -> None:
         await world.pool()
         world.start()
