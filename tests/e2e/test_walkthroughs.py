@@ -98,8 +98,10 @@ def test_the_account_answers_the_questions_an_installer_asks(lab: Outside) -> No
         'aws eks describe-cluster --name test-cluster --query "cluster.identity.oidc.issuer" --output text'
     )
     assert lab.run("aws sts get-caller-identity --query Account --output text").strip() == "123456789012"
-    path = "/aws/service/eks/optimized-ami/1.34/amazon-linux-2-arm64/recommended/image_id"
-    assert lab.run(f"aws ssm get-parameter --name {path} --query Parameter.Value --output text").startswith("ami-")
+    path = "/aws/service/eks/optimized-ami/{}/amazon-linux-2-arm64/recommended/image_id"
+    asked = f"aws ssm get-parameter --name {path} --query Parameter.Value --output text"
+    assert lab.run(asked.format("1.30")).startswith("ami-")
+    assert "ParameterNotFound" in lab.run(asked.format("1.33"), check=False)
     assert "system" in lab.run("aws eks list-nodegroups --cluster-name test-cluster --output text")
     assert (
         lab.run(

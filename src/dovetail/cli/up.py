@@ -129,6 +129,8 @@ def up(
         raise Problem(f"--cluster-name: {cluster_name!r} is none that EKS takes: letters, digits, - and _, up to 100")
     if fresh and not autoscaler:
         raise Problem("--fresh: is a cluster with AWS and without an autoscaler; leave out --no-autoscaler")
+    if nodes == 0 and autoscaler and not fresh and configured is None and not bare:
+        raise Problem("--nodes 0: the autoscaler is a pod and needs a node; take --nodes 1, or leave it out: --fresh")
     if recover and data is None:
         raise Problem("--recover: is about a --data folder; name it")
     if recover and control_plane == "kubernetes":

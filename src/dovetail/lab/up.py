@@ -23,6 +23,7 @@ from dovetail.kube.errors import KubeError
 from dovetail.lab.apiserver_only import Bare, StartError, kubeconfig, refuse_second, write_private
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
+from dovetail.lab.aws.initial_instances import labelled
 from dovetail.lab.cluster import Extra, Lab, Parts
 from dovetail.lab.cluster_config import ClusterConfig
 from dovetail.lab.faults.injection import PATH
@@ -40,6 +41,8 @@ from dovetail.runfile import DEFAULT_NAME, RunningLab, leave, register
 
 #: Seconds until what lost its owner goes: an idle controller manager is that quick.
 COLLECTED_AFTER = 0.01
+#: With more nodes than these the lab starts without aws-node and kube-proxy, whose pods would be two for each node.
+MAX_NODES_WITH_SYSTEM_PODS = 200
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +104,7 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
     opened = _embedded if settings.control_plane == "embedded" else _kubernetes
     async with opened(settings, seed, extras) as running:
         if running.eks is not None:
-            running.eks.initial_instances = instances
+            running.eks.initial_instances = instances = labelled(instances)
         run_file = RunningLab(
             os.getpid(),
             running.url,
@@ -152,6 +155,7 @@ def _eks(settings: Settings, url: str, authority: bytes) -> Eks | None:
         fresh=settings.fresh,
         config=settings.config,
         serves_charts=True,
+        system_pods=settings.nodes <= MAX_NODES_WITH_SYSTEM_PODS,
     )
     if settings.config is not None and settings.config.version:
         asked = msgspec.structs.replace(asked, version=settings.config.version)

@@ -33,6 +33,7 @@ from dovetail.lab.aws import account
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.initial_instances import labelled
 from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.instances import plain_pool
 from tests.lab.programs.program_pods import ProgramLab, is_ready
@@ -93,7 +94,7 @@ def play(body: Callable[[FreshCluster], Awaitable[None]]) -> None:
     async def main() -> None:
         settings = EksSettings(fresh=True, families=frozenset({"m5", "c5"}), timing=Timing(20.0, 0.0, 2.0))
         eks = Eks(settings, URL, b"certificate")
-        eks.initial_instances = plain_pool(3, "m5.large", ZONES)
+        eks.initial_instances = labelled(plain_pool(3, "m5.large", ZONES))
         try:
             async with Lab.embedded(1, Parts(programs=True)) as lab:
                 assert lab.server is not None
@@ -140,6 +141,35 @@ def test_an_installation_on_a_fresh_cluster_launches_a_node() -> None:
         await asyncio.sleep(120)
         assert len(await world.claimed_nodes()) == nodes
         assert await world.running() < 40
+
+    play(body)
+
+
+def test_the_first_node_group_its_nodes_and_its_instances_agree() -> None:
+    async def body(world: FreshCluster) -> None:
+        eks, scaling = (account.client(world.endpoint, name) for name in ("eks", "autoscaling"))
+        group = eks.describe_nodegroup(clusterName="dovetail", nodegroupName="system")["nodegroup"]
+        assert (group["version"], group["instanceTypes"], group["scalingConfig"]["desiredSize"]) == (
+            "1.36",
+            ["m5.large"],
+            3,
+        )
+        name = group["resources"]["autoScalingGroups"][0]["name"]
+        (described,) = scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"]
+        nodes = (await world.kube.list(NODES)).items
+        provider_ids = {node["spec"]["providerID"].rpartition("/")[2] for node in nodes}
+        assert {row["InstanceId"] for row in described["Instances"]} == provider_ids
+        assert len(provider_ids) == 3
+        templates = {node["metadata"]["labels"]["eks.amazonaws.com/sourceLaunchTemplateId"] for node in nodes}
+        assert templates == {group["launchTemplate"]["id"]}
+        # an instance more is a node more, of the same group
+        sizes = {"minSize": 1, "maxSize": 4, "desiredSize": 4}
+        eks.update_nodegroup_config(clusterName="dovetail", nodegroupName="system", scalingConfig=sizes)
+
+        async def grown() -> bool:
+            return len((await world.kube.list(NODES, labels="eks.amazonaws.com/nodegroup=system")).items) == 4
+
+        await world.until(grown)
 
     play(body)
 

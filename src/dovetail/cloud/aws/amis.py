@@ -19,6 +19,7 @@ from dovetail.model.labels import ACCELERATOR_COUNT, ARCH, GPU_COUNT, OS, WELL_K
 
 #: The architecture of an image that does not say.
 _USUAL = "x86_64"
+_END_OF_AL2 = "AL2 ends with Kubernetes 1.32, its successor is al2023@latest; "
 
 Requirement = Mapping[str, Any]
 
@@ -185,7 +186,8 @@ class Images:
             raise CloudError(
                 "AMINotFound",
                 f"alias {alias!r} has no image for Kubernetes {kubernetes}: none of its SSM parameters exists;"
-                " pin a version that AWS still publishes, or another family (BAD_NODECLASS)",
+                f" {_END_OF_AL2 if family == 'al2' else ''}pin a version that AWS still publishes, or another family"
+                " (BAD_NODECLASS)",
                 Remedy.OPERATOR,
             )
         return found

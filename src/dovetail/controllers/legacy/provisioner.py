@@ -7,7 +7,10 @@ that is taken is an error that says so. v1 objects that were written as v1beta1 
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
+
+import msgspec
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.worker import Again, Worker
@@ -26,6 +29,8 @@ NEW = {"NodePool": NODEPOOLS, "EC2NodeClass": EC2NODECLASSES}
 MANAGER = "dovetail-generations"
 #: How long to wait before trying again after a refusal or a name collision.
 RETRY_INTERVAL_S = 60.0
+#: The last minor version of Kubernetes for which AWS publishes images of AL2.
+LAST_AL2_MINOR = 32
 
 
 class ProvisionerMigration:
@@ -46,6 +51,7 @@ class ProvisionerMigration:
             for kind, resource in OLD.items()
         }
         self._applied: dict[tuple[str, str], tuple[dict[str, Any], int | None]] = {}
+        self._default_family: str | None = None
         context.cluster_state.listen(NODEPOOLS, self._stands_changed("NodePool"))
         context.cluster_state.listen(EC2NODECLASSES, self._stands_changed("EC2NodeClass"))
 
@@ -84,9 +90,19 @@ class ProvisionerMigration:
         if obj is None or member(obj, "metadata").get("deletionTimestamp"):
             return None
         obj = {**obj, "apiVersion": f"{OLD[kind].group}/{OLD[kind].version}", "kind": kind}
-        problems = [text for each in adopted(obj, self._profile()) if (text := await self._stand(each, obj))]
+        objects = adopted(obj, self._profile(), await self._family())
+        problems = [text for body in objects if (text := await self._stand(body, obj))]
         await self._show(obj, problems)
         return RETRY_INTERVAL_S if problems else None
+
+    async def _family(self) -> str:
+        """The family of templates that name none: AL2 as then, and AL2023 where AWS publishes no AL2."""
+        if self._default_family is None:
+            response = await self._context.kube.request("GET", "/version")
+            minor = re.match(r"\d+", str(msgspec.json.decode(response.body).get("minor", "")))
+            newer = minor is not None and int(minor[0]) > LAST_AL2_MINOR
+            self._default_family = "AL2023" if newer else "AL2"
+        return self._default_family
 
     def _profile(self) -> str:
         """The instance profile of templates that name none: the one that the v1alpha5 installer created."""

@@ -26,6 +26,8 @@ MANAGED = (
     "AmazonEC2ContainerRegistryReadOnly",
     "AmazonSSMManagedInstanceCore",
 )
+#: The last minor version of Kubernetes that AL2 has images for.
+LAST_AL2_MINOR = 32
 ALIASES = ("al2", "al2023", "bottlerocket", "windows2019", "windows2022")
 
 
@@ -183,6 +185,8 @@ def _images(endpoint: Endpoint, version: str) -> None:
     number = 0
     for kubernetes in VERSIONS:
         for alias in ALIASES:
+            if alias == "al2" and int(kubernetes.partition(".")[2]) > LAST_AL2_MINOR:
+                continue  # AWS publishes none
             for variant in variants(alias, "latest", kubernetes):
                 if variant.parameter in ssm._parameters:
                     continue

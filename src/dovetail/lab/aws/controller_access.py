@@ -1,90 +1,47 @@
-"""What the installation of the lab's own autoscaler would leave: its role, queue policy and event rules at AWS, its
-service account and rights in the cluster.
-
-The autoscaler itself runs inside the lab and needs none of it. An operator who looks, or breaks something to learn how
-that shows, finds what a real cluster has.
-"""
+"""What an installation makes at AWS for the autoscaler of the lab: its role, the queue's policy and the event rules."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from dovetail.install import iam as documents
-from dovetail.install.rbac import RULES, Scope
-from dovetail.kube.resources import SERVICEACCOUNTS, Resource
 from dovetail.lab.aws.account import AwsAccount, client
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
 
-_RBAC = "rbac.authorization.k8s.io"
-CLUSTERROLES = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", False)
-CLUSTERROLEBINDINGS = Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False)
-NAME = "karpenter"
 
-
-def issuer(endpoint: Endpoint, cluster: str) -> str:
-    """The cluster's OIDC issuer without its scheme."""
-    stated = str(endpoint.backend("eks").clusters[cluster].identity["oidc"]["issuer"])
-    return stated.removeprefix("https://")
-
-
-def role_arn(cluster: str) -> str:
-    return f"arn:aws:iam::{ACCOUNT}:role/{_site(cluster, '').controller_role}"
-
-
-def _site(cluster: str, region: str, issuer: str = "") -> documents.Site:
-    return documents.Site(cluster=cluster, region=region, account=ACCOUNT, queue=cluster, issuer=issuer)
+def site(endpoint: Endpoint, account: AwsAccount) -> documents.Site:
+    """Where the autoscaler is installed, and what its parts are called."""
+    issuer = str(endpoint.backend("eks").clusters[account.cluster].identity["oidc"]["issuer"])
+    return documents.Site(
+        cluster=account.cluster,
+        region=account.region,
+        account=ACCOUNT,
+        queue=account.cluster,
+        issuer=issuer.removeprefix("https://"),
+        reboots=True,
+    )
 
 
 def grant(endpoint: Endpoint, account: AwsAccount) -> None:
-    """Make provider, role, queue policy and rules, with the documents that `dovetail install` uses."""
+    """Make provider, role, queue policy and rules, with the documents that `dovetail install` uses.
+
+    One thing more is allowed: an EC2NodeClass may name any role, also one that is made while the lab runs.
+    """
     iam, sqs, events = (client(endpoint, service) for service in ("iam", "sqs", "events"))
-    site = _site(account.cluster, account.region, issuer(endpoint, account.cluster))
+    place = site(endpoint, account)
+    any_role = {"Effect": "Allow", "Action": ["iam:PassRole"], "Resource": [place.role_arn("*")]}
+    policies = {**documents.controller_policies(place), "AnyNodeRole": documents.document(any_role)}
     providers = iam.list_open_id_connect_providers()["OpenIDConnectProviderList"]
-    if not any(row["Arn"].endswith(f":oidc-provider/{site.issuer}") for row in providers):
-        iam.create_open_id_connect_provider(Url=f"https://{site.issuer}", ClientIDList=["sts.amazonaws.com"])
+    if not any(row["Arn"].endswith(f":oidc-provider/{place.issuer}") for row in providers):
+        iam.create_open_id_connect_provider(Url=f"https://{place.issuer}", ClientIDList=["sts.amazonaws.com"])
     iam.create_role(
-        RoleName=site.controller_role, AssumeRolePolicyDocument=json.dumps(documents.controller_trust(site))
+        RoleName=place.controller_role, AssumeRolePolicyDocument=json.dumps(documents.controller_trust(place))
     )
-    for name, policy in documents.controller_policies(site).items():
-        iam.put_role_policy(RoleName=site.controller_role, PolicyName=name, PolicyDocument=json.dumps(policy))
-    policy_text = json.dumps(documents.queue_policy(site))
+    for name, policy in policies.items():
+        iam.put_role_policy(RoleName=place.controller_role, PolicyName=name, PolicyDocument=json.dumps(policy))
+    policy_text = json.dumps(documents.queue_policy(place))
     sqs.set_queue_attributes(QueueUrl=account.queue_url, Attributes={"Policy": policy_text})
     for event, pattern in documents.EVENT_PATTERNS.items():
-        rule = documents.rule_name(site, event)
+        rule = documents.rule_name(place, event)
         events.put_rule(Name=rule, EventPattern=json.dumps(pattern), State="ENABLED")
-        events.put_targets(Rule=rule, Targets=[{"Id": "InterruptionQueue", "Arn": site.queue_arn}])
-
-
-def settings(cluster: str) -> list[dict[str, str]]:
-    """Variables of the Deployment that stands for the autoscaler."""
-    return [
-        {"name": "CLUSTER_NAME", "value": cluster},
-        {"name": "INTERRUPTION_QUEUE", "value": cluster},
-        {"name": "DISABLE_LEADER_ELECTION", "value": "true"},
-    ]
-
-
-def objects(cluster: str, namespace: str) -> list[tuple[Resource, dict[str, Any], str | None]]:
-    """The service account with its role, and the rights in the whole cluster that are bound to it."""
-    rules = [
-        {
-            "apiGroups": [rule.group],
-            "resources": list(rule.resources),
-            "verbs": list(rule.verbs),
-            **({"resourceNames": list(rule.names)} if rule.names else {}),
-        }
-        for rule in RULES
-        if rule.scope is Scope.CLUSTER
-    ]
-    annotations = {"eks.amazonaws.com/role-arn": role_arn(cluster)}
-    binding = {
-        "metadata": {"name": NAME},
-        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": NAME},
-        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
-    }
-    return [
-        (SERVICEACCOUNTS, {"metadata": {"name": NAME, "annotations": annotations}}, namespace),
-        (CLUSTERROLES, {"metadata": {"name": NAME}, "rules": rules}, None),
-        (CLUSTERROLEBINDINGS, binding, None),
-    ]
+        events.put_targets(Rule=rule, Targets=[{"Id": "InterruptionQueue", "Arn": place.queue_arn}])

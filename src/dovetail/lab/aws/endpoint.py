@@ -10,9 +10,11 @@ from typing import Any
 
 from dovetail.clock import wall
 from dovetail.lab.aws import auto_scaling, moto_patches
+from dovetail.lab.aws.addons import Addons
 from dovetail.lab.aws.authorization import Authorization
 from dovetail.lab.aws.auto_scaling import AutoScaling
 from dovetail.lab.aws.capacity_reservations import Book
+from dovetail.lab.aws.cloudtrail import Trail
 from dovetail.lab.aws.create_fleet import FleetContext
 from dovetail.lab.aws.gate import Gate
 from dovetail.lab.aws.injected_errors import Trouble
@@ -79,8 +81,17 @@ class Endpoint:
         self.session_tags: dict[str, dict[str, str]] = {}
         self.authorization = Authorization(self)
         self.pod_identity = PodIdentityAssociations(market.region, ACCOUNT)
-        self.front.services += [self.pod_identity.answer, PolicySimulation(self.authorization).answer]
-        gate = Gate(self.front, self._credentials_of, self.web_identity, wall, self.authorization.answer)
+        self.addons = Addons(market.region, ACCOUNT)
+        simulation = PolicySimulation(self.authorization)
+        self.trail = Trail(self)
+        self.front.services += [
+            self.pod_identity.answer,
+            self.addons.answer,
+            simulation.answer,
+            self.trail.answer,
+        ]
+        served = self.trail.around(self.front)
+        gate = Gate(served, self.credentials_of, self.web_identity, wall, self.authorization.answer)
         self._server = make_server("127.0.0.1", port, gate, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self._server.serve_forever, name="aws-endpoint", daemon=True)
         self._thread.start()
@@ -109,7 +120,7 @@ class Endpoint:
             region_name=self.market.region,
         )
 
-    def _credentials_of(self, access_key: str) -> Credentials | None:
+    def credentials_of(self, access_key: str) -> Credentials | None:
         return self.credentials if access_key == self.credentials.access_key else issued(access_key)
 
     def backend(self, service: str, region: str | None = None) -> Any:

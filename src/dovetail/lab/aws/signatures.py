@@ -82,7 +82,7 @@ def verify(environ: Environ, credentials_of: Lookup, now: datetime) -> None:
         raise SignatureRefused("IncompleteSignature", "'Host' must be a 'SignedHeader' in the AWS Authorization.")
     payload = _payload_hash(environ)
     scope = f"{day}/{region}/{service}/aws4_request"
-    key = _signing_key(credentials.secret_key, day, region, service)
+    key = signing_key(credentials.secret_key, day, region, service)
     for canonical in _canonical_requests(environ, service, names, payload):
         digest = hashlib.sha256(canonical.encode("utf-8", "surrogateescape")).hexdigest()
         text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}"
@@ -151,7 +151,7 @@ def _header(environ: Mapping[str, Any], name: str) -> str:
     return str(environ.get(key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}", ""))
 
 
-def _signing_key(secret: str, day: str, region: str, service: str) -> bytes:
+def signing_key(secret: str, day: str, region: str, service: str) -> bytes:
     key = f"AWS4{secret}".encode()
     for part in (day, region, service, "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()

@@ -19,9 +19,13 @@ from dovetail.model.labels import PROVISIONER_NAME
 PROVISIONER_ANNOTATION = f"{DOMAIN}/provisioner"
 
 
-def adopted(obj: Mapping[str, Any], default_profile: str = "") -> list[Json]:
-    """The v1 objects for a Provisioner or an AWSNodeTemplate, owned by it, fit for server-side apply."""
+def adopted(obj: Mapping[str, Any], default_profile: str = "", default_family: str = "AL2") -> list[Json]:
+    """The v1 objects for a Provisioner or an AWSNodeTemplate, owned by it, fit for server-side apply.
+
+    `default_family` is of templates that name neither a family nor images: AL2 has none for newer clusters.
+    """
     found = []
+    obj = _with_family(obj, default_family)
     for each in expand(obj):
         for version in ("v1alpha5", "v1alpha1", "v1"):
             take(each, annotation(version))
@@ -33,6 +37,14 @@ def adopted(obj: Mapping[str, Any], default_profile: str = "") -> list[Json]:
             spec["instanceProfile"] = default_profile
         found.append({key: each[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": _metadata(each, obj)})
     return found
+
+
+def _with_family(obj: Mapping[str, Any], family: str) -> Mapping[str, Any]:
+    spec = member(obj, "spec")
+    named = any(spec.get(field) for field in ("amiFamily", "amiSelector", "launchTemplate"))
+    if obj.get("kind") != "AWSNodeTemplate" or named:
+        return obj
+    return {**obj, "spec": {**spec, "amiFamily": family}}
 
 
 def _labels(pool: Json, spec: Json) -> None:

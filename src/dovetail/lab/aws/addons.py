@@ -1,0 +1,243 @@
+"""EKS add-ons: the system pods of a cluster, by EKS's API, and what each is in the cluster.
+
+A cluster starts with vpc-cni, kube-proxy and coredns. `aws eks create-addon` adds eks-pod-identity-agent, without
+which no pod gets the credentials of its Pod Identity association.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from dovetail.install.kubernetes_parts import resource_of
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
+from dovetail.lab.aws.http_forms import Answer, Environ, body_of
+
+Json = dict[str, Any]
+
+DEFAULTS = ("vpc-cni", "kube-proxy", "coredns")
+#: Version of each add-on, as EKS names them.
+VERSIONS: Mapping[str, str] = {
+    "vpc-cni": "v1.20.4-eksbuild.1",
+    "kube-proxy": "v1.36.0-eksbuild.2",
+    "coredns": "v1.13.1-eksbuild.1",
+    "eks-pod-identity-agent": "v1.3.9-eksbuild.3",
+}
+LOOK_S = 1.0
+_PATH = re.compile(r"^/clusters/(?P<cluster>[^/]+)/addons(?:/(?P<name>[^/]+))?$")
+_REGISTRY = "602401143452.dkr.ecr.{region}.amazonaws.com"
+
+
+class Addons:
+    """What is installed, by name. Requests come on threads of their own; `run` brings the cluster to it."""
+
+    def __init__(self, region: str, account: str) -> None:
+        self._region = region
+        self._account = account
+        self._lock = threading.Lock()
+        self._kept: dict[str, Json] = {}
+        self._applied: set[str] = set()
+
+    def install_defaults(self, cluster: str) -> None:
+        with self._lock:
+            self._kept |= {name: self._row(cluster, name, {}) for name in DEFAULTS}
+
+    def answer(self, environ: Environ) -> Answer | None:
+        path = environ.get("PATH_INFO", "")
+        if path == "/addons/supported-versions":
+            return self._versions(environ)
+        match = _PATH.match(path)
+        if match is None:
+            return None
+        method = environ["REQUEST_METHOD"]
+        with self._lock:
+            if match["name"] is None:
+                if method == "GET":
+                    return _json(200, {"addons": sorted(self._kept)})
+                return self._create(match["cluster"], json.loads(body_of(environ) or b"{}"))
+            row = self._kept.get(match["name"])
+            if row is None:
+                message = f"No addon: {match['name']} found in cluster: {match['cluster']}"
+                return _json(404, {"message": message}, "ResourceNotFoundException")
+            if method == "DELETE":
+                del self._kept[match["name"]]
+                row = {**row, "status": "DELETING"}
+            return _json(200, {"addon": row})
+
+    def _create(self, cluster: str, body: Mapping[str, Any]) -> Answer:
+        name = str(body.get("addonName", ""))
+        if name in self._kept:
+            return _json(409, {"message": "Addon already exists."}, "ResourceInUseException")
+        if name not in VERSIONS:
+            message = f"Addon {name} specified is not supported here; there are {', '.join(sorted(VERSIONS))}"
+            return _json(400, {"message": message}, "InvalidParameterException")
+        self._kept[name] = self._row(cluster, name, body)
+        return _json(200, {"addon": {**self._kept[name], "status": "CREATING"}})
+
+    def _row(self, cluster: str, name: str, body: Mapping[str, Any]) -> Json:
+        return {
+            "addonName": name,
+            "clusterName": cluster,
+            "status": "ACTIVE",
+            "addonVersion": body.get("addonVersion") or VERSIONS[name],
+            "health": {"issues": []},
+            "addonArn": f"arn:aws:eks:{self._region}:{self._account}:addon/{cluster}/{name}/lab",
+            "tags": dict(body.get("tags") or {}),
+        }
+
+    def _versions(self, environ: Environ) -> Answer:
+        """`aws eks describe-addon-versions`."""
+        asked = parse_qs(environ.get("QUERY_STRING", "")).get("addonName") or sorted(VERSIONS)
+        rows = [
+            {
+                "addonName": name,
+                "type": "networking" if name in DEFAULTS else "security",
+                "publisher": "eks",
+                "owner": "aws",
+                "addonVersions": [{"addonVersion": VERSIONS[name], "architecture": ["amd64", "arm64"]}],
+            }
+            for name in asked
+            if name in VERSIONS
+        ]
+        return _json(200, {"addons": rows})
+
+    async def run(self, kube: Kube) -> None:
+        """Create the objects of what is installed and delete those of what is not, until cancelled."""
+        while True:
+            with self._lock:
+                wanted = {name: str(row["addonVersion"]) for name, row in self._kept.items()}
+            for name in sorted(wanted.keys() - self._applied):
+                if await _create(kube, objects(name, wanted[name], self._region)):
+                    self._applied.add(name)
+            for name in sorted(self._applied - wanted.keys()):
+                await _delete(kube, objects(name, "", self._region))
+                self._applied.discard(name)
+            await asyncio.sleep(LOOK_S)
+
+
+async def _create(kube: Kube, bodies: list[Json]) -> bool:
+    for body in bodies:
+        try:
+            await kube.create(resource_of(body), body, "kube-system")
+        except AlreadyExists:
+            continue
+        except KubeError:
+            return False  # the next look tries again
+    return True
+
+
+async def _delete(kube: Kube, bodies: list[Json]) -> None:
+    for body in bodies:
+        try:
+            await kube.delete(resource_of(body), body["metadata"]["name"], "kube-system")
+        except NotFound:
+            continue
+
+
+def objects(name: str, version: str, region: str) -> list[Json]:
+    """The objects of an add-on in kube-system."""
+    registry = _REGISTRY.format(region=region)
+    if name == "vpc-cni":
+        return [_daemon_set("aws-node", f"{registry}/amazon-k8s-cni:{version}", {"cpu": "50m"}, "k8s-app", "aws-node")]
+    if name == "kube-proxy":
+        return [
+            _daemon_set("kube-proxy", f"{registry}/eks/kube-proxy:{version}", {"cpu": "100m"}, "k8s-app", "kube-proxy")
+        ]
+    if name == "eks-pod-identity-agent":
+        image = f"{registry}/eks/eks-pod-identity-agent:{version}"
+        return [_daemon_set(name, image, {}, "app.kubernetes.io/name", name)]
+    return _coredns(f"{registry}/eks/coredns:{version}")
+
+
+def _daemon_set(name: str, image: str, requests: Mapping[str, str], label: str, value: str) -> Json:
+    """On every Linux node that is an instance: Fargate runs no DaemonSet."""
+    container = {"name": name, "image": image, "resources": {"requests": dict(requests)} if requests else {}}
+    spec = {
+        "hostNetwork": True,
+        "priorityClassName": "system-node-critical",
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": _affinity(),
+        "containers": [container],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": "kube-system", "labels": {label: value}},
+        "spec": {
+            "selector": {"matchLabels": {label: value}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {"metadata": {"labels": {label: value}}, "spec": spec},
+        },
+    }
+
+
+def _affinity() -> Json:
+    expressions = [
+        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+        {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]},
+        {"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["fargate", "hybrid", "auto"]},
+    ]
+    terms = [{"matchExpressions": expressions}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def _coredns(image: str) -> list[Json]:
+    labels = {"k8s-app": "kube-dns", "eks.amazonaws.com/component": "coredns"}
+    container = {
+        "name": "coredns",
+        "image": image,
+        "args": ["-conf", "/etc/coredns/Corefile"],
+        "resources": {"requests": {"cpu": "100m", "memory": "70Mi"}, "limits": {"memory": "170Mi"}},
+        "ports": [
+            {"name": "dns", "containerPort": 53, "protocol": "UDP"},
+            {"name": "dns-tcp", "containerPort": 53, "protocol": "TCP"},
+        ],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}},
+    }
+    # away from nodes that an autoscaler may take: this is what EKS's users are advised to set
+    anti = {
+        "weight": 100,
+        "podAffinityTerm": {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"},
+    }
+    spec = {
+        "priorityClassName": "system-cluster-critical",
+        "tolerations": [
+            {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
+            {"key": "CriticalAddonsOnly", "operator": "Exists"},
+        ],
+        "affinity": {
+            "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [anti]},
+        },
+        "containers": [container],
+    }
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "coredns", "namespace": "kube-system", "labels": labels},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}},
+        "spec": {
+            "selector": {"k8s-app": "kube-dns"},
+            "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53}],
+        },
+    }
+    return [deployment, service]
+
+
+def _json(status: int, value: Mapping[str, Any], error: str = "") -> Answer:
+    body = dict(value) | ({"__type": error, "code": error} if error else {})
+    return status, "application/json", json.dumps(body).encode()

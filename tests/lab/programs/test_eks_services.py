@@ -1,0 +1,118 @@
+"""EKS add-ons, tokens of `aws eks get-token`, and CloudTrail at the lab's AWS."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from botocore.signers import RequestSigner
+
+from dovetail.install import iam as documents
+from dovetail.kube.transport import Request
+from dovetail.lab.apiserver.auth import ADMIN, User, authenticate
+from dovetail.lab.apiserver.status_errors import StatusError
+from dovetail.lab.aws import account
+from dovetail.lab.aws.addons import DEFAULTS, objects
+from dovetail.lab.aws.cluster_tokens import CLUSTER_HEADER, PREFIX, ClusterTokens
+from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from tests.lab.programs import test_authorization as authorization
+
+served, endpoint = authorization.served, authorization.endpoint
+
+
+def token(client: Any, cluster: str) -> str:
+    """As `aws eks get-token` makes it."""
+    meta = client.meta
+    credentials = client._request_signer._credentials
+    signer = RequestSigner(meta.service_model.service_id, meta.region_name, "sts", "v4", credentials, meta.events)
+    request = {
+        "method": "GET",
+        "url": f"{meta.endpoint_url}/?Action=GetCallerIdentity&Version=2011-06-15",
+        "body": {},
+        "headers": {CLUSTER_HEADER: cluster},
+        "context": {},
+    }
+    url = signer.generate_presigned_url(request, region_name=meta.region_name, expires_in=60, operation_name="")
+    return PREFIX + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
+
+
+def user(tokens: dict[str, User], text: str) -> User:
+    return authenticate(
+        Request(method="GET", path="/api", query=(), headers={"authorization": f"Bearer {text}"}, body=b""), tokens
+    )
+
+
+def test_the_accounts_own_credentials_are_the_clusters_administrator(endpoint: Endpoint) -> None:
+    tokens = ClusterTokens({"secret": ADMIN}, endpoint, "demo")
+    sts = account.client(endpoint, "sts")
+    assert user(tokens, "secret") is ADMIN
+    assert user(tokens, token(sts, "demo")) is ADMIN
+    for wrong in (token(sts, "other"), token(sts, "demo")[:-8] + "AAAAAAAA", PREFIX + "x", PREFIX, "other"):
+        with pytest.raises(StatusError):
+            user(tokens, wrong)
+
+
+def test_a_role_comes_in_by_its_access_entry_and_rbac_decides_for_it(endpoint: Endpoint) -> None:
+    tokens = ClusterTokens({}, endpoint, "demo")
+    sts = authorization.as_controller(endpoint, "sts")
+    with pytest.raises(StatusError):
+        user(tokens, token(sts, "demo"))
+    account.client(endpoint, "eks").create_access_entry(
+        clusterName="demo", principalArn=authorization.ROLE, username="ops", kubernetesGroups=["viewers"]
+    )
+    found = user(tokens, token(sts, "demo"))
+    assert (found.name, found.groups, found.borrowed) == ("ops", ("viewers", "system:authenticated"), True)
+
+
+def test_cloudtrail_shows_who_launched_what(endpoint: Endpoint) -> None:
+    authorization.prepare_template(endpoint, authorization.SITE.node_role)
+    for name, policy in documents.controller_policies(authorization.SITE).items():
+        authorization.allow(endpoint, *policy["Statement"], name=name)
+    (launched,) = authorization.launch(authorization.as_controller(endpoint, "ec2"))["Instances"]
+    trail = account.client(endpoint, "cloudtrail")
+    names = [{"AttributeKey": "ResourceName", "AttributeValue": launched["InstanceIds"][0]}]
+    (event,) = trail.lookup_events(LookupAttributes=names)["Events"]
+    record = json.loads(event["CloudTrailEvent"])
+    identity = record["userIdentity"]
+    assert record["eventName"] == "RunInstances"
+    assert record["requestParameters"]["instanceType"] == "m5.large"
+    assert identity["arn"] == f"arn:aws:sts::{ACCOUNT}:assumed-role/controller/s1"
+    assert identity["sessionContext"]["sessionIssuer"]["userName"] == "controller"
+    assert identity["invokedBy"] == record["sourceIPAddress"] == "ec2fleet.amazonaws.com"
+    by_name = [{"AttributeKey": "EventName", "AttributeValue": "CreateFleet"}]
+    assert len(trail.lookup_events(LookupAttributes=by_name)["Events"]) == 1
+    reads = [{"AttributeKey": "EventName", "AttributeValue": "LookupEvents"}]
+    assert not trail.lookup_events(LookupAttributes=reads)["Events"]
+    # a refused call is no launch
+    with pytest.raises(ClientError):
+        authorization.launch(authorization.as_controller(endpoint, "ec2"), **{"kubernetes.io/cluster/demo": "no"})
+    assert len(trail.lookup_events(LookupAttributes=by_name)["Events"]) == 1
+
+
+def test_add_ons_are_listed_created_and_deleted(endpoint: Endpoint) -> None:
+    eks = account.client(endpoint, "eks")
+    endpoint.addons.install_defaults("demo")
+    assert eks.list_addons(clusterName="demo")["addons"] == sorted(DEFAULTS)
+    name = "eks-pod-identity-agent"
+    assert eks.create_addon(clusterName="demo", addonName=name)["addon"]["status"] == "CREATING"
+    assert eks.describe_addon(clusterName="demo", addonName=name)["addon"]["status"] == "ACTIVE"
+    assert authorization.refusal(eks.create_addon, clusterName="demo", addonName=name)[0] == "ResourceInUseException"
+    eks.delete_addon(clusterName="demo", addonName=name)
+    assert authorization.refusal(eks.describe_addon, clusterName="demo", addonName=name)[0] == (
+        "ResourceNotFoundException"
+    )
+    assert authorization.refusal(eks.create_addon, clusterName="demo", addonName="x")[0] == "InvalidParameterException"
+    (versions,) = eks.describe_addon_versions(addonName="coredns")["addons"]
+    assert versions["addonVersions"]
+
+
+def test_daemon_sets_of_add_ons_keep_away_from_fargate() -> None:
+    for name in ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"):
+        (body,) = objects(name, "v1", "ap-northeast-2")
+        terms = body["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        keys = {row["key"]: row for row in term["matchExpressions"]}
+        assert "fargate" in keys["eks.amazonaws.com/compute-type"]["values"]
