@@ -82,7 +82,7 @@ def of_class(node_class: Json | None, kind: str) -> Cause | None:
         )
         return Cause(code="BAD_NODECLASS", why=why, remedy=remedy, object=mine)
     conditions = ((node_class or {}).get("status") or {}).get("conditions") or ()
-    bad = [each for each in conditions if each.get("status") == "False"]
+    bad = [condition for condition in conditions if condition.get("status") == "False"]
     worst = min(bad, key=lambda each: (each.get("type") == "Ready", str(each.get("type"))), default=None)
     if worst is not None:
         message, remedy = _parted(str(worst.get("message") or ""))
@@ -94,7 +94,11 @@ def of_class(node_class: Json | None, kind: str) -> Cause | None:
             remedy=remedy,
             object=mine,
         )
-    unknown = [each for each in conditions if each.get("status") == "Unknown" and each.get("type") != "Ready"]
+    unknown = [
+        condition
+        for condition in conditions
+        if condition.get("status") == "Unknown" and condition.get("type") != "Ready"
+    ]
     if unknown:
         said = str(unknown[0].get("message") or unknown[0].get("reason") or "not reconciled yet")
         why, remedy = f"is not ready: {kind} {name}: {unknown[0].get('type')} is unknown: {said}", _WAIT
@@ -115,13 +119,15 @@ _WAIT = "wait a moment; if it stays so, see the controller's log"
 
 
 def _own(pool: NodePool, mine: str, reconciled: bool) -> Cause | None:
-    conditions = {each.type: each for each in pool.status.conditions}
+    conditions = {condition.type: condition for condition in pool.status.conditions}
     ready = conditions.get("Ready")
     if ready is None and not reconciled:
         return None
     if ready is not None and (ready.status == "True" or (ready.status != "False" and not reconciled)):
         return None
-    bad = [each for each in pool.status.conditions if each.status == "False" and each.type != "Ready"]
+    bad = [
+        condition for condition in pool.status.conditions if condition.status == "False" and condition.type != "Ready"
+    ]
     worst = next((each for each in bad if each.message), ready)
     if worst is None or worst.status != "False":
         why = "is not ready: no controller has written its status yet"

@@ -200,9 +200,9 @@ def _first_valid(problem: Problem, packings: Iterable[Packing]) -> Packing:
     It is asked where the order of pods decides, and where limits might leave too little of the variety asked for.
     """
     every = [*packings]
-    every += [each.cautious for each in every if each.cautious is not None]
+    every += [packing.cautious for packing in every if packing.cautious is not None]
     ranked = sorted(every, key=_score)
-    return next((each for each in ranked if _is_valid(problem, each)), ranked[-1])
+    return next((packing for packing in ranked if _is_valid(problem, packing)), ranked[-1])
 
 
 def _is_valid(problem: Problem, packing: Packing) -> bool:

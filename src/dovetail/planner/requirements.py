@@ -75,7 +75,10 @@ def of_selector(
     if selector is None:
         return (NEVER,)
     parts: list[Clause] = [(key, "In", (value,)) for key, value in selector.match_labels.items()]
-    parts += [(each.key, each.operator, tuple(sorted(set(each.values)))) for each in selector.match_expressions]
+    parts += [
+        (expression.key, expression.operator, tuple(sorted(set(expression.values))))
+        for expression in selector.match_expressions
+    ]
     parts += [(key, "In", (labels[key],)) for key in same if key in labels]
     parts += [(key, "NotIn", (labels[key],)) for key in other if key in labels]
     return tuple(sorted(parts))

@@ -112,18 +112,18 @@ class ClaimContext:
 
     def within(self, topology_key: int, domains: int) -> int:
         """The offerings that lie in some domains of a topology key."""
-        known = self._in_domains.get((topology_key, domains))
-        if known is None:
+        cached = self._in_domains.get((topology_key, domains))
+        if cached is None:
             where, values = (
                 self.catalog.by_label(self.problem.topology_keys[topology_key].key),
                 self.problem.topology_keys[topology_key].values,
             )
-            known = 0
+            cached = 0
             for at, value in enumerate(values):
                 if domains >> at & 1:
-                    known |= where.get(value, 0)
-            self._in_domains[topology_key, domains] = known
-        return known
+                    cached |= where.get(value, 0)
+            self._in_domains[topology_key, domains] = cached
+        return cached
 
     def change(self, claim: Claim, step: Step) -> Change | None:
         """What the claim would be with the pod; None if it cannot take it. May be deferred."""
@@ -205,10 +205,10 @@ class ClaimContext:
         """The offerings on which a group counts pods."""
         if counter.counted_offerings is None:
             return self.catalog.everything
-        known = self._seen.get(counter.index)
-        if known is None:
-            known = self._seen[counter.index] = self.catalog.mask(counter.counted_offerings.tolist())
-        return known
+        cached = self._seen.get(counter.index)
+        if cached is None:
+            cached = self._seen[counter.index] = self.catalog.mask(counter.counted_offerings.tolist())
+        return cached
 
     # -- limits -------------------------------------------------------------------------------------------------
 
@@ -245,9 +245,9 @@ def open_domains(context: ClaimContext, pool: int) -> list[int | None]:
     given: Mapping[str, str] = template.labels
     for topology_key, named in zip(context.problem.topology_keys, context.topology_counts.named, strict=True):
         rules = [
-            (each.key, each.operator, each.values)
-            for each in template.requirements
-            if each.key == topology_key.key and each.operator == "In"
+            (requirement.key, requirement.operator, requirement.values)
+            for requirement in template.requirements
+            if requirement.key == topology_key.key and requirement.operator == "In"
         ]
         if topology_key.key in given:
             found.append(bits(at for at, value in enumerate(named) if value == given[topology_key.key]))
@@ -268,7 +268,7 @@ def _offered(problem: Problem, mask: int) -> int:
 
 def _among(key: str, values: list[str], term: Term) -> int:
     rules = [each for each in term if each[0] == key]
-    return bits(at for at, value in enumerate(values) if all(holds(each, value) for each in rules))
+    return bits(at for at, value in enumerate(values) if all(holds(rule, value) for rule in rules))
 
 
 def _union(masks: Iterable[int]) -> int:

@@ -47,17 +47,17 @@ def baseline_of(problem: Problem, outcomes: Sequence[Outcome]) -> Baseline:
     """What no packing of the problem may be worse than."""
     return Baseline(
         runs=tuple(
-            BaselineRun(each.left, each.price, _violated_count(problem, each), _zones(problem, each))
-            for each in outcomes
+            BaselineRun(outcome.left, outcome.price, _violated_count(problem, outcome), _zones(problem, outcome))
+            for outcome in outcomes
         ),
-        names=Counter(name for each in outcomes for name in each.names),
+        names=Counter(name for outcome in outcomes for name in outcome.names),
     )
 
 
 def as_packings(problem: Problem, outcomes: Sequence[Outcome], run: PackingRun) -> list[Packing]:
     """Packings that follow Karpenter, also where the problem is another one of the same snapshot."""
-    never = reduce(and_, (Counter(each.left) for each in outcomes)) if outcomes else Counter[int]()
-    return [_packing(problem, each, never, run) for each in outcomes]
+    never = reduce(and_, (Counter(outcome.left) for outcome in outcomes)) if outcomes else Counter[int]()
+    return [_packing(problem, outcome, never, run) for outcome in outcomes]
 
 
 def _violated_count(problem: Problem, outcome: Outcome) -> int:
@@ -153,7 +153,7 @@ def _replayed(
             else:
                 state.put(request, at, 1)
         waiting = refused
-    return state, Counter(each.request.cls.index for each in waiting)
+    return state, Counter(placement.request.cls.index for placement in waiting)
 
 
 def _admitted(
@@ -190,7 +190,7 @@ def _as_good(problem: Problem, mask: int, placement_requests: Counter[PlacementR
     Of several required terms Karpenter looks at one alone, and may rule out what another would allow.
     """
     frontier, chosen = problem.frontier, problem.catalog.bools(mask)
-    ok: Bools = np.isin(frontier.pools, [each.pool for each in problem.catalog.listed(mask)])
+    ok: Bools = np.isin(frontier.pools, [offering.pool for offering in problem.catalog.listed(mask)])
     for request in placement_requests:
         ok &= request.offerings
     for topology_key, lying in zip(problem.topology_keys, frontier.domains, strict=True):

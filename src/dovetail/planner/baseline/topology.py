@@ -245,7 +245,7 @@ def _domains_of(pool: Pool, key: str) -> set[str]:
     rules = [each for each in pool_clauses(pool) if each[0] == key]
     values = {value for kind in pool.types for value in _values(kind, key)}
     values.update(value for _, operator, listed in rules if operator == "In" for value in listed)
-    return {value for value in values if all(holds(each, value) for each in rules)}
+    return {value for value in values if all(holds(rule, value) for rule in rules)}
 
 
 def _values(kind: InstanceType, key: str) -> Iterable[str]:
@@ -253,9 +253,9 @@ def _values(kind: InstanceType, key: str) -> Iterable[str]:
     if key == INSTANCE_TYPE:
         return (kind.name,)
     if key == ZONE:
-        return {each.zone for each in kind.offerings if each.available}
+        return {offering.zone for offering in kind.offerings if offering.available}
     if key == CAPACITY_TYPE:
-        return {each.capacity_type for each in kind.offerings if each.available}
+        return {offering.capacity_type for offering in kind.offerings if offering.available}
     return kind.labels.get(key, ())
 
 

@@ -149,7 +149,7 @@ class Fleet:
     @cached_property
     def spare(self) -> dict[str, int]:
         """How many pods each disruption budget lets go."""
-        return {each.metadata.key: each.status.disruptions_allowed for each in self.snapshot.budgets}
+        return {budget.metadata.key: budget.status.disruptions_allowed for budget in self.snapshot.budgets}
 
     def stays(self, best: Choice) -> dict[str, str]:
         """Why nodes that are not going stay."""
@@ -245,10 +245,10 @@ def _guarded(snapshot: Snapshot, moved: Mapping[str, Sequence[Pod]]) -> dict[str
         mine = Counter[str]()
         for pod in pods:
             over = [
-                each
-                for each in snapshot.budgets
-                if each.metadata.namespace == pod.metadata.namespace
-                and matches(each.spec.selector, pod.metadata.labels)
+                budget
+                for budget in snapshot.budgets
+                if budget.metadata.namespace == pod.metadata.namespace
+                and matches(budget.spec.selector, pod.metadata.labels)
             ]
             for each in over:
                 if len(over) > 1 or each.spec.unhealthy_pod_eviction_policy != "AlwaysAllow" or _ready(pod):

@@ -76,7 +76,7 @@ def of_offerings(problem: Problem, request: PlacementRequest, pool: int) -> Iter
 
 def _unpriced(catalog: OfferingCatalog) -> int:
     """What cannot be had, and has no price that is known."""
-    unpriced = catalog.mask(each.offering.price is None for each in catalog.rows)
+    unpriced = catalog.mask(row.offering.price is None for row in catalog.rows)
     return unpriced & ~catalog.available & ~catalog.overcommitted
 
 
@@ -283,7 +283,7 @@ def _limits(problem: Problem, state: PackingState, pool: int) -> Iterator[Questi
     catalog = problem.catalog
     full = {name for name, most in problem.reservations.items() if state.reserved.get(name, 0) >= most}
     if full:
-        mask = catalog.mask(each.offering.reservation_id not in full for each in catalog.rows)
+        mask = catalog.mask(row.offering.reservation_id not in full for row in catalog.rows)
         yield Question("RESERVATION_FULL", "reservations with room", mask)
     for name, left in sorted(state.left[pool].items()):
         words = f"{name} limit ({shown(name, max(0, left))} left)"

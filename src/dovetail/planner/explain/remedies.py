@@ -107,7 +107,7 @@ def _to_blame(pool: Pool) -> tuple[str, str]:
             meant = meant_key(each[2]) if each[0] == INSTANCE_TYPE and each[1] == "In" else None
             described = "these are no instance types" if meant else of_values((each,), there, there)
             return f"its own requirement {text(each)}{f' ({described})' if described else ''}", meant or ""
-    needed = [each for each in clauses if offered(pool, (other for other in clauses if other != each))]
+    needed = [clause for clause in clauses if offered(pool, (other for other in clauses if other != clause))]
     return f"its own requirements {' and '.join(map(text, needed)) or 'together'}", ""
 
 
@@ -139,7 +139,7 @@ class ProviderCatalog:
 
     def __init__(self, pool: Pool, asked: Asked, unavailable: Unavailable, daemons: Iterable[Daemon]) -> None:
         theirs = {key for kind in pool.types for key in kind.labels} | {ZONE, CAPACITY_TYPE, INSTANCE_TYPE, RESERVATION}
-        own = tuple(each for each in pool.requirements if each.key not in theirs)
+        own = tuple(requirement for requirement in pool.requirements if requirement.key not in theirs)
         self._rules = [each for each in pool_clauses(pool) if each[0] in theirs]
         self._columns = build_catalog((replace(pool, requirements=own),), asked, unavailable, daemons)
 
@@ -189,12 +189,12 @@ class ProviderCatalog:
 def provider_catalog(problem: Problem, pool: int) -> ProviderCatalog:
     """The provider catalog of a pool, remembered as long as what is offered is the same."""
     table: dict[tuple[int, int], tuple[OfferingCatalog, ProviderCatalog]] = problem.snapshot.memory.table("catalogs")
-    known = table.get((id(problem.catalog), pool))
-    if known is None:
+    cached = table.get((id(problem.catalog), pool))
+    if cached is None:
         if len(table) >= _MAX_PROVIDER_CATALOGS:
             table.clear()
         made = ProviderCatalog(
             problem.pools[pool], problem.catalog.asked, problem.snapshot.unavailable, problem.daemons
         )
-        known = table[id(problem.catalog), pool] = (problem.catalog, made)
-    return known[1]
+        cached = table[id(problem.catalog), pool] = (problem.catalog, made)
+    return cached[1]

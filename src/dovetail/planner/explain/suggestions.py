@@ -104,9 +104,9 @@ def _values_of(kind: InstanceType, key: str) -> Collection[str]:
     if key == INSTANCE_TYPE:
         return (kind.name,)
     if key == ZONE:
-        return {each.zone for each in kind.offerings}
+        return {offering.zone for offering in kind.offerings}
     if key == CAPACITY_TYPE:
-        return {each.capacity_type for each in kind.offerings}
+        return {offering.capacity_type for offering in kind.offerings}
     return kind.labels.get(key, ())
 
 

@@ -78,10 +78,10 @@ class Launcher:
 
     def offerings(self, at: int, these: NodeConstraints, entry: CatalogEntry, used: list[int]) -> int:
         """All offerings that hold the co-located pods on a node, and what is `used` of it."""
-        known = self._fitting.get((entry.index, these))
-        if known is None:
-            known = self._fitting[entry.index, these] = self._fit_for(these, entry)
-        mask, plain = known
+        cached = self._fitting.get((entry.index, these))
+        if cached is None:
+            cached = self._fitting[entry.index, these] = self._fit_for(these, entry)
+        mask, plain = cached
         for (levels, masks), amount in zip(self._steps, used, strict=True):
             if amount:
                 mask &= masks[bisect_left(levels, amount)]
@@ -130,15 +130,15 @@ class Launcher:
 
     def _scarce(self, pool: int) -> list[tuple[str, int]]:
         """The limits of a pool that do not let each of its nodes grow by the largest, and what is left of them."""
-        known = self._try_shortage_portfolio.get(pool)
-        if known is None:
+        cached = self._try_shortage_portfolio.get(pool)
+        if cached is None:
             nodes = max(1, self.counts[pool])
-            known = self._try_shortage_portfolio[pool] = [
+            cached = self._try_shortage_portfolio[pool] = [
                 (name, left)
                 for name, left in self.state.left[pool].items()
                 if name != "nodes" and max(0, left) // nodes < self.catalog.largest(name, pool)
             ]
-        return known
+        return cached
 
     def _offer(self, mask: int, entry: CatalogEntry, pool: Pool) -> Offer:
         own = entry.index if entry.open_labels or entry.offering.reservation_id else -entry.pool - 1
@@ -167,9 +167,9 @@ class Launcher:
     def _index(self, choice: Choice, entry: CatalogEntry) -> int:
         if entry.choice == choice:
             return entry.index
-        for each in self.catalog.rows:
-            if each.choice == choice and each.pool == entry.pool and each.open_labels == entry.open_labels:
-                return each.index
+        for row in self.catalog.rows:
+            if row.choice == choice and row.pool == entry.pool and row.open_labels == entry.open_labels:
+                return row.index
         return entry.index
 
 
@@ -211,11 +211,11 @@ def recharged(problem: Problem, was: PlannedNode, planned: PlannedNode) -> Plann
 def _row(problem: Problem, planned: PlannedNode) -> int:
     """The offering of a node's first offering."""
     return next(
-        each.index
-        for each in problem.catalog.rows
-        if each.choice == planned.choice
-        and problem.pools[each.pool].name == planned.pool
-        and all(planned.labels.get(key) == value for key, value in each.open_labels)
+        row.index
+        for row in problem.catalog.rows
+        if row.choice == planned.choice
+        and problem.pools[row.pool].name == planned.pool
+        and all(planned.labels.get(key) == value for key, value in row.open_labels)
     )
 
 

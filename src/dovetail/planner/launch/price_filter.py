@@ -18,7 +18,7 @@ def cheaper(planned: PlannedNode, ceiling: float, types: Types) -> PlannedNode |
 
     Where spot is among them on-demand goes: a failed spot launch must not become a dearer node.
     """
-    kept = [each for each in planned.offerings if each.price is not None and each.price < ceiling]
+    kept = [offering for offering in planned.offerings if offering.price is not None and offering.price < ceiling]
     if any(each.capacity_type == "spot" for each in kept):
         kept = [each for each in kept if each.capacity_type == "spot"]
     return _only(planned, kept) if kept and _varied(planned, kept, types) else None
@@ -31,12 +31,12 @@ def cheapest(planned: PlannedNode, most: int, types: Types) -> PlannedNode:
     cheaper still, and it is not replaced again and again.
     """
     prices: dict[str, float] = {}
-    for each in planned.offerings:
-        price = float("inf") if each.price is None else each.price
-        prices[each.instance_type] = min(price, prices.get(each.instance_type, price))
+    for offering in planned.offerings:
+        price = float("inf") if offering.price is None else offering.price
+        prices[offering.instance_type] = min(price, prices.get(offering.instance_type, price))
     ranked = sorted(prices, key=lambda name: (prices[name], name))
     for count in range(most, len(ranked)):
-        kept = [each for each in planned.offerings if each.instance_type in ranked[:count]]
+        kept = [offering for offering in planned.offerings if offering.instance_type in ranked[:count]]
         if _varied(planned, kept, types):
             return _only(planned, kept)
     return planned
@@ -49,7 +49,7 @@ def _only(planned: PlannedNode, kept: Sequence[Choice]) -> PlannedNode:
         INSTANCE_TYPE: sorted({each.instance_type for each in kept}),
         CAPACITY_TYPE: sorted({each.capacity_type for each in kept}),
     }
-    requirements = [each for each in planned.requirements if each["key"] not in narrowed]
+    requirements = [requirement for requirement in planned.requirements if requirement["key"] not in narrowed]
     requirements += [
         {"key": key, "operator": "In", "values": values} | ({"minValues": least[key]} if key in least else {})
         for key, values in narrowed.items()
@@ -74,4 +74,8 @@ def _values(key: str, kept: Sequence[Choice], types: Types) -> Iterator[str]:
 
 def _least(planned: PlannedNode) -> dict[str, int]:
     """How many values of a key its pool insists on."""
-    return {each["key"]: each["minValues"] for each in planned.requirements if each.get("minValues")}
+    return {
+        requirement["key"]: requirement["minValues"]
+        for requirement in planned.requirements
+        if requirement.get("minValues")
+    }

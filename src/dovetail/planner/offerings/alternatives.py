@@ -26,7 +26,7 @@ def kind_mask(catalog: OfferingCatalog, entry: CatalogEntry) -> int:
     if reservation is None:
         return mask & ~catalog.reserved
     same = catalog.by_label(RESERVATION).get(reservation, 0)
-    choosy = any(each.min_values for each in catalog.pools[entry.pool].requirements)
+    choosy = any(requirement.min_values for requirement in catalog.pools[entry.pool].requirements)
     return mask & (same | ~catalog.reserved) if choosy else mask & same
 
 
@@ -61,13 +61,13 @@ def sayable(catalog: OfferingCatalog, mask: int, entry: CatalogEntry, enough: Ca
 
 def capacity_at_most(catalog: OfferingCatalog, name: str, most: int) -> int:
     table: dict[tuple[str, int], int] = catalog.__dict__.setdefault("_at_most", {})
-    known = table.get((name, most))
-    if known is None:
-        known = 0
+    cached = table.get((name, most))
+    if cached is None:
+        cached = 0
         for amount, where in _by_capacity(catalog, name):
-            known |= where if amount <= most else 0
-        table[name, most] = known
-    return known
+            cached |= where if amount <= most else 0
+        table[name, most] = cached
+    return cached
 
 
 def capacities(catalog: OfferingCatalog, mask: int, name: str) -> list[int]:

@@ -139,12 +139,12 @@ class OfferingCatalog:
 
     def recall(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` makes, once for each key: offerings outlive a plan, and plans ask much the same of them."""
-        known = self.remembered.get(key)
-        if known is None:
+        cached = self.remembered.get(key)
+        if cached is None:
             if len(self.remembered) >= _MOST_REMEMBERED:
                 self.remembered.clear()
-            known = self.remembered[key] = make()
-        found: T = known
+            cached = self.remembered[key] = make()
+        found: T = cached
         return found
 
     @staticmethod
@@ -154,23 +154,23 @@ class OfferingCatalog:
 
     def bools(self, mask: int) -> Bools:
         """The mask as an array."""
-        known = self._bools.get(mask)
-        if known is None:
+        cached = self._bools.get(mask)
+        if cached is None:
             raw = np.frombuffer(mask.to_bytes((self.size + 7) // 8 or 1, "little"), dtype=np.uint8)
-            known = self._bools[mask] = np.unpackbits(raw, bitorder="little")[: self.size].astype(np.bool_)
-        return known
+            cached = self._bools[mask] = np.unpackbits(raw, bitorder="little")[: self.size].astype(np.bool_)
+        return cached
 
     def by_label(self, key: str) -> dict[str | None, int]:
         """The offerings by the value of a label."""
-        known = self._labels.get(key)
-        if known is None and key not in self._described:
-            known = self._labels[key] = {None: self.everything} if self.rows else {}
-        if known is None:
+        cached = self._labels.get(key)
+        if cached is None and key not in self._described:
+            cached = self._labels[key] = {None: self.everything} if self.rows else {}
+        if cached is None:
             bits: dict[str | None, list[int]] = {}
             for entry in self.rows:
                 bits.setdefault(self.label(entry, key), []).append(entry.index)
-            known = self._labels[key] = {value: of_bits(where) for value, where in bits.items()}
-        return known
+            cached = self._labels[key] = {value: of_bits(where) for value, where in bits.items()}
+        return cached
 
     def label(self, entry: CatalogEntry, key: str) -> str | None:
         """The value of a label on a node of this offering."""
@@ -194,14 +194,14 @@ class OfferingCatalog:
 
     def clause(self, each: Clause) -> int:
         """The offerings on which a clause holds."""
-        known = self._clauses.get(each)
-        if known is None:
-            known = 0
+        cached = self._clauses.get(each)
+        if cached is None:
+            cached = 0
             for value, mask in self.by_label(each[0]).items():
                 if holds(each, value):
-                    known |= mask
-            self._clauses[each] = known
-        return known
+                    cached |= mask
+            self._clauses[each] = cached
+        return cached
 
     def term(self, term: Term) -> int:
         mask = self.everything
@@ -243,15 +243,15 @@ class OfferingCatalog:
 
     def amounts(self, name: str) -> Ints:
         """How much of a resource pods may have on each offering, daemons served."""
-        known = self._amounts.get(name)
-        if known is None:
+        cached = self._amounts.get(name)
+        if cached is None:
             kinds = {id(kind): kind for pool in self.pools for kind in pool.types} if name in self.stock else {}
             held = {key: max(-_CAP, min(kind.allocatable.get(name, 0), _CAP)) for key, kind in kinds.items()}
-            known = np.array([held[id(c.type)] for c in self.rows] if held else [0] * self.size, dtype=np.int64)
+            cached = np.array([held[id(c.type)] for c in self.rows] if held else [0] * self.size, dtype=np.int64)
             if name in self._overhead:
-                known = known - self._overhead[name]
-            self._amounts[name] = known
-        return known
+                cached = cached - self._overhead[name]
+            self._amounts[name] = cached
+        return cached
 
     @cached_property
     def stock(self) -> frozenset[str]:
@@ -280,10 +280,10 @@ class OfferingCatalog:
 
     def steps(self, name: str) -> tuple[list[int], list[int]]:
         """How much of a resource offerings have, in rising order, and those with as much or more; at the end no pod."""
-        known = self._steps.get(name)
-        if known is None:
-            known = self._steps[name] = self._price_indexes(name)
-        return known
+        cached = self._steps.get(name)
+        if cached is None:
+            cached = self._steps[name] = self._price_indexes(name)
+        return cached
 
     def _price_indexes(self, name: str) -> tuple[list[int], list[int]]:
         amounts = self.amounts(name)
@@ -341,13 +341,16 @@ def _described(catalog: Iterable[CatalogEntry]) -> set[str]:
     found = {*_OF_ALL, *ALWAYS}
     found.update(key for open_labels in {each.open_labels for each in catalog} for key, _ in open_labels)
     types = {id(each.type): each.type for each in catalog}.values()
-    return found.union(*(each.labels for each in types), *(each.labels for kind in types for each in kind.offerings))
+    return found.union(
+        *(instance_type.labels for instance_type in types),
+        *(offering.labels for kind in types for offering in kind.offerings),
+    )
 
 
 def _by_key(clauses: Iterable[Clause]) -> dict[str, list[Clause]]:
     found: dict[str, list[Clause]] = {}
-    for each in clauses:
-        found.setdefault(each[0], []).append(each)
+    for clause in clauses:
+        found.setdefault(clause[0], []).append(clause)
     return found
 
 
@@ -409,16 +412,16 @@ def _possible(kind: InstanceType, key: str, rules: list[Clause], defined: set[st
     if key in (ZONE, CAPACITY_TYPE, RESERVATION) or key in pool.labels:
         return True
     if key == INSTANCE_TYPE:
-        return all(holds(each, kind.name) for each in rules)
+        return all(holds(rule, kind.name) for rule in rules)
     values = kind.labels.get(key)
     if values:
-        return any(all(holds(each, value) for each in rules) for value in values)
+        return any(all(holds(rule, value) for rule in rules) for value in values)
     if key in defined:
-        return all(holds(each, None) for each in rules)
+        return all(holds(rule, None) for rule in rules)
     return True
 
 
 def _offering_allowed(offering: Offering, by_key: Mapping[str, list[Clause]]) -> bool:
     facts = {ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type, RESERVATION: offering.reservation_id}
     facts.update(offering.labels)
-    return all(holds(each, facts[key]) for key, rules in by_key.items() if key in facts for each in rules)
+    return all(holds(rule, facts[key]) for key, rules in by_key.items() if key in facts for rule in rules)

@@ -75,7 +75,7 @@ class _LabelView:
         self._answers: dict[tuple[str, str | None], tuple[bool, ...]] = {}
 
     def of(self, pool: Pool) -> object:
-        required = [each.key for each in pool.requirements]
+        required = [requirement.key for requirement in pool.requirements]
         return (
             tuple(_label(pool, key) for key in self._exact),
             tuple(self._judgement(key, _label(pool, key)) for key in self._judged),

@@ -34,16 +34,16 @@ def fixed_label(pool: Pool, rules: Sequence[Clause], kind: InstanceType, offerin
         return pool.labels[key]
     values = kind.labels.get(key)
     if values:
-        kept = [v for v in values if all(holds(each, v) for each in rules)]
+        kept = [v for v in values if all(holds(rule, v) for rule in rules)]
         return kept[0] if kept else None
-    for each in rules:
-        if each[1] == "In" and each[2]:
-            return each[2][0]
+    for rule in rules:
+        if rule[1] == "In" and rule[2]:
+            return rule[2][0]
     return ALWAYS.get(key)
 
 
 def pool_clauses(pool: Pool) -> list[Clause]:
-    return [clause(each.key, each.operator, each.values) for each in pool.requirements]
+    return [clause(requirement.key, requirement.operator, requirement.values) for requirement in pool.requirements]
 
 
 def well_known(key: str) -> bool:
@@ -105,7 +105,7 @@ def _options(
 ) -> list[str | None]:
     values = kind.labels.get(key)
     if values:
-        return [value for value in values if all(holds(each, value) for each in rules)]
+        return [value for value in values if all(holds(rule, value) for rule in rules)]
     if key in defined:
         return [None]
     if rules:
@@ -115,14 +115,14 @@ def _options(
 
 def _open_values(rules: Sequence[Clause], named: tuple[str, ...]) -> list[str | None]:
     """What a pool's requirement on a label of its own leaves open."""
-    listed = [set(each[2]) for each in rules if each[1] == "In"]
+    listed = [set(rule[2]) for rule in rules if rule[1] == "In"]
     if listed:
         pool_values = sorted(set.intersection(*listed))
-        return [value for value in pool_values if all(holds(each, value) for each in rules)]
-    if any(each[1] == "DoesNotExist" for each in rules):
+        return [value for value in pool_values if all(holds(rule, value) for rule in rules)]
+    if any(rule[1] == "DoesNotExist" for rule in rules):
         return [None]
-    bounds = [integer(each[2][0]) for each in rules if each[1] in ("Gt", "Gte", "Lt", "Lte") and each[2]]
+    bounds = [integer(rule[2][0]) for rule in rules if rule[1] in ("Gt", "Gte", "Lt", "Lte") and rule[2]]
     spare = [str(bound + step) for bound in bounds if bound is not None for step in (-1, 0, 1)]
     candidates = [*named, *spare, ANY_VALUE]
-    kept: list[str | None] = [v for v in dict.fromkeys(candidates) if all(holds(each, v) for each in rules)]
+    kept: list[str | None] = [v for v in dict.fromkeys(candidates) if all(holds(rule, v) for rule in rules)]
     return kept[: len(named) + 1]

@@ -121,8 +121,8 @@ class Patterns:
     def _large(self) -> Bools:
         """The offerings that hold many pods."""
         demands = self.uncut.demands
-        total = np.sum([each.request.amounts * each.count for each in demands], axis=0)
-        mean = total / sum(each.count for each in demands)
+        total = np.sum([demand.request.amounts * demand.count for demand in demands], axis=0)
+        mean = total / sum(demand.count for demand in demands)
         return np.asarray((self.problem.frontier.capacity >= _LARGE * mean[:, None]).all(axis=0))
 
     def _take(self, cut: PatternUse, rounding: Rounding) -> None:

@@ -114,9 +114,9 @@ def relaxation(
     if only is not None:
         kept &= only
     narrowed = {raw: offerings[kept[offerings]] for raw, offerings in _distinct(demands).items()}
-    shown = [narrowed[each.offerings.tobytes()] for each in demands]
-    requests = np.array([each.request.amounts for each in demands], dtype=np.float64)
-    totals = requests * np.array([[each.count] for each in demands])
+    shown = [narrowed[demand.offerings.tobytes()] for demand in demands]
+    requests = np.array([demand.request.amounts for demand in demands], dtype=np.float64)
+    totals = requests * np.array([[demand.count] for demand in demands])
     shares = np.log2(np.maximum(totals, 1.0) / np.maximum(totals.max(axis=1, keepdims=True), 1.0))
     rules = _rules(demands)
     keys: list[object] = []
@@ -145,7 +145,7 @@ def _open_to(demand: Demand, offerings: Ints, whole: bool, loosely: bool) -> obj
 
 
 def _distinct(demands: list[Demand]) -> dict[bytes, Ints]:
-    return {each.offerings.tobytes(): each.offerings for each in demands}
+    return {demand.offerings.tobytes(): demand.offerings for demand in demands}
 
 
 def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
@@ -165,13 +165,13 @@ def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
 def _rules(demands: list[Demand]) -> list[tuple[tuple[int, int], ...]]:
     """The rules on sharing nodes that each demand is held to."""
     bound = Counter[tuple[int, int]]()
-    for each in demands:
-        for rule in each.caps:
-            bound[rule] += int(each.count)
+    for demand in demands:
+        for rule in demand.caps:
+            bound[rule] += int(demand.count)
     if len(bound) <= _RULES:
-        return [each.caps for each in demands]
+        return [demand.caps for demand in demands]
     kept = set(sorted(bound, key=lambda rule: (-bound[rule], rule))[:_RULES])
-    return [tuple(rule for rule in each.caps if rule in kept) for each in demands]
+    return [tuple(rule for rule in demand.caps if rule in kept) for demand in demands]
 
 
 def _rounded(
@@ -184,16 +184,16 @@ def _rounded(
     """Demands with the same key as one. Where their requests differ, that hardly changes what resources are worth."""
     pools: dict[object, _Pool] = {}
     for each, offerings, caps, total, key in zip(demands, shown, rules, totals, keys, strict=True):
-        known = pools.get(key)
-        if known is None:
+        cached = pools.get(key)
+        if cached is None:
             pools[key] = _Pool([each], [offerings], total.copy(), offerings, caps, each.count)
         else:
-            known.members.append(each)
-            known.admitted.append(offerings)
-            if len(offerings) != len(known.offerings) or (offerings != known.offerings).any():
-                known.offerings = np.union1d(known.offerings, offerings)
-            known.request += total
-            known.count += each.count
+            cached.members.append(each)
+            cached.admitted.append(offerings)
+            if len(offerings) != len(cached.offerings) or (offerings != cached.offerings).any():
+                cached.offerings = np.union1d(cached.offerings, offerings)
+            cached.request += total
+            cached.count += each.count
     return pools
 
 
@@ -205,12 +205,12 @@ class _Programme:
         self.pools = pools
         self.model = Model()
         counted = [d for d in range(len(problem.dims)) if d not in problem.blurred]
-        self.dims = [d for d in counted if any(each.request[d] > 0 for each in pools)]
-        self.total = np.sum([each.request for each in pools], axis=0)[self.dims]
-        self.used = np.unique(np.concatenate([each.offerings for each in pools])).astype(np.int64)
+        self.dims = [d for d in counted if any(pool.request[d] > 0 for pool in pools)]
+        self.total = np.sum([pool.request for pool in pools], axis=0)[self.dims]
+        self.used = np.unique(np.concatenate([pool.offerings for pool in pools])).astype(np.int64)
         self.place = np.full(problem.frontier.size, -1, dtype=np.int64)
         self.place[self.used] = np.arange(len(self.used))
-        self._open({rule for each in pools for rule in each.caps})
+        self._open({rule for pool in pools for rule in pool.caps})
         self.spare: Ints | None = None
         if existing:
             self.existing = np.maximum(problem.free[self.dims], 0).sum(axis=1) / self.total

@@ -67,7 +67,7 @@ class Rounding:
         """The same, to go on with another way."""
         twin = copy(self)
         twin.state = self.state.clone()
-        twin.demands = [Demand(each.request, each.count, each.offerings, each.caps) for each in self.demands]
+        twin.demands = [Demand(demand.request, demand.count, demand.offerings, demand.caps) for demand in self.demands]
         return twin
 
     def _columns(self, request: PlacementRequest, where: tuple[int, ...]) -> Ints:
@@ -85,15 +85,21 @@ class Rounding:
 
     def run(self, seconds: Callable[[], float]) -> PackingState | None:
         """Pour until little is left, and pack the rest whenever it might do; the cheapest packing state found."""
-        if not any(each.count > 0 for each in self.demands):
+        if not any(demand.count > 0 for demand in self.demands):
             return self.state
         open_to: Bools = self.sizes.copy()
         whole = tried = None
         best: PackingState | None = None
         for _ in range(_MOST_ROUNDS):
-            waiting = [each for each in self.demands if each.count > 0]
+            waiting = [demand for demand in self.demands if demand.count > 0]
             shown = [
-                Demand(each.request, each.count, each.offerings[open_to[each.offerings]], each.caps) for each in waiting
+                Demand(
+                    demand.request,
+                    demand.count,
+                    demand.offerings[open_to[demand.offerings]],
+                    demand.caps,
+                )
+                for demand in waiting
             ]
             hopeful = bool(waiting) and all(len(each.offerings) for each in shown)
             flow = relaxation(self.problem, shown, seconds(), largest=self.largest) if hopeful else None

@@ -140,10 +140,10 @@ class CandidateNodes:
 
     def lying(self, packer: Packer, request: PlacementRequest, topology_key: int | None, domains: Bools | None) -> int:
         """The nodes that pods of the request accept, in the domains that they must lie in."""
-        known = self._both.get((request.node_filter, id(domains)))
-        if known is None or known[0] != packer.state.size:
-            known = self._look(packer.state, request, topology_key, domains)
-        left = known[1]
+        cached = self._both.get((request.node_filter, id(domains)))
+        if cached is None or cached[0] != packer.state.size:
+            cached = self._look(packer.state, request, topology_key, domains)
+        left = cached[1]
         if packer.extra:
             for other, chosen in packer.extra:
                 left &= self._within(packer.state, other, chosen)
@@ -170,10 +170,10 @@ class CandidateNodes:
 
     def _within(self, state: PackingState, topology_key: int, domains: Bools) -> int:
         """The nodes that lie in some domains; a mask is of one topology key, and kept so that its id stays its own."""
-        known = self._lying.get(id(domains))
-        if known is None:
-            known = self._lying[id(domains)] = (_Seen(), topology_key, domains)
-        seen = known[0]
+        cached = self._lying.get(id(domains))
+        if cached is None:
+            cached = self._lying[id(domains)] = (_Seen(), topology_key, domains)
+        seen = cached[0]
         while (run := self._runs.get(seen.size)) is not None:
             seen.extend(run[0], bool(domains[state.frontier.places[run[1]][topology_key]]))
         if seen.size < state.size:
@@ -201,14 +201,14 @@ class CandidateNodes:
         return barred
 
     def _known(self, state: PackingState, counter: TopologyCounter) -> _Hosts:
-        known = self._hosts.get(counter.slot)
-        if known is None:
+        cached = self._hosts.get(counter.slot)
+        if cached is None:
             counts, owners = (
                 state.host_counts[counter.slot, : state.size],
                 state.host_owners[counter.slot, : state.size],
             )
-            known = self._hosts[counter.slot] = _Hosts(counts, owners, counter.skew)
-        return known
+            cached = self._hosts[counter.slot] = _Hosts(counts, owners, counter.skew)
+        return cached
 
     def put(self, state: PackingState, request: PlacementRequest, at: int, count: int) -> None:
         """Put pods of the request on a node, and note what that closes."""
@@ -229,18 +229,18 @@ class CandidateNodes:
         """Note what pods of the request close on some nodes that have as many of them as one of these has."""
         hosts, topology = self._hosts, request.topology
         for counter in topology.host_members:
-            known = hosts.get(counter.slot)
-            if known is not None and not known.over & bits:
-                known.some |= bits
+            cached = hosts.get(counter.slot)
+            if cached is not None and not cached.over & bits:
+                cached.some |= bits
                 over = state.host_count(counter, at) - counter.skew
                 if over >= 0:
-                    known.full |= bits
+                    cached.full |= bits
                     if over:
-                        known.over |= bits
+                        cached.over |= bits
         for counter in topology.inverse_hosts:
-            known = hosts.get(counter.slot)
-            if known is not None:
-                known.inverse |= bits
+            cached = hosts.get(counter.slot)
+            if cached is not None:
+                cached.inverse |= bits
 
     def is_empty(self, state: PackingState, counter: TopologyCounter) -> bool:
         """Whether a hostname topology counter counts no pod on any node."""

@@ -118,11 +118,11 @@ class Targets:
         if packer.problem.diversity is not None or packer.extra or packer.strategy.pessimistic_limits:
             return found()
         key = (request.node_filter, id(request.steps), topology_key)
-        known = self._domains.get(key)
-        if known is None:
+        cached = self._domains.get(key)
+        if cached is None:
             lasting = ("domains", id(request.offerings), topology_key, *request.steps, self._brought(request))
-            known = self._domains[key] = frontier.recall(lasting, request.offerings, found)
-        return known
+            cached = self._domains[key] = frontier.recall(lasting, request.offerings, found)
+        return cached
 
     def twins(self, request: PlacementRequest, offering: int) -> list[int]:
         """The offerings that differ from one in their place alone, as far as a pod of the request accepts them."""

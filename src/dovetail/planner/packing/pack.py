@@ -179,8 +179,8 @@ def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
         }
         for one in problem.classes:
             if one.index != index and groups & one.members:
-                known = found.get(one.index)
-                found[one.index] = last.offerings if known is None else known & last.offerings
+                cached = found.get(one.index)
+                found[one.index] = last.offerings if cached is None else cached & last.offerings
     return found
 
 

@@ -162,10 +162,10 @@ class Growth:
         packer.state.meter.spent += 1
         state, key = packer.state, (at, (request.node_filter, id(request.steps)))
         contents, offering = state.contents[at], state.offering_of(at)
-        known = self._held.get(key)
-        if known is None or known[0] is not contents or known[1] != offering:
-            known = self._held[key] = (contents, offering, cheapest(state, at, request))
-        return known[2]
+        cached = self._held.get(key)
+        if cached is None or cached[0] is not contents or cached[1] != offering:
+            cached = self._held[key] = (contents, offering, cheapest(state, at, request))
+        return cached[2]
 
 
 def _places(bits: int) -> list[int]:
@@ -208,14 +208,14 @@ class NodeConstraints:
 
     def price_index(self, frontier: OfferingFrontier, kind: int, places: list[int]) -> PriceIndex:
         """The same in the order of price; a frontier outlives a plan, and so do they."""
-        known = self._price_indexes.get((kind, *places))
-        if known is None:
+        cached = self._price_indexes.get((kind, *places))
+        if cached is None:
             key = (kind, frozenset(self._accepted), *zip(self.topology_keys, places, strict=True))
-            known = frontier.recall(
+            cached = frontier.recall(
                 key, self._accepted, lambda: PriceIndex(frontier, self.alike(frontier, kind, places))
             )
-            self._price_indexes[kind, *places] = known
-        return known
+            self._price_indexes[kind, *places] = cached
+        return cached
 
 
 def constraints_on(state: PackingState, at: int, request: PlacementRequest | None = None) -> NodeConstraints:

@@ -224,7 +224,11 @@ def _elsewhere(planned: PlannedNode, used: Counter[str]) -> dict[str, float]:
 
 def _kept_to(planned: PlannedNode, zone: str) -> PlannedNode:
     held = tuple(choice for choice in planned.offerings if choice.zone == zone)
-    return replace(planned, offerings=held, requirements=tuple(_narrowed(each, held) for each in planned.requirements))
+    return replace(
+        planned,
+        offerings=held,
+        requirements=tuple(_narrowed(requirement, held) for requirement in planned.requirements),
+    )
 
 
 def _narrowed(need: Mapping[str, Any], held: Sequence[Choice]) -> Mapping[str, Any]:

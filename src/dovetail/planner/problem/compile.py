@@ -186,13 +186,13 @@ class Problem:
             tuple(id(each) for each in self.snapshot.daemons),
         )
         table = self.snapshot.memory.table("offerings")
-        known = table.get(key)
-        if known is None:
+        cached = table.get(key)
+        if cached is None:
             if len(table) > 8:
                 table.clear()
             catalog = build_catalog(self.pools, asked, self.snapshot.unavailable, self.daemons)
-            known = table[key] = (catalog, self.pools, self.snapshot.daemons)
-        self.catalog: OfferingCatalog = known[0]
+            cached = table[key] = (catalog, self.pools, self.snapshot.daemons)
+        self.catalog: OfferingCatalog = cached[0]
 
     def _keep_distinct_pools(self, terms: list[Term]) -> None:
         """Leave out NodePools that offer what another one offers, and work out minValues of the others."""
@@ -202,9 +202,11 @@ class Problem:
         self.pools, self.stands_for = distinct_pools(self.pools, asked, keys, self._cannot_bind)
         strict = self.snapshot.min_values is MinValues.STRICT
         self.min_values = {
-            index: [(each.key, each.min_values) for each in pool.requirements if each.min_values]
+            index: [
+                (requirement.key, requirement.min_values) for requirement in pool.requirements if requirement.min_values
+            ]
             for index, pool in enumerate(self.pools)
-            if strict and any(each.min_values for each in pool.requirements)
+            if strict and any(requirement.min_values for requirement in pool.requirements)
         }
 
     def _cannot_bind(self, pool: Pool) -> bool:
@@ -361,39 +363,39 @@ class Problem:
         return found
 
     def _owned(self, level: RelaxationLevel) -> Owned:
-        known = self._known_owned.get(id(level))
-        if known is None:
-            known = self._known_owned[id(level)] = Owned(self.counters, level)
-        return known
+        cached = self._known_owned.get(id(level))
+        if cached is None:
+            cached = self._known_owned[id(level)] = Owned(self.counters, level)
+        return cached
 
     def _counting(self, members: frozenset[Group], unseen: frozenset[Group]) -> Counting:
-        known = self._known_counting.get((id(members), unseen))
-        if known is None:
-            known = self._known_counting[id(members), unseen] = Counting(self.counters, members, unseen)
-        return known
+        cached = self._known_counting.get((id(members), unseen))
+        if cached is None:
+            cached = self._known_counting[id(members), unseen] = Counting(self.counters, members, unseen)
+        return cached
 
     def _node_filter(self, kind: Kind, level: RelaxationLevel, topology: TopologyConstraints, mask: int) -> NodeFilter:
         """Which nodes a kind accepts on a level; those that accept the same for the same keys have one in common."""
         nodes = self._nodes_for(kind, level)
         key = (mask, id(nodes), *topology.keys)
-        known = self._known_filters.get(key)
-        if known is None:
-            known = self._known_filters[key] = NodeFilter(self.frontier.shown[mask], mask, nodes, tuple(topology.keys))
-        return known
+        cached = self._known_filters.get(key)
+        if cached is None:
+            cached = self._known_filters[key] = NodeFilter(self.frontier.shown[mask], mask, nodes, tuple(topology.keys))
+        return cached
 
     def _frontier(self, masks: list[int], limited: list[str]) -> OfferingFrontier:
         topology_keys = tuple((topology_key.key, *topology_key.values) for topology_key in self.topology_keys)
         choosy = frozenset(self.min_values)
         key = (id(self.catalog), tuple(self.dims), frozenset(masks), topology_keys, tuple(limited), choosy)
         table = self.snapshot.memory.table("frontiers")
-        known = table.get(key)
-        if known is None:
+        cached = table.get(key)
+        if cached is None:
             if len(table) > 8:
                 table.clear()
             wide = breadth(self.catalog, self.dims, self.min_values) if choosy else None
             frontier = OfferingFrontier(self.catalog, self.dims, masks, self.topology_keys, limited, wide)
-            known = table[key] = (frontier, self.catalog)
-        found: OfferingFrontier = known[0]
+            cached = table[key] = (frontier, self.catalog)
+        found: OfferingFrontier = cached[0]
         return found
 
     def __getstate__(self) -> dict[str, Any]:
@@ -417,13 +419,13 @@ class Problem:
 
     def _mask(self, kind: Kind, level: RelaxationLevel) -> int:
         key = (level.terms, level.bears_prefer, kind.tolerated, kind.alternatives)
-        known = self._known_masks.get(key)
-        if known is None:
+        cached = self._known_masks.get(key)
+        if cached is None:
             catalog = self.catalog
             mask = catalog.any_term(level.terms) & catalog.any_term(kind.alternatives) & catalog.available
-            known = mask & tolerated(catalog, kind.tolerations, level.bears_prefer)
-            self._known_masks[key] = known
-        return known
+            cached = mask & tolerated(catalog, kind.tolerations, level.bears_prefer)
+            self._known_masks[key] = cached
+        return cached
 
     def _nodes_for(self, kind: Kind, level: RelaxationLevel) -> Bools:
         if not self.nodes:
@@ -441,18 +443,18 @@ class Problem:
         if not self.tainted:
             return ok
         key = (kind.tolerations, level.bears_prefer)
-        known = self._known_taints.get(key)
-        if known is None:
-            borne = [not each or bears(kind.tolerations, each, level.bears_prefer) for each in self.taints]
-            known = self._known_taints[key] = np.array(borne, dtype=np.bool_)[self.taint_at]
-        return ok & known
+        cached = self._known_taints.get(key)
+        if cached is None:
+            borne = [not taint or bears(kind.tolerations, taint, level.bears_prefer) for taint in self.taints]
+            cached = self._known_taints[key] = np.array(borne, dtype=np.bool_)[self.taint_at]
+        return ok & cached
 
     def passing(self, terms: tuple[Term, ...]) -> Bools:
         """The existing nodes and whose labels satisfy any of the terms."""
-        known = self._known_terms.get(terms)
-        if known is None:
-            known = self._known_terms[terms] = self._find_passing(terms)
-        return known
+        cached = self._known_terms.get(terms)
+        if cached is None:
+            cached = self._known_terms[terms] = self._find_passing(terms)
+        return cached
 
     def _find_passing(self, terms: tuple[Term, ...]) -> Bools:
         with self.snapshot.memory.lock:

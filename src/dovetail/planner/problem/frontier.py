@@ -77,12 +77,12 @@ class OfferingFrontier:
         """What `make` makes, once for each key: a frontier outlives a plan. `of` is kept, for keys that speak of its
         id.
         """
-        known = self._remembered.get(key)
-        if known is None:
+        cached = self._remembered.get(key)
+        if cached is None:
             if len(self._remembered) >= _MOST_REMEMBERED:
                 self._remembered.clear()
-            known = self._remembered[key] = (make(), of)
-        found: T = known[0]
+            cached = self._remembered[key] = (make(), of)
+        found: T = cached[0]
         return found
 
     def types(self) -> Ints:

@@ -49,12 +49,12 @@ class Diversity:
     def brimming(self, request: PlacementRequest) -> Bools:
         """The offerings of the frontier that may be filled to the brim with pods of a request."""
         mask, keys = self._common([request])
-        known = self._brims.get((mask, keys))
-        if known is None:
+        cached = self._brims.get((mask, keys))
+        if cached is None:
             every = range(self.problem.frontier.size)
             suits = (self._suits(at, mask & self._larger(at), keys) for at in every)
-            known = self._brims[mask, keys] = np.fromiter(suits, dtype=np.bool_, count=len(every))
-        return known
+            cached = self._brims[mask, keys] = np.fromiter(suits, dtype=np.bool_, count=len(every))
+        return cached
 
     def holding(self, ok: Bools, placement_requests: Iterable[PlacementRequest], load: Sequence[int]) -> Bools:
         """Of some offerings of the frontier, those on which a node with these pods and this load meets minValues."""
@@ -78,8 +78,8 @@ class Diversity:
         """For each row of the frontier the family of those that may become the same and are pinned alike; one of
         each.
         """
-        known = self._alike.get(keys)
-        if known is None:
+        cached = self._alike.get(keys)
+        if cached is None:
             seen: dict[object, int] = {}
             first: list[int] = []
             places = []
@@ -90,8 +90,8 @@ class Diversity:
                     seen[mark] = len(first)
                     first.append(at)
                 places.append(seen[mark])
-            known = self._alike[keys] = (np.array(places, dtype=np.int64), first)
-        return known
+            cached = self._alike[keys] = (np.array(places, dtype=np.int64), first)
+        return cached
 
     def most(
         self,
@@ -139,28 +139,28 @@ class Diversity:
         mask &= self._room(at)
         for key in keys:
             mask &= self.catalog.by_label(key).get(self.catalog.label(entry, key), 0)
-        known = self._enough.get((mask, entry.pool))
-        if known is None:
-            known = self._enough[mask, entry.pool] = various(self.catalog, mask, needs)
-        return known
+        cached = self._enough.get((mask, entry.pool))
+        if cached is None:
+            cached = self._enough[mask, entry.pool] = various(self.catalog, mask, needs)
+        return cached
 
     def _room(self, at: int) -> int:
         """What a node on an offering of the frontier may become within its charge."""
-        known = self._rooms.get(at)
-        if known is None:
+        cached = self._rooms.get(at)
+        if cached is None:
             frontier = self.problem.frontier
-            known = kind_mask(self.catalog, self.catalog.rows[int(frontier.full[at])])
+            cached = kind_mask(self.catalog, self.catalog.rows[int(frontier.full[at])])
             for name in self._limited(int(frontier.pools[at])):
-                known &= capacity_at_most(self.catalog, name, int(frontier.limited[name][at]))
-            self._rooms[at] = known
-        return known
+                cached &= capacity_at_most(self.catalog, name, int(frontier.limited[name][at]))
+            self._rooms[at] = cached
+        return cached
 
     def _larger(self, at: int) -> int:
-        known = self._sizes.get(at)
-        if known is None:
+        cached = self._sizes.get(at)
+        if cached is None:
             index = int(self.problem.frontier.full[at])
-            known = self._sizes[at] = at_least(self.catalog, self.problem.dims, index)
-        return known
+            cached = self._sizes[at] = at_least(self.catalog, self.problem.dims, index)
+        return cached
 
     def _limited(self, pool: int) -> list[str]:
         return [name for name in self.problem.binding if name != "nodes" and name in self.problem.limits[pool]]

@@ -250,11 +250,11 @@ class NodeIndex:
 
     def free(self, name: str) -> Ints:
         """What is left of a resource on every row."""
-        known = self._free.get(name)
-        if known is None:
-            known = np.array([self._room(slot, name) for slot in range(len(self._held))], dtype=np.int64)
-            self._free[name] = known
-        return known[self._order]
+        cached = self._free.get(name)
+        if cached is None:
+            cached = np.array([self._room(slot, name) for slot in range(len(self._held))], dtype=np.int64)
+            self._free[name] = cached
+        return cached[self._order]
 
     def codes(self, key: str) -> tuple[dict[str | None, int], Ints]:
         """The values of a label, each with a number (in order), and the number of every row's value."""
@@ -282,7 +282,7 @@ class NodeIndex:
             _, alike = np.unique(alike * len(known) + numbers, return_inverse=True)
         _, first = np.unique(alike, return_index=True)
         labels = (self._known[self._line[row]].labels for row in first.tolist())
-        answers = [test({key: each[key] for key in keys if key in each}) for each in labels]
+        answers = [test({key: label[key] for key in keys if key in label}) for label in labels]
         return np.array(answers, dtype=np.bool_)[alike]
 
     def using(self) -> list[tuple[int, NodeFacts]]:

@@ -158,10 +158,10 @@ def node_labels(node: NodeState) -> dict[str, str]:
 
 def facts_of(node: NodeState, memory: Memory) -> NodeFacts:
     table = memory.table("nodes")
-    known: tuple[NodeState, NodeFacts] | None = table.get(node.name)
-    if known is not None and known[0] is node:
-        return known[1]
-    facts = (known[1].after(known[0], node, memory) if known is not None else None) or NodeFacts(node, memory)
+    cached: tuple[NodeState, NodeFacts] | None = table.get(node.name)
+    if cached is not None and cached[0] is node:
+        return cached[1]
+    facts = (cached[1].after(cached[0], node, memory) if cached is not None else None) or NodeFacts(node, memory)
     table[node.name] = (node, facts)
     return facts
 

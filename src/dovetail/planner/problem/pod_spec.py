@@ -91,7 +91,12 @@ class Shape:
         """The reason of the error, if there is one."""
         self.requests = self._requests(pod)
         self.amounts = tuple(sorted(self.requests.items()))
-        self.tolerated = tuple(sorted((each.key, each.operator, each.value, each.effect) for each in spec.tolerations))
+        self.tolerated = tuple(
+            sorted(
+                (toleration.key, toleration.operator, toleration.value, toleration.effect)
+                for toleration in spec.tolerations
+            )
+        )
         self.required = _required(pod)
         affinity = spec.affinity
         preferred = affinity.node_affinity.preferred if affinity and affinity.node_affinity else ()
@@ -166,7 +171,7 @@ def _required(pod: Pod) -> tuple[Term, ...]:
 
 
 def _term(term: NodeSelectorTerm) -> Term:
-    parts = [clause(each.key, each.operator, each.values) for each in term.match_expressions]
+    parts = [clause(expression.key, expression.operator, expression.values) for expression in term.match_expressions]
     parts += [(NODE_NAME, each.operator, tuple(sorted(each.values))) for each in term.match_fields]
     return tuple(sorted(parts))
 
@@ -266,9 +271,9 @@ class Shaped(msgspec.Struct, frozen=True, gc=False):
 def shape_of(pod: Pod, memory: Memory) -> Shape:
     """The pod's shape, remembered by the pod's UID for as long as the pod object stays the same."""
     by_uid: dict[str, Shaped] = memory.table("pods")
-    known = by_uid.get(pod.metadata.uid)
-    if known is not None and known.pod is pod:
-        return known.shape
+    cached = by_uid.get(pod.metadata.uid)
+    if cached is not None and cached.pod is pod:
+        return cached.shape
     shape = interned(pod, memory)
     if pod.metadata.uid:
         by_uid[pod.metadata.uid] = Shaped(pod, shape)
@@ -281,9 +286,9 @@ def last_shapes_of(pods: Iterable[Pod], memory: Memory) -> list[Shape]:
     shapes: dict[bytes, Shape] = memory.table("shapes")
     found = []
     for pod in pods:
-        known = by_uid.get(pod.metadata.uid)
-        if known is not None and known.pod is pod:
-            found.append(known.shape)
+        cached = by_uid.get(pod.metadata.uid)
+        if cached is not None and cached.pod is pod:
+            found.append(cached.shape)
             continue
         key = signature(pod)
         shape = shapes.get(key)
@@ -296,11 +301,11 @@ def last_shapes_of(pods: Iterable[Pod], memory: Memory) -> list[Shape]:
 def parting_shape_of(pod: Pod, memory: Memory) -> Shape:
     """The shape of a pod that has left its node; it is not remembered any longer."""
     by_uid: dict[str, Shaped] = memory.table("pods")
-    known = by_uid.get(pod.metadata.uid)
-    if known is None or known.pod is not pod:
+    cached = by_uid.get(pod.metadata.uid)
+    if cached is None or cached.pod is not pod:
         return interned(pod, memory)
     del by_uid[pod.metadata.uid]
-    return known.shape
+    return cached.shape
 
 
 def interned(pod: Pod, memory: Memory) -> Shape:

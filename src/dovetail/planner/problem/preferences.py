@@ -59,7 +59,7 @@ def _preferences(problem: Problem, one: PodClass, disliked: set[tuple[Taint, ...
     if unborne:
         soft = [_soft(pool.taints) in unborne for pool in problem.pools]
         offerings += np.array(soft, dtype=np.int64)[problem.frontier.pools]
-        nodes += np.array([_soft(each) in unborne for each in problem.taints], dtype=np.int64)[problem.taint_at]
+        nodes += np.array([_soft(taint) in unborne for taint in problem.taints], dtype=np.int64)[problem.taint_at]
     return ClassPreferences(offerings, nodes, tuple(problem.counters[group] for group in one.levels[0].soft))
 
 

@@ -93,7 +93,7 @@ def homed(levels: tuple[RelaxationLevel, ...], home: tuple[Term, ...]) -> tuple[
 
 
 def _heaviest_first(terms: tuple[Near, ...]) -> list[Near]:
-    return sorted((each for each in terms if each.weight), key=lambda each: -each.weight)
+    return sorted((term for term in terms if term.weight), key=lambda each: -each.weight)
 
 
 def _both(required: tuple[Term, ...], more: tuple[Term, ...]) -> tuple[Term, ...]:

@@ -162,7 +162,7 @@ def _admitted(group: Group, tolerations: tuple[Toleration, ...] | None, node_ind
     if group.terms is not None:
         ok &= rows_passing(node_index, group.terms)
     if tolerations is not None:
-        ok &= np.array([bears(tolerations, each, prefer=True) for each in taints], dtype=np.bool_)[which]
+        ok &= np.array([bears(tolerations, taint, prefer=True) for taint in taints], dtype=np.bool_)[which]
     return ok
 
 

@@ -65,7 +65,7 @@ def near_group(near: Near, kind: str, namespaces: Mapping[str, Mapping[str, str]
 
 def affinity_groups(terms: Iterable[Near], namespaces: Mapping[str, Mapping[str, str]]) -> list[Group]:
     """The groups of a pod's required affinities. The scheduler counts only pods that all of its terms select."""
-    found = [near_group(each, AFFINITY, namespaces) for each in terms]
+    found = [near_group(term, AFFINITY, namespaces) for term in terms]
     if len({(group.selector, group.namespaces) for group in found}) < 2:
         return found
     selector = tuple(sorted({clause for group in found for clause in group.selector}))

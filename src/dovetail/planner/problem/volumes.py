@@ -91,7 +91,7 @@ def storage_of(claims: tuple[tuple[str, str | None], ...], snapshot: Snapshot) -
 
 def held(claims: Iterable[tuple[str, str | None]], snapshot: Snapshot) -> set[Volume]:
     """The volumes that pods with these claims hold."""
-    return {volume for each in claims for volume in storage_of((each,), snapshot).attached}
+    return {volume for claim in claims for volume in storage_of((claim,), snapshot).attached}
 
 
 def _both(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[Term, ...]:
@@ -183,10 +183,10 @@ def spoken_for(snapshot: Snapshot) -> Mapping[str, PersistentVolume]:
     """The volume for each open claim that finds one: that which is meant for it, or the smallest that will do."""
     table = snapshot.memory.table("stock")
     made_of = (snapshot.pending, snapshot.claims, snapshot.volumes)
-    known = table.get("spoken for")
-    if known is None or any(old is not new for old, new in zip(known[0], made_of, strict=True)):
-        known = table["spoken for"] = (made_of, _matched(snapshot))
-    found: Mapping[str, PersistentVolume] = known[1]
+    cached = table.get("spoken for")
+    if cached is None or any(old is not new for old, new in zip(cached[0], made_of, strict=True)):
+        cached = table["spoken for"] = (made_of, _matched(snapshot))
+    found: Mapping[str, PersistentVolume] = cached[1]
     return found
 
 

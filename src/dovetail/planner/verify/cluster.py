@@ -48,9 +48,9 @@ class PoolOfferings:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self._sold = {
-            (kind.name, each.zone, each.capacity_type, each.reservation_id): (kind, each)
+            (kind.name, offering.zone, offering.capacity_type, offering.reservation_id): (kind, offering)
             for kind in pool.types
-            for each in kind.offerings
+            for offering in kind.offerings
         }
         self._stock: list[tuple[Choice, InstanceType, Offering]] | None = None
         self._described = {label for kind in pool.types for label in kind.labels}
@@ -113,7 +113,7 @@ class World:
         self._volumes: dict[int, VolumeState] = {}
         self._empty: dict[int, NodeInfo] = {}
         self.cluster.namespaces.update(snapshot.namespaces)
-        self.daemons = [_daemon_pod(each) for each in snapshot.daemons]
+        self.daemons = [_daemon_pod(daemon) for daemon in snapshot.daemons]
         coming = {key_of(pod) for pod in snapshot.pending}
         self._states = {state.name for state in snapshot.nodes}
         for state in snapshot.nodes:
@@ -154,23 +154,23 @@ class World:
     def twin(self, planned: PlannedNode, choice: Choice) -> tuple[InstanceType, Node]:
         """The node that another offering of a node would be, its name aside."""
         key = (planned.pool, id(choice), *planned.labels.items())
-        known = self._twins.get(key)
-        if known is None:
+        cached = self._twins.get(key)
+        if cached is None:
             found = self.pools_offerings[planned.pool].find(choice)
             assert found is not None
             pool = self.pools[planned.pool]
             labels = labels_of(pool, *found, planned.labels, "new")
-            known = self._twins[key] = (found[0], node("new", labels, pool.taints, found[0].allocatable))
-        return known
+            cached = self._twins[key] = (found[0], node("new", labels, pool.taints, found[0].allocatable))
+        return cached
 
     def suits(self, info: PodInfo, twin: Node) -> bool:
         """Whether a pod may run on such a node: by its labels, by where its volumes are, and by ports that are free."""
         key = (id(info.shape), id(twin))
-        known = self._suits.get(key)
-        if known is None:
-            known = node_matches(info.shape, twin) and self._reaches(info, twin) and self._listens(info, twin)
-            self._suits[key] = known
-        return known
+        cached = self._suits.get(key)
+        if cached is None:
+            cached = node_matches(info.shape, twin) and self._reaches(info, twin) and self._listens(info, twin)
+            self._suits[key] = cached
+        return cached
 
     def _reaches(self, info: PodInfo, twin: Node) -> bool:
         if not info.shape.volumes:
@@ -198,13 +198,13 @@ class World:
 
     def _served_on(self, twin: Node) -> list[PodInfo]:
         """The daemons that would run on such a node."""
-        known = self._served.get(id(twin))
-        if known is None:
+        cached = self._served.get(id(twin))
+        if cached is None:
             infos = [pod_info(pod) for _, pod in self.daemons]
-            known = self._served[id(twin)] = [
+            cached = self._served[id(twin)] = [
                 info for info in infos if node_matches(info.shape, twin) and tolerates_node(info.shape, twin)
             ]
-        return known
+        return cached
 
     def needs(self, infos: Iterable[PodInfo]) -> Counter[str]:
         """What pods take of a node together: resources, pods, and volumes by driver."""
@@ -244,7 +244,7 @@ class World:
     def _unserved(self, served: set[str]) -> Iterator[tuple[str, Pod]]:
         for uid, pod in self.daemons:
             if uid not in served:
-                silent = tuple(replace(each, ports=()) for each in pod.spec.containers)
+                silent = tuple(replace(container, ports=()) for container in pod.spec.containers)
                 yield uid, replace(pod, spec=replace(pod.spec, containers=silent))
 
     def _add_phantoms(self) -> None:
@@ -279,7 +279,7 @@ def mentioned(pods: Iterable[Pod]) -> Iterator[str]:
         affinity = pod.spec.affinity
         if affinity is not None and affinity.node_affinity is not None and affinity.node_affinity.required is not None:
             for term in affinity.node_affinity.required.node_selector_terms:
-                yield from (each.key for each in term.match_expressions)
+                yield from (expression.key for expression in term.match_expressions)
 
 
 def _daemon_pod(daemon: DaemonSet) -> tuple[str, Pod]:

@@ -94,18 +94,18 @@ class Tallies:
         if not pod.shape.spread or any(each.counts_nothing for each in pod.shape.spread):
             return None
         mark = self._marked(pod).spread
-        known = self._spreads.get(mark)
-        if known is None:
-            known = self._spreads[mark] = _Tally(SpreadState(pod, self._cluster), self._all)
-        return known.now().asked_by(pod)
+        cached = self._spreads.get(mark)
+        if cached is None:
+            cached = self._spreads[mark] = _Tally(SpreadState(pod, self._cluster), self._all)
+        return cached.now().asked_by(pod)
 
     def _affinity(self, pod: PodInfo) -> AffinityState:
         mark = self._marked(pod).affinity
-        known = self._affinities.get(mark)
-        if known is None:
+        cached = self._affinities.get(mark)
+        if cached is None:
             lines = self._all if pod.shape.affinity or pod.shape.anti_affinity else self._wary
-            known = self._affinities[mark] = _Tally(AffinityState(pod, self._cluster), lines)
-        return known.now()
+            cached = self._affinities[mark] = _Tally(AffinityState(pod, self._cluster), lines)
+        return cached.now()
 
     def place(self, pod: PodInfo, name: str) -> None:
         mark = self._marked(pod).line
@@ -119,10 +119,10 @@ class Tallies:
         line.came.append((pod, self._cluster.nodes[name]))
 
     def _marked(self, pod: PodInfo) -> _Marks:
-        known = self._marks.get((id(pod.shape), id(pod.kind)))
-        if known is None:
-            known = self._marks[id(pod.shape), id(pod.kind)] = (_marks(pod), pod)
-        return known[0]
+        cached = self._marks.get((id(pod.shape), id(pod.kind)))
+        if cached is None:
+            cached = self._marks[id(pod.shape), id(pod.kind)] = (_marks(pod), pod)
+        return cached[0]
 
 
 def _marks(pod: PodInfo) -> _Marks:

@@ -43,19 +43,19 @@ class Lot:
         )
 
     def _lies(self, key: str) -> set[str | None]:
-        known = self._values.get(key)
-        if known is None:
-            known = self._values[key] = {twin.metadata.labels.get(key) for twin in self._nodes}
-        return known
+        cached = self._values.get(key)
+        if cached is None:
+            cached = self._values[key] = {twin.metadata.labels.get(key) for twin in self._nodes}
+        return cached
 
     def _fits(self, info: PodInfo) -> bool:
         shape = info.shape
         if not (shape.node_selector or shape.node_terms is not None or shape.ports or shape.volumes):
             return True
-        known = self._suits.get(id(shape))
-        if known is None:
-            known = self._suits[id(shape)] = all(self._world.suits(info, twin) for twin in self._nodes)
-        return known
+        cached = self._suits.get(id(shape))
+        if cached is None:
+            cached = self._suits[id(shape)] = all(self._world.suits(info, twin) for twin in self._nodes)
+        return cached
 
     def admitted(self, need: PoolRequirement) -> bool:
         """Whether each offering meets a requirement; where a label is left open, it can."""
@@ -64,25 +64,25 @@ class Lot:
         return all(each.has(value) for each in asked.values() for value in values)
 
     def _room(self, name: str) -> int:
-        known = self._least.get(name)
-        if known is None:
+        cached = self._least.get(name)
+        if cached is None:
             rooms = (self._world.room(kind, twin, name) for kind, twin in self._rooms.values())
-            known = self._least[name] = min(rooms, default=0)
-        return known
+            cached = self._least[name] = min(rooms, default=0)
+        return cached
 
     def largest(self, name: str) -> int:
         """What the largest of them has of a resource in all."""
-        known = self._largest.get(name)
-        if known is None:
-            known = self._largest[name] = max(kind.capacity.get(name, 0) for kind in self.kinds.values())
-        return known
+        cached = self._largest.get(name)
+        if cached is None:
+            cached = self._largest[name] = max(kind.capacity.get(name, 0) for kind in self.kinds.values())
+        return cached
 
     def facts(self, field: str) -> set[str | None]:
         """What the offerings say of themselves: their types, zones, capacity types or reservations."""
-        known = self._facts.get(field)
-        if known is None:
-            known = self._facts[field] = {getattr(choice, field) for choice in self.choices}
-        return known
+        cached = self._facts.get(field)
+        if cached is None:
+            cached = self._facts[field] = {getattr(choice, field) for choice in self.choices}
+        return cached
 
 
 class Lots:
@@ -99,7 +99,7 @@ class Lots:
         listed = self._listed.get((id(planned.offerings), label))
         if listed is None:
             key = (frozenset(map(id, planned.offerings)), label)
-            known = self._known.get(key)
-            listed = known if known is not None else Lot(self._world, planned)
+            cached = self._known.get(key)
+            listed = cached if cached is not None else Lot(self._world, planned)
             self._known[key] = self._listed[id(planned.offerings), label] = listed
         return listed

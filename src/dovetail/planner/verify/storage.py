@@ -80,7 +80,9 @@ def _reachable(volume: PersistentVolume) -> PersistentVolume:
 
 
 def _elsewhere(term: NodeSelectorTerm) -> NodeSelectorTerm:
-    return replace(term, match_expressions=tuple(each for each in term.match_expressions if each.key != HOSTNAME))
+    return replace(
+        term, match_expressions=tuple(expression for expression in term.match_expressions if expression.key != HOSTNAME)
+    )
 
 
 def _asks(term: NodeSelectorTerm) -> bool:
