@@ -6,7 +6,7 @@ Each carries `OWNER_TAG`; what does not carry it is used where it fits, and neve
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -46,6 +46,22 @@ def _text(document: Json) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
+#: Something of the same name that this installation did not make.
+_USED = Change(Status.EXISTS, why="was there before; used as it is")
+_LEFT = Change(Status.LEAVE, why="was there before the installation")
+
+
+def _is_ours(there: Mapping[str, Any], owner: str) -> bool:
+    return (there.get("tags") or {}).get(OWNER_TAG) == owner
+
+
+def _removal(there: Any, owner: str, deletions: Callable[[Any], Iterable[Call]]) -> Change:
+    """Delete what this installation made, and leave what was there before it."""
+    if there is None:
+        return NOTHING_TO_REMOVE
+    return Change(Status.REMOVE, tuple(deletions(there))) if _is_ours(there, owner) else _LEFT
+
+
 class Role(msgspec.Struct, frozen=True, kw_only=True):
     """An IAM role with its trust, attached and inline policies."""
 
@@ -79,8 +95,8 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def change(self, there: Any) -> Change:
-        if there is not None and there["tags"].get(OWNER_TAG) != self.owner:
-            return Change(Status.EXISTS, why="was there before; used as it is")
+        if there is not None and not _is_ours(there, self.owner):
+            return _USED
         steps: list[Call] = []
         if there is None:
             tags = _listed({OWNER_TAG: self.owner})
@@ -116,17 +132,14 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
         return Change(Status.CHANGE, tuple(steps)) if steps else EXISTS
 
     def removal(self, there: Any) -> Change:
-        if there is None:
-            return NOTHING_TO_REMOVE
-        if there["tags"].get(OWNER_TAG) != self.owner:
-            return Change(Status.LEAVE, why="was there before the installation")
-        steps = [
-            Call("iam", "detach_role_policy", {"RoleName": self.name, "PolicyArn": arn}) for arn in there["attached"]
-        ]
-        steps += [
-            Call("iam", "delete_role_policy", {"RoleName": self.name, "PolicyName": name}) for name in there["inline"]
-        ]
-        return Change(Status.REMOVE, (*steps, Call("iam", "delete_role", {"RoleName": self.name})))
+        return _removal(there, self.owner, self._deletions)
+
+    def _deletions(self, there: Any) -> Iterator[Call]:
+        for arn in there["attached"]:
+            yield Call("iam", "detach_role_policy", {"RoleName": self.name, "PolicyArn": arn})
+        for name in there["inline"]:
+            yield Call("iam", "delete_role_policy", {"RoleName": self.name, "PolicyName": name})
+        yield Call("iam", "delete_role", {"RoleName": self.name})
 
 
 class InstanceProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,21 +170,18 @@ class InstanceProfile(msgspec.Struct, frozen=True, kw_only=True):
             return Change(Status.CREATE, (create, add))
         if self.role in there["roles"]:
             return EXISTS
-        if there["tags"].get(OWNER_TAG) != self.owner:
-            return Change(Status.EXISTS, why="was there before; used as it is")
+        if not _is_ours(there, self.owner):
+            return _USED
         return Change(Status.CHANGE, (add,))
 
     def removal(self, there: Any) -> Change:
-        if there is None:
-            return NOTHING_TO_REMOVE
-        if there["tags"].get(OWNER_TAG) != self.owner:
-            return Change(Status.LEAVE, why="was there before the installation")
-        steps = [
-            Call("iam", "remove_role_from_instance_profile", {"InstanceProfileName": self.name, "RoleName": role})
-            for role in there["roles"]
-        ]
-        delete = Call("iam", "delete_instance_profile", {"InstanceProfileName": self.name})
-        return Change(Status.REMOVE, (*steps, delete))
+        return _removal(there, self.owner, self._deletions)
+
+    def _deletions(self, there: Any) -> Iterator[Call]:
+        for role in there["roles"]:
+            arguments = {"InstanceProfileName": self.name, "RoleName": role}
+            yield Call("iam", "remove_role_from_instance_profile", arguments)
+        yield Call("iam", "delete_instance_profile", {"InstanceProfileName": self.name})
 
 
 class OidcProvider(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,28 +202,18 @@ class OidcProvider(msgspec.Struct, frozen=True, kw_only=True):
     def change(self, there: Any) -> Change:
         if there is not None:
             return EXISTS
-        return Change(
-            Status.CREATE,
-            (
-                Call(
-                    "iam",
-                    "create_open_id_connect_provider",
-                    {
-                        "Url": f"https://{self.issuer}",
-                        "ClientIDList": ["sts.amazonaws.com"],
-                        "Tags": _listed({OWNER_TAG: self.owner}),
-                    },
-                ),
-            ),
-        )
+        arguments = {
+            "Url": f"https://{self.issuer}",
+            "ClientIDList": ["sts.amazonaws.com"],
+            "Tags": _listed({OWNER_TAG: self.owner}),
+        }
+        return Change(Status.CREATE, (Call("iam", "create_open_id_connect_provider", arguments),))
 
     def removal(self, there: Any) -> Change:
-        if there is None:
-            return NOTHING_TO_REMOVE
-        if there["tags"].get(OWNER_TAG) != self.owner:
-            return Change(Status.LEAVE, why="was there before the installation")
-        arguments = {"OpenIDConnectProviderArn": self.arn}
-        return Change(Status.REMOVE, (Call("iam", "delete_open_id_connect_provider", arguments),))
+        return _removal(there, self.owner, self._deletions)
+
+    def _deletions(self, there: Any) -> Iterator[Call]:
+        yield Call("iam", "delete_open_id_connect_provider", {"OpenIDConnectProviderArn": self.arn})
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,19 +246,18 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
             }
             arguments = {"QueueName": self.name, "Attributes": attributes, "tags": {OWNER_TAG: self.owner}}
             return Change(Status.CREATE, (Call("sqs", "create_queue", arguments),))
-        if there["tags"].get(OWNER_TAG) != self.owner:
-            return Change(Status.EXISTS, why="was there before; used as it is")
+        if not _is_ours(there, self.owner):
+            return _USED
         if there["policy"] == self.policy:
             return EXISTS
         arguments = {"QueueUrl": there["url"], "Attributes": {"Policy": _text(self.policy)}}
         return Change(Status.CHANGE, (Call("sqs", "set_queue_attributes", arguments),))
 
     def removal(self, there: Any) -> Change:
-        if there is None:
-            return NOTHING_TO_REMOVE
-        if there["tags"].get(OWNER_TAG) != self.owner:
-            return Change(Status.LEAVE, why="was there before the installation")
-        return Change(Status.REMOVE, (Call("sqs", "delete_queue", {"QueueUrl": there["url"]}),))
+        return _removal(there, self.owner, self._deletions)
+
+    def _deletions(self, there: Any) -> Iterator[Call]:
+        yield Call("sqs", "delete_queue", {"QueueUrl": there["url"]})
 
 
 class EventRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,21 +301,19 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
         )
         if there is None:
             return Change(Status.CREATE, (put, aim))
-        if there["tags"].get(OWNER_TAG) != self.owner:
-            return Change(Status.EXISTS, why="was there before; used as it is")
+        if not _is_ours(there, self.owner):
+            return _USED
         steps = [put] if there["pattern"] != self.pattern else []
         steps += [aim] if self.target not in there["targets"].values() else []
         return Change(Status.CHANGE, tuple(steps)) if steps else EXISTS
 
     def removal(self, there: Any) -> Change:
-        if there is None:
-            return NOTHING_TO_REMOVE
-        if there["tags"].get(OWNER_TAG) != self.owner:
-            return Change(Status.LEAVE, why="was there before the installation")
-        steps = [Call("events", "remove_targets", {"Rule": self.name, "Ids": list(there["targets"])})]
-        return Change(
-            Status.REMOVE, (*(steps if there["targets"] else ()), Call("events", "delete_rule", {"Name": self.name}))
-        )
+        return _removal(there, self.owner, self._deletions)
+
+    def _deletions(self, there: Any) -> Iterator[Call]:
+        if there["targets"]:
+            yield Call("events", "remove_targets", {"Rule": self.name, "Ids": list(there["targets"])})
+        yield Call("events", "delete_rule", {"Name": self.name})
 
 
 class DiscoveryTag(msgspec.Struct, frozen=True, kw_only=True):
@@ -346,11 +343,7 @@ class DiscoveryTag(msgspec.Struct, frozen=True, kw_only=True):
 
     def removal(self, there: Any) -> Change:
         if there.get(OWNER_TAG) != self.owner:
-            return (
-                Change(Status.LEAVE, why="was there before the installation")
-                if DISCOVERY_TAG in there
-                else (NOTHING_TO_REMOVE)
-            )
+            return _LEFT if DISCOVERY_TAG in there else NOTHING_TO_REMOVE
         tags = _listed({DISCOVERY_TAG: self.owner, OWNER_TAG: self.owner})
         return Change(Status.REMOVE, (Call("ec2", "delete_tags", {"Resources": [self.resource], "Tags": tags}),))
 
@@ -387,12 +380,10 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True):
         return Change(Status.CREATE, (Call("eks", "create_access_entry", arguments),))
 
     def removal(self, there: Any) -> Change:
-        if there is None:
-            return NOTHING_TO_REMOVE
-        if (there.get("tags") or {}).get(OWNER_TAG) != self.owner:
-            return Change(Status.LEAVE, why="was there before the installation")
-        arguments = {"clusterName": self.cluster, "principalArn": self.role_arn}
-        return Change(Status.REMOVE, (Call("eks", "delete_access_entry", arguments),))
+        return _removal(there, self.owner, self._deletions)
+
+    def _deletions(self, there: Any) -> Iterator[Call]:
+        yield Call("eks", "delete_access_entry", {"clusterName": self.cluster, "principalArn": self.role_arn})
 
 
 class PodIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -430,15 +421,14 @@ class PodIdentity(msgspec.Struct, frozen=True, kw_only=True):
                 "roleArn": self.role_arn,
             }
             return Change(Status.CREATE, (Call("eks", "create_pod_identity_association", arguments),))
-        if there["roleArn"] == self.role_arn or (there.get("tags") or {}).get(OWNER_TAG) != self.owner:
+        if there["roleArn"] == self.role_arn or not _is_ours(there, self.owner):
             return EXISTS
         arguments = {"clusterName": self.cluster, "associationId": there["associationId"], "roleArn": self.role_arn}
         return Change(Status.CHANGE, (Call("eks", "update_pod_identity_association", arguments),))
 
     def removal(self, there: Any) -> Change:
-        if there is None:
-            return NOTHING_TO_REMOVE
-        if (there.get("tags") or {}).get(OWNER_TAG) != self.owner:
-            return Change(Status.LEAVE, why="was there before the installation")
+        return _removal(there, self.owner, self._deletions)
+
+    def _deletions(self, there: Any) -> Iterator[Call]:
         arguments = {"clusterName": self.cluster, "associationId": there["associationId"]}
-        return Change(Status.REMOVE, (Call("eks", "delete_pod_identity_association", arguments),))
+        yield Call("eks", "delete_pod_identity_association", arguments)
