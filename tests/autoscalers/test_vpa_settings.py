@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from dovetail.autoscalers.vpa.flags import FlagError
+from dovetail.autoscalers.go_flags import FlagError
 from dovetail.autoscalers.vpa.settings import (
     TABLES,
     AdmissionSettings,

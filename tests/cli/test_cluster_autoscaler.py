@@ -8,7 +8,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from dovetail.autoscalers.node_groups.flags import FLAGS, FlagError, parse
+from dovetail.autoscalers.go_flags import FlagError
+from dovetail.autoscalers.node_groups.flags import FLAGS, parse
 from dovetail.autoscalers.node_groups.options import discovery, group_options, options
 from dovetail.cli.main import main
 
@@ -44,8 +45,8 @@ def test_flags(words: list[str], name: str, value: Any) -> None:
         (["--scan-interval=soon"], "10s, 5m"),
         (["--scale-down-enabled=maybe"], "true or false"),
         (["--max-nodes-total=many"], "whole number"),
-        (["--scan-interval"], "needs a value"),
-        (["stray"], "is no flag"),
+        (["--scan-interval"], "needs an argument"),
+        (["stray"], "is not a flag"),
         (["--expander=cheapest"], "is no expander"),
         (["--cloud-provider=gce"], "only aws"),
         (["--cores-total=5"], "MIN:MAX"),

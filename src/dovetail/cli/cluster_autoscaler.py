@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def cluster_autoscaler(flags: tuple[str, ...]) -> None:
     """Run the autoscaler of node groups: Cluster Autoscaler's flags, on Auto Scaling groups."""
+    from dovetail.autoscalers.go_flags import FlagError
     from dovetail.autoscalers.node_groups import options
-    from dovetail.autoscalers.node_groups.flags import FlagError, help_text, parse
+    from dovetail.autoscalers.node_groups.flags import help_text, parse
     from dovetail.cloud.aws.group_tags import SpecError
 
     if {"-h", "--help", "-help"} & set(flags):

@@ -94,7 +94,8 @@ def _settings(program: str, read: Callable[..., tuple[Any, list[str]]], flags: t
     """Settings from flags; what has no effect is named."""
     import os
 
-    from dovetail.autoscalers.vpa.flags import FlagError, help_text
+    from dovetail.autoscalers.go_flags import FlagError
+    from dovetail.autoscalers.vpa.flags import help_text
     from dovetail.autoscalers.vpa.settings import TABLES
 
     if {"-h", "--help", "-help"} & set(flags):

@@ -11,15 +11,13 @@ from typing import Any
 
 import msgspec
 
+from dovetail.autoscalers.go_flags import FlagError, assignments, boolean
 from dovetail.autoscalers.node_groups.expanders import ExpanderError, parse_chain
 from dovetail.autoscalers.node_groups.quotas import GIB, Range
 from dovetail.model import duration
 from dovetail.model.duration import DurationError
-from dovetail.model.spelling import nearest
 
 BOOL, INT, FLOAT, DURATION, TEXT, LIST = "bool", "int", "float", "duration", "text", "list"
-_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 class Flag(msgspec.Struct, frozen=True):
@@ -201,10 +199,6 @@ FLAGS: Mapping[str, Flag] = {
 }
 
 
-class FlagError(ValueError):
-    """A flag cannot be read; the text names it, its value and the remedy."""
-
-
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every flag with its value, and those that were set although they do nothing."""
 
@@ -236,24 +230,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def parse(arguments: Sequence[str]) -> Settings:
     """Read the command line. Raises FlagError."""
     given: dict[str, Any] = {}
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("-") or word in ("-", "--"):
-            raise FlagError(f"{word!r} is no flag; write --flag=value")
-        name, equals, value = word.lstrip("-").partition("=")
-        name = name.replace("_", "-")
-        flag = FLAGS.get(name)
-        if flag is None:
-            near = nearest(name, FLAGS)
-            raise FlagError(f"unknown flag: --{name}" + (f"; did you mean --{near}?" if near else ""))
-        if not equals:
-            if flag.kind == BOOL:
-                value = "true"
-            elif rest:
-                value = rest.pop(0)
-            else:
-                raise FlagError(f"--{name}: needs a value; write --{name}=VALUE")
+    for name, value in assignments(arguments, FLAGS, lambda name: FLAGS[name].kind == BOOL):
+        flag = FLAGS[name]
         read = _read(name, flag.kind, value)
         given[name] = (*given.get(name, ()), read) if flag.kind == LIST else read
     settings = Settings(
@@ -268,9 +246,9 @@ def _read(name: str, kind: str, value: str) -> Any:
     try:
         match kind:
             case "bool":
-                if value in _TRUE or value in _FALSE:
-                    return value in _TRUE
-                raise ValueError("it is neither true nor false")
+                if (read := boolean(value)) is None:
+                    raise ValueError("it is neither true nor false")
+                return read
             case "int":
                 return int(value)
             case "float":

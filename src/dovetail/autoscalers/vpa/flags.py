@@ -1,4 +1,4 @@
-"""Command-line flags as Go programs take them: `--name=value`, `--name value`, dashes and underscores alike.
+"""Tables of flags, and how their values are read.
 
 Each program has a table of flags with upstream's names and defaults. A flag without effect here says why, and is
 named when the program starts with it.
@@ -9,16 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dovetail.autoscalers.go_flags import FlagError, assignments, boolean
 from dovetail.model.duration import DurationError, nanoseconds
 from dovetail.model.quantity import QuantityError, parse
 from dovetail.model.spelling import nearest
-
-_TRUE = {"1", "t", "T", "true", "TRUE", "True"}
-_FALSE = {"0", "f", "F", "false", "FALSE", "False"}
-
-
-class FlagError(ValueError):
-    """A flag that is not known, or has no readable value."""
 
 
 class Flag(NamedTuple):
@@ -38,9 +32,10 @@ class Flag(NamedTuple):
         """What a text means for this flag. Raises FlagError."""
         try:
             if self.kind == "bool":
-                if text not in _TRUE | _FALSE:
+                value = boolean(text)
+                if value is None:
                     raise FlagError(f"--{self.name}: {text!r} is neither true nor false")
-                return text in _TRUE
+                return value
             if self.kind == "int":
                 return int(text)
             if self.kind == "float":
@@ -68,24 +63,8 @@ def read(table: Sequence[Flag], arguments: Sequence[str]) -> Flags:
     by_name = {flag.name: flag for flag in table}
     values = {flag.key: flag.value(flag.default) for flag in table}
     notes = []
-    rest = list(arguments)
-    while rest:
-        argument = rest.pop(0)
-        if not argument.startswith("-") or argument in ("-", "--"):
-            raise FlagError(f"{argument!r} is not a flag; all settings are flags, such as --address=:8942")
-        spelled, equals, text = argument.lstrip("-").partition("=")
-        name = spelled.replace("_", "-")
-        flag = by_name.get(name)
-        if flag is None:
-            near = nearest(name, by_name)
-            raise FlagError(f"unknown flag: --{spelled}" + (f"; did you mean --{near}?" if near else ""))
-        if not equals:
-            if flag.kind == "bool":
-                text = "true"
-            elif not rest:
-                raise FlagError(f"flag needs an argument: --{name}")
-            else:
-                text = rest.pop(0)
+    for name, text in assignments(arguments, by_name, lambda name: by_name[name].kind == "bool"):
+        flag = by_name[name]
         values[flag.key] = flag.value(text)
         if flag.idle:
             notes.append(f"--{name} has no effect: {flag.idle}")
@@ -109,14 +88,15 @@ def gates(text: str, names: Mapping[str, str]) -> dict[str, bool]:
     values = dict.fromkeys(names.values(), False)
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, word = part.partition("=")
-        if not equals or word not in _TRUE | _FALSE:
+        enabled = boolean(word) if equals else None
+        if enabled is None:
             raise FlagError(f"--feature-gates: {part!r}: write {name}=true or {name}=false")
         if name == "AllAlpha":
-            values = dict.fromkeys(values, word in _TRUE)
+            values = dict.fromkeys(values, enabled)
         elif name == "AllBeta":
             continue
         elif name in names:
-            values[names[name]] = word in _TRUE
+            values[names[name]] = enabled
         else:
             near = nearest(name, names)
             hint = f"; did you mean {near}?" if near else ""

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
+from dovetail.autoscalers.go_flags import FlagError
 from dovetail.autoscalers.vpa.disruption import DisruptionSettings
 from dovetail.autoscalers.vpa.estimators import EstimatorSettings, Percentiles
-from dovetail.autoscalers.vpa.flags import Flag, FlagError, gates, read
+from dovetail.autoscalers.vpa.flags import Flag, gates, read
 from dovetail.autoscalers.vpa.priority import UpdateThresholds
 from dovetail.autoscalers.vpa.recommendation import FormatSettings
 from dovetail.autoscalers.vpa.usage import AggregationSettings

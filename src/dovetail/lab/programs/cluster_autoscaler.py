@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dovetail.autoscalers.go_flags import FlagError
 from dovetail.autoscalers.node_groups import options, program
-from dovetail.autoscalers.node_groups.flags import FlagError, parse
+from dovetail.autoscalers.node_groups.flags import parse
 from dovetail.cloud.aws.auto_scaling_groups import AutoScalingGroups
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.group_tags import SpecError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from dovetail.autoscalers.go_flags import FlagError
 from dovetail.autoscalers.vpa import admission_controller, recommender, updater
-from dovetail.autoscalers.vpa.flags import FlagError
 from dovetail.autoscalers.vpa.metrics import AdmissionMetrics, ProgramMetrics, RecommenderMetrics, UpdaterMetrics
 from dovetail.autoscalers.vpa.settings import (
     CommonSettings,
