@@ -103,7 +103,7 @@ def test_without_a_nodepool_the_warning_comes_after_the_grace(run_scenario: RunS
         assert await _warnings(world, "p0") == []
         await asyncio.sleep(20)
         assert await _warnings(world, "p0") == [
-            "Failed to schedule pod, there is no NodePool; create one (NO_NODEPOOL)"
+            "Failed to schedule pod, there is no NodePool; create a NodePool (NO_NODEPOOL)"
         ]
 
     run_scenario(scenario)

@@ -208,15 +208,15 @@ def test_pods_that_are_not_planned_for_have_their_reason_in_the_history_and_only
         data = {"name": "data", "persistentVolumeClaim": {"claimName": "lost"}}
         await world.pods(1, prefix="heavy", volumes=[data])
         await asyncio.sleep(300)
-        assert _why(world, "default/p1") == "pending: there is no NodePool; create one (NO_NODEPOOL)"
+        assert _why(world, "default/p1") == "pending: there is no NodePool; create a NodePool (NO_NODEPOOL)"
         missing = "volume 'data': persistentvolumeclaim \"lost\" not found"
-        assert _why(world, "default/heavy0") == f"pending: {missing} (VOLUME_MISSING)"
+        assert _why(world, "default/heavy0") == f"pending: {missing}; create it, or correct the name (VOLUME_MISSING)"
         published = [
             decision.summary for decision in world.autoscaler.decision_history.decisions() if decision.kind == "refuse"
         ]
         assert sorted(published) == [
             f"1 pod(s) are unschedulable: {missing}",
-            "2 pod(s) are unschedulable: there is no NodePool; create one",
+            "2 pod(s) are unschedulable: there is no NodePool; create a NodePool",
         ]
 
     run_scenario(scenario)

@@ -84,7 +84,7 @@ def test_a_pool_that_is_being_deleted_is_blamed_only_if_no_other_may_be_used() -
 
 
 def test_without_any_pool_a_pool_is_asked_for() -> None:
-    assert why(pod("p")).message == "there is no NodePool; create one"
+    assert why(pod("p")).message == "there is no NodePool; create a NodePool"
 
 
 def test_a_misspelt_value_of_another_pool_is_suggested() -> None:

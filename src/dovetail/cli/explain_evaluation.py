@@ -38,6 +38,7 @@ def evaluated(evaluation: Evaluation, key: str, note: str = "") -> Answer:
             count=1,
             code=why.code,
             message=why.message,
+            remedy=why.remedy,
             pools=msgspec.to_builtins(why.pools),
             object=why.object,
         )

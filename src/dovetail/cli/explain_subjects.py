@@ -223,7 +223,7 @@ async def _pod(
 
 
 async def _evaluation(cluster: Cluster) -> Evaluation:
-    return Evaluation(await cluster_objects.manifests(cluster, _OWNERS))
+    return Evaluation(await cluster_objects.manifests(cluster, _OWNERS), whole_cluster=True)
 
 
 def _with_placement(cluster: Cluster, decisions: list[Decision], found: Answer, question: Question) -> Answer:

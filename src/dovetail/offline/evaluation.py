@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dovetail.cloud.aws.catalog import load
 from dovetail.model.instance_type import InstanceType
+from dovetail.model.kinds.nodepool import NodePool
 from dovetail.offline import snapshot as snapshot_module
 from dovetail.offline.objects import Objects
 from dovetail.offline.region import region_of
@@ -24,7 +25,11 @@ Json = dict[str, Any]
 
 
 class Evaluation:
-    """A plan for the pods of some manifests. `unavailable` are offerings that are known to be out of capacity."""
+    """A plan for the pods of some manifests.
+
+    `unavailable` are offerings that are known to be out of capacity. `whole_cluster`: the manifests are all that there
+    is, so that no NodePool among them means that there is none.
+    """
 
     def __init__(
         self,
@@ -33,21 +38,31 @@ class Evaluation:
         region: str | None = None,
         types: tuple[InstanceType, ...] = (),
         unavailable: frozenset[tuple[str, str, str]] = frozenset(),
+        whole_cluster: bool = False,
     ) -> None:
         self.manifests = manifests
         self._region, self._types, self._unavailable = region, types, unavailable
+        self._whole_cluster = whole_cluster
         self.objects = Objects()
         for manifest in manifests:
             self.objects.add(manifest)
         self.region = "" if types else region_of(region or _region_of_classes(self.objects.node_classes), self.objects)
         found = types or load(self.region)
         snapshot = snapshot_module.snapshot(self.objects, found, any_type=bool(types), region=self.region)
+        if whole_cluster and not self.objects.of(NodePool):
+            snapshot = replace(snapshot, pools=())
         self.snapshot = replace(_within_subnets(snapshot, self.objects), unavailable=unavailable)
         self.plan: Plan = provision(self.snapshot)
 
     def changed(self, manifests: Sequence[Json]) -> Evaluation:
         """The same with other manifests."""
-        return Evaluation(manifests, region=self._region, types=self._types, unavailable=self._unavailable)
+        return Evaluation(
+            manifests,
+            region=self._region,
+            types=self._types,
+            unavailable=self._unavailable,
+            whole_cluster=self._whole_cluster,
+        )
 
     def placement(self, key: str) -> Placement | None:
         """What the plan has for a pod (`namespace/name`); None if it does not wait."""

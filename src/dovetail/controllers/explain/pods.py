@@ -192,7 +192,7 @@ def refused(key: str, refusal: Refusal, about: Sequence[Decision] = (), source: 
         deep += [f"{name}: {step['left']:>6} left after {step['clause']}{_turned_away(step)}" for step in steps]
     blamed: dict[str, Any] = next(iter(refusal.pools.values()), {})
     known = REASONS.get(refusal.code)
-    remedy = str(blamed.get("remedy") or (known.remedy if known is not None else ""))
+    remedy = refusal.remedy or str(blamed.get("remedy") or (known.remedy if known is not None else ""))
     if remedy:
         details.append(f"remedy: {remedy}")
     spoken = f"; {remedy}" if remedy and remedy not in refusal.message else ""

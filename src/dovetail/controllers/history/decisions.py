@@ -54,6 +54,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     pools: Mapping[str, Any] = {}
     object: str = ""
     """What has to be changed, as kind/name; empty where it is the pod."""
+    remedy: str = ""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -64,6 +64,7 @@ def refused(
                 message=message,
                 pools=msgspec.to_builtins(pods[alike[0]].pools),
                 object=pods[alike[0]].object,
+                remedy=pods[alike[0]].remedy,
             )
             for (code, message, _), alike in shown
         ),

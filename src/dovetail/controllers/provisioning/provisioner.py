@@ -394,7 +394,7 @@ class Provisioner:
         changed = {pod.metadata.key: why for pod, why in found if self._reported.get(pod.metadata.uid) != why.message}
         decision = context.decision_history.new_id() if changed else ""
         for pod, why in found:
-            context.event_publisher.failed_scheduling(pod, f"{why.message} ({why.code})", decision)
+            context.event_publisher.failed_scheduling(pod, _reported(why), decision)
             self._reported[pod.metadata.uid] = why.message
             self._postpone(pod)
         if changed:

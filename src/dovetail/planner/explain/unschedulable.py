@@ -53,7 +53,9 @@ _UNSUITABLE = frozenset({"UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES"
 _NAMED, _LOOKED_AT = 10, 200
 #: So many NodePools are named in a message; others are counted.
 _MAX_POOL_NAMES = 3
-NO_NODEPOOL = Unschedulable(code="NO_NODEPOOL", message="there is no NodePool; create one", remedy="create a NodePool")
+NO_NODEPOOL = Unschedulable(
+    code="NO_NODEPOOL", message="there is no NodePool; create a NodePool", remedy="create a NodePool"
+)
 
 
 class Verdict(NamedTuple):
