@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 WORKERS ?= 2
 
-.PHONY: up install test coverage test-slow test-slow-slice check bench kubernetes test-kubernetes image lock clean
+.PHONY: up install browser screenshots test coverage test-slow test-slow-slice check bench kubernetes test-kubernetes image lock clean
 
 up: $(STAMP)
 	@$(BIN)/dovetail up $(ARGS)
@@ -50,8 +50,16 @@ lock:
 image: $(STAMP)
 	@$(BIN)/python scripts/build_image.py $(ARGS)
 
-test: $(TEST_STAMP)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not kubernetes and not slow' $(ARGS)
+# The page is tested in a real browser; where there is none and none can be installed, those tests are left out.
+browser:
+	@command -v chromium >/dev/null 2>&1 || [ -n "$$DOVETAIL_CHROMIUM" ] || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && echo "installing chromium …" && \
+		  apt-get update -qq && apt-get install -qq -y chromium fonts-noto-cjk >/dev/null; } || \
+		echo "no browser: the tests of the page are left out; apt-get install chromium, or set DOVETAIL_CHROMIUM" >&2
+
+test: $(TEST_STAMP) browser
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not kubernetes and not slow$$( \
+		command -v chromium >/dev/null 2>&1 || [ -n "$$DOVETAIL_CHROMIUM" ] || echo ' and not browser')" $(ARGS)
 
 # The suite with every line and branch counted: twice the processor time, so it is a target of its own. Python 3.14
 # counts branches with sys.monitoring, which costs little.
@@ -93,6 +101,10 @@ test-kubernetes: $(TEST_STAMP) kubernetes
 		echo "retrying, alone:"; \
 		$(BIN)/python -m pytest -m kubernetes --last-failed --last-failed-no-failures none --collect-only $(ARGS); \
 		$(BIN)/python -m pytest -m kubernetes --last-failed --last-failed-no-failures none -rA --show-capture=no $(ARGS); }
+
+# The pictures of the docs, from the real page of a real lab.
+screenshots: $(TEST_STAMP) browser
+	@$(BIN)/python scripts/build_screenshots.py $(ARGS)
 
 clean:
 	@rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -90,6 +90,9 @@ DATA = (
     "tests/clients/typed/",
     "src/dovetail/cloud/data/",
     "src/dovetail/lab/apiserver/data/",
+    "src/dovetail/web/assets/htmx",
+    "src/dovetail/web/assets/uPlot",
+    "tests/web/vendor/",
 )
 SUFFIXES = (".py", ".md", ".yaml", ".yml", ".toml", ".json", ".tpl", ".txt", ".css", ".js", ".html")
 

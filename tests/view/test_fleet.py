@@ -187,6 +187,19 @@ def test_the_newest_refusal_is_the_reason_of_a_pending_pod_and_of_those_like_it(
     in_cluster(story)
 
 
+def test_a_refusal_from_before_a_pod_was_created_is_about_another() -> None:
+    async def story(state: ClusterState) -> None:
+        fleet = Fleet(state)
+        state.pods._put("shop/a", a_pod("a", creationTimestamp="2026-01-02T00:00:00Z"))
+        refusal = Refusal(pods=("shop/a",), count=1, code="NO_NODEPOOL", message="there is no NodePool")
+        for day, code in (("01", ""), ("03", "NO_NODEPOOL")):
+            time = f"2026-01-{day}T00:00:00Z"
+            fleet.set_decisions([Decision(id="d-1", kind="refuse", time=time, summary="", refusals=(refusal,))])
+            assert fleet.view().pending["shop/a"].code == code
+
+    in_cluster(story)
+
+
 def test_a_node_that_is_replaced_says_why_and_a_drain_says_until_when() -> None:
     async def story(state: ClusterState) -> None:
         fleet = Fleet(state)

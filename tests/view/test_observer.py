@@ -17,6 +17,7 @@ from dovetail.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODS
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.in_process import InProcess
+from dovetail.model.meta import stamp
 from dovetail.view import Difference, FleetView
 from dovetail.view.observer import PROBE_INTERVAL_S, Observer
 
@@ -149,7 +150,7 @@ def test_a_refusal_in_the_history_is_the_reason_of_a_pending_pod() -> None:
         await _pod(kube, "web-1")
         await asyncio.sleep(1)
         refusal = Refusal(pods=("shop/web-1",), count=1, code="NO_NODEPOOL", message="there is no NodePool")
-        decision = Decision(id="d-1", kind="refuse", time="2026-01-01T00:00:00Z", summary="s", refusals=(refusal,))
+        decision = Decision(id="d-1", kind="refuse", time=stamp(observer.clock.now()), summary="s", refusals=(refusal,))
         labels = {"dovetail.sh/history": "true"}
         text = msgspec.json.encode(decision).decode() + "\n"
         metadata = {"name": "dovetail-history-1", "namespace": "kube-system", "labels": labels}

@@ -130,7 +130,7 @@ class Cluster:
                 raise NotServed(kind)
 
 
-async def _server_time(transport: Transport) -> datetime | None:
+async def server_time(transport: Transport) -> datetime | None:
     """What time it is for the server, which dated all that we read: a lab's time may run faster than ours."""
     headers = (await transport.send(Request(method="GET", path="/version"))).headers
     said = headers.get(LAB_TIME) or headers.get("date")
@@ -152,7 +152,7 @@ def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster
     async def main() -> T:
         transport = load(cluster_session.kubeconfig(kubeconfig), context).transport()
         try:
-            clock = Clock(asyncio.get_running_loop(), await _server_time(transport))
+            clock = Clock(asyncio.get_running_loop(), await server_time(transport))
             kube = Kube(transport, clock, chance=Chance(system_seed()))
             return await question(Cluster(kube, ClusterState(kube, clock), clock.now()))
         finally:

@@ -23,13 +23,14 @@ INTERRUPTED = 130
 #: Why an output takes nothing: a full disk, a closed descriptor, a broken device.
 UNWRITTEN = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO))
 #: Commands that run until stopped; what they print is not their answer.
-SERVICES = frozenset(("cluster-autoscaler", "run", "up", "webhook"))
+SERVICES = frozenset(("cluster-autoscaler", "dashboard", "run", "up", "webhook"))
 
 #: command -> (module, one line of help). The module has a click command of the same name.
 COMMANDS: dict[str, tuple[str, str]] = {
     "cluster-autoscaler": ("dovetail.cli.cluster_autoscaler", "Run the autoscaler of node groups."),
     "convert": ("dovetail.cli.convert", "Rewrite manifests to another API generation."),
     "crds": ("dovetail.cli.crds", "Print the custom resource definitions."),
+    "dashboard": ("dovetail.cli.dashboard", "Show a cluster as a live page in the browser."),
     "doctor": ("dovetail.cli.doctor", "Find misconfigurations of a cluster and its AWS account."),
     "down": ("dovetail.cli.up", "Stop a lab left in the background."),
     "env": ("dovetail.cli.up", "Print the environment that points aws and kubectl at the lab."),

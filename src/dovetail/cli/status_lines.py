@@ -28,7 +28,7 @@ SHOWN_LINES, ABOVE = 8, 18
 WARNING_REPEAT_S = 60.0
 
 
-def welcome(running: Running, names: list[str]) -> list[str]:
+def welcome(running: Running, names: list[str], dashboard: str = "") -> list[str]:
     """The first screen."""
     settings = running.settings
     zones = ", ".join(settings.zones[: len(names) or None])
@@ -41,6 +41,7 @@ def welcome(running: Running, names: list[str]) -> list[str]:
         f"kubeconfig  {settings.kubeconfig}",
         f"seed        {running.seed}",
         *_cloud(running),
+        *([f"dashboard   {dashboard}"] if dashboard else []),
         "",
         "Next, in another terminal:",
         *_path(),
@@ -84,8 +85,9 @@ def _charts(running: Running) -> list[str]:
 class View:
     """Counts nodes and pods, keeps the last events."""
 
-    def __init__(self, running: Running, console: Console) -> None:
+    def __init__(self, running: Running, console: Console, dashboard: str = "") -> None:
         self._running = running
+        self._dashboard = dashboard
         self._console = console
         kube = running.lab.client("dovetail-view")
         self._pods: Informer[PodView] = Informer(kube, PODS, PodView)
@@ -110,7 +112,7 @@ class View:
             for informer in (self._pods, self._nodes):
                 await informer.synced.wait()
             names = sorted(self._nodes.objects)
-            for line in (*self._running.notes, *welcome(self._running, names)):
+            for line in (*self._running.notes, *welcome(self._running, names, self._dashboard)):
                 self._console.print(line, markup=False, highlight=False, soft_wrap=True)
             await (self._live() if self._console.is_terminal else self._plain())
 

@@ -8,7 +8,8 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from dovetail.runfile import running as running_labs
 
 if TYPE_CHECKING:
     from dovetail.lab.cluster_config import ClusterConfig
-    from dovetail.lab.up import Settings
+    from dovetail.lab.up import Running, Settings
     from dovetail.runfile import RunningLab
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -245,14 +246,31 @@ def _run(settings: Settings) -> None:
     starting = console.status(_STARTING)
 
     async def show(running: lab.Running) -> None:
-        starting.stop()
-        await View(running, console).run()
+        async with _dashboard(running) as url:
+            starting.stop()
+            await View(running, console, url).run()
 
     try:
         with starting:
             run_scaled(lab.up(settings, show), settings.speed)
     except* StartError as group:
         raise _first(group) from None
+
+
+@asynccontextmanager
+async def _dashboard(running: Running) -> AsyncIterator[str]:
+    """The page of the lab, on the loopback; yields its URL."""
+    from dovetail.web.run import Options, dashboard
+
+    lab = running.lab
+    options = Options(
+        title=running.url,
+        server=running.url,
+        speed=running.settings.speed,
+        port=None if running.settings.name == DEFAULT_NAME else 0,
+    )
+    async with dashboard(lab.client("dovetail-dashboard"), lab.clock, options) as (url, _, _):
+        yield url
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

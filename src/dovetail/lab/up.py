@@ -44,6 +44,9 @@ COLLECTED_AFTER = 0.01
 #: With more nodes than these the lab starts without aws-node and kube-proxy, whose pods would be two for each node.
 MAX_NODES_WITH_SYSTEM_PODS = 200
 
+#: What EKS writes on the nodes of the managed node group that a cluster starts with.
+FIRST_GROUP_LABELS = {"eks.amazonaws.com/nodegroup": "system", "eks.amazonaws.com/capacityType": "ON_DEMAND"}
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What `dovetail up` was asked for."""
@@ -94,6 +97,8 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
     seed = system_seed() if settings.seed is None else settings.seed
     try:
         instances = plain_pool(0 if settings.config else settings.nodes, settings.node_type, settings.zones)
+        if settings.autoscaler:
+            instances = [msgspec.structs.replace(each, labels=FIRST_GROUP_LABELS) for each in instances]
     except UnknownType as error:
         raise StartError(f"--node-type: {error}") from error
     sys.setswitchinterval(0.0005)  # AWS answers in threads of this process; kubectl must not wait for them

@@ -19,6 +19,7 @@ from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain.answer import no_autoscaler, safe_mode
 from dovetail.controllers.history.store import LABEL, NAMESPACE
 from dovetail.controllers.settings import Settings
+from dovetail.kube.backoff import NEVER
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
 from dovetail.kube.reflector import Change, Reflector
@@ -40,6 +41,8 @@ NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", Fal
 COALESCE_S = 0.25
 #: How often the server is asked whether it is there, and how long it may take to answer.
 PROBE_INTERVAL_S, PROBE_TIMEOUT_S = 3.0, 3.0
+#: How often it is checked whether a watch broke.
+HEALTH_INTERVAL_S = 0.75
 USAGE_INTERVAL_S = 15.0
 LEASES_INTERVAL_S = 30.0
 
@@ -151,12 +154,11 @@ class Observer:
         while True:
             try:
                 async with asyncio.timeout(PROBE_TIMEOUT_S * self._speed):
-                    body = (await self.kube.request("GET", "/version")).body
+                    body = (await self.kube.request("GET", "/version", retries=NEVER)).body
                 self._kubernetes = msgspec.json.decode(body).get("gitVersion")
                 self._unreachable = ""
             except (KubeError, TimeoutError, msgspec.DecodeError) as problem:
                 self._unreachable = str(problem) or f"no answer within {PROBE_TIMEOUT_S:g} s"
-            self._changed.set()
             await asyncio.sleep(PROBE_INTERVAL_S * self._speed)
 
     async def _measure(self) -> None:
@@ -183,7 +185,9 @@ class Observer:
             self._update()
             self.ready.set()
             await asyncio.sleep(COALESCE_S * self._speed)
-            await self._changed.wait()
+            with suppress(TimeoutError):  # a watch that breaks says nothing by itself
+                async with asyncio.timeout(HEALTH_INTERVAL_S * self._speed):
+                    await self._changed.wait()
             self._changed.clear()
 
     def _update(self) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from dovetail.controllers.history.decisions import Decision, Refusal
-from dovetail.model.meta import condition
+from dovetail.model.meta import condition, stamp
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod, owned_by
 from dovetail.model.quantity import QuantityError
@@ -22,20 +22,25 @@ class Refused:
     """Why pods are unschedulable, by the newest decision that says so."""
 
     def __init__(self, decisions: Sequence[Decision] = ()) -> None:
-        self._by_pod: dict[str, tuple[Refusal, str]] = {}
-        self._partial: list[tuple[Refusal, str]] = []
+        self._by_pod: dict[str, tuple[Refusal, Decision]] = {}
+        self._partial: list[tuple[Refusal, Decision]] = []
         for decision in decisions:
             for refusal in decision.refusals:
-                self._by_pod.update(dict.fromkeys(refusal.pods, (refusal, decision.id)))
+                self._by_pod.update(dict.fromkeys(refusal.pods, (refusal, decision)))
                 if refusal.count > len(refusal.pods):
-                    self._partial.append((refusal, decision.id))
+                    self._partial.append((refusal, decision))
 
     def of(self, pod: Pod, alike: frozenset[str]) -> tuple[Refusal, str] | None:
-        """`alike` are the pending pods of the same workload: where a refusal does not name all of its pods."""
+        """`alike` are the pending pods of the same workload: where a refusal does not name all of its pods.
+
+        What was decided before the pod was created is about an earlier pod of its name.
+        """
+        created = pod.metadata.creation_timestamp
+        oldest = stamp(created) if created is not None else ""
         found = self._by_pod.get(pod.metadata.key)
-        if found is not None:
-            return found
-        return next((entry for entry in reversed(self._partial) if not alike.isdisjoint(entry[0].pods)), None)
+        if found is None:
+            found = next((entry for entry in reversed(self._partial) if not alike.isdisjoint(entry[0].pods)), None)
+        return (found[0], found[1].id) if found is not None and found[1].time >= oldest else None
 
 
 def workload(pod: Pod) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dovetail.lab.apiserver import rbac
 from dovetail.lab.apiserver.kinds.admission import lifecycle
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Strategy
@@ -53,9 +55,11 @@ class AccessReviewStrategy(ReviewStrategy):
     def answer(self, obj: Object, ctx: Context) -> Object:
         spec = obj.get("spec") or {}
         if self.subject:
-            allowed = rbac.MASTERS in (spec.get("groups") or ())
+            groups = spec.get("groups") or ()
+            ruled = rbac.MASTERS in groups or rbac.in_force(ctx.cluster)
+            allowed = ruled and _may(spec.get("resourceAttributes"), ctx, spec.get("user", ""), groups)
         else:
-            allowed = _may(spec.get("resourceAttributes"), ctx)
+            allowed = _may(spec.get("resourceAttributes"), ctx, ctx.user, ctx.groups)
         return obj | {"status": {"allowed": allowed}}
 
 
@@ -63,7 +67,7 @@ def _path(asked: Object) -> Object:
     return {"Path": asked.get("path", ""), "Verb": asked.get("verb", "")}
 
 
-def _may(asked: Object | None, ctx: Context) -> bool:
+def _may(asked: Object | None, ctx: Context, user: str, groups: Iterable[str]) -> bool:
     """Whether the user may do it to a resource; paths are open to every authenticated user."""
     if asked is None:
         return True
@@ -75,7 +79,7 @@ def _may(asked: Object | None, ctx: Context) -> bool:
         namespace=asked.get("namespace", ""),
         name=asked.get("name", ""),
     )
-    return rbac.allowed(ctx.cluster, ctx.user, ctx.groups, ask)
+    return rbac.allowed(ctx.cluster, user, groups, ask)
 
 
 class RulesReviewStrategy(ReviewStrategy):

@@ -1,0 +1,147 @@
+"""A node as a block: its area is its capacity, the left part CPU and the right memory, filled from below by requests.
+
+The line across a part is what is used. Without a style attribute, for the content security policy forbids those.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from math import sqrt
+
+from dovetail.view.model import NodeView, PodView, State
+from dovetail.web import figures
+from dovetail.web.catalogue import Catalogue
+from dovetail.web.look import ZOOMS, Look, units
+from dovetail.web.markup import Markup, path
+from dovetail.web.palette import Palette
+
+#: Blocks from this width on have a caption.
+MIN_CAPTION_PX = 58
+_MIN_SIDE_PX = 10
+#: Blocks from this height on show their pods apart from each other, by a gap.
+_MIN_PODS_APART_PX, _GAP_PX = 40, 1.0
+#: Namespaces named in the description of a node.
+_MAX_NAMED = 6
+
+STATES = {
+    State.LAUNCHING: "launching",
+    State.JOINING: "joining",
+    State.READY: "ready",
+    State.NOT_READY: "not ready",
+    State.CORDONED: "cordoned",
+    State.REPLACING: "being replaced",
+    State.DRAINING: "draining",
+}
+
+
+def block(node: NodeView, look: Look, palette: Palette, t: Catalogue) -> Markup:
+    width, height, split = _size(node, look)
+    caption = ""
+    if width >= MIN_CAPTION_PX:
+        cost = figures.dollars(node.price.per_hour, t) if node.price is not None else t("price unknown")
+        caption = f'<span class="cap"><b>{escape(node.instance_type or "?")}</b> {escape(cost)}</span>'
+    return Markup(
+        f'<a class="n {node.state.value}" id="{escape(node.key)}" href="{target(node)}"'
+        f' data-g="{escape(group_of(node, look))}" aria-label="{escape(description(node, t))}">'
+        f'<svg width="{width}" height="{height}" aria-hidden="true" focusable="false">'
+        f"{_fill(node, look, palette, width, height, split)}</svg>{caption}</a>"
+    )
+
+
+def target(node: NodeView) -> str:
+    return path("node" if node.has_node else "nodeclaim", node.name)
+
+
+def group_of(node: NodeView, look: Look) -> str:
+    found = {
+        "pool": node.pool,
+        "group": node.group,
+        "zone": node.zone,
+        "type": node.instance_type,
+        "capacity": node.capacity_type,
+    }[look.group]
+    return found or ""
+
+
+def _size(node: NodeView, look: Look) -> tuple[int, int, int]:
+    """Width, height, and the width of the CPU's part, in pixels."""
+    processors, memory = units(node)
+    side = max(_MIN_SIDE_PX, round(ZOOMS[look.zoom] * sqrt(processors + memory)))
+    part = processors / (processors + memory) if processors + memory else 0.5
+    return side, side, max(2, min(side - 2, round(side * part)))
+
+
+def _fill(node: NodeView, look: Look, palette: Palette, width: int, height: int, split: int) -> str:
+    parts = [
+        f'<path class="bg" d="M0 0h{split - 1}v{height}h-{split - 1}zM{split} 0h{width - split}v{height}H{split}z"/>'
+    ]
+    columns = (("cpu", 0, split - 1), ("memory", split, width - split))
+    apart = height >= _MIN_PODS_APART_PX
+    drawn: dict[int, list[str]] = {}
+    for resource, left, wide in columns:
+        total, top = node.allocatable.get(resource), float(height)
+        if not total or node.requests is None:
+            continue
+        for colour, shares in _shares(node, resource, total, look, palette):
+            for share in shares if apart else (sum(shares),):
+                bottom, top = top, max(0.0, top - share * height)
+                gap = _GAP_PX if apart and bottom - top > 3 * _GAP_PX else 0.0
+                drawn.setdefault(colour, []).append(f"M{left} {top + gap:.1f}h{wide}V{bottom:.1f}H{left}z")
+    parts += [f'<path class="c{colour}" d="{"".join(shapes)}"/>' for colour, shapes in drawn.items()]
+    lines = []
+    for resource, left, wide in columns:
+        used = node.usage_share(resource)
+        if used is not None:
+            lines.append(f"M{left} {height * (1 - min(1.0, used)):.1f}h{wide}")
+    if lines:
+        parts.append(f'<path class="use" d="{"".join(lines)}"/>')
+    return "".join(parts)
+
+
+def _shares(node: NodeView, resource: str, total: int, look: Look, palette: Palette) -> list[tuple[int, list[float]]]:
+    """The pods' shares of a resource by colour, from the bottom up."""
+    shares: dict[int, list[float]] = {}
+    for pod in node.pods:
+        count = (pod.requests or {}).get(resource, 0)
+        if count:
+            shares.setdefault(palette.of(look.colour, coloured_by(pod, look)), []).append(count / total)
+    return sorted(shares.items())
+
+
+def coloured_by(pod: PodView, look: Look) -> str:
+    return pod.namespace if look.colour == "namespace" else f"{pod.namespace}/{pod.workload}"
+
+
+def description(node: NodeView, t: Catalogue) -> str:
+    """Everything a block shows, in words, one fact a clause."""
+    facts = [f"{node.name}: {t(STATES[node.state])}{f' ({node.reason})' if node.reason else ''}"]
+    price = figures.dollars(node.price.per_hour, t) if node.price is not None else t("price unknown")
+    named = f"{node.instance_type or '?'} {price}{'/h' if node.price is not None else ''}"  # as the caption has it
+    facts.append(", ".join(filter(None, (named, node.capacity_type, node.zone))))
+    for resource, name in (("cpu", t("CPU")), ("memory", t("Memory"))):
+        facts.append(f"{name}: {_use(node, resource, t)}")
+    if node.has_node and node.requests is not None:
+        facts.append(f"{t('Pods')}: {_pods(node)}")
+    return "; ".join(facts)
+
+
+def _use(node: NodeView, resource: str, t: Catalogue) -> str:
+    share, used = node.share(resource), node.usage_share(resource)
+    asked = node.requests.get(resource, 0) if node.requests is not None else None
+    text = t(
+        "{requested} of {allocatable} requested ({share})",
+        requested=figures.amount(resource, asked, t),
+        allocatable=figures.amount(resource, node.allocatable.get(resource), t),
+        share=figures.percent(share, t),
+    )
+    return f"{text}, {t('{share} used', share=figures.percent(used, t))}" if used is not None else text
+
+
+def _pods(node: NodeView) -> str:
+    counts: dict[str, int] = {}
+    for pod in node.pods:
+        counts[pod.namespace] = counts.get(pod.namespace, 0) + 1
+    largest = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    named = ", ".join(f"{namespace} {count}" for namespace, count in largest[:_MAX_NAMED])
+    limit = node.allocatable.get("pods")
+    return f"{len(node.pods)}{f'/{limit}' if limit else ''}{f' ({named})' if named else ''}"

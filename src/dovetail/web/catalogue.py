@@ -1,0 +1,74 @@
+"""Translations of the page. The catalogues are gettext's (`locale/*.po`), read as they are: no build step."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable, Mapping
+from importlib import resources
+
+#: Languages of the page, by their code; the first is that of the messages themselves.
+LANGUAGES: Mapping[str, str] = {"en": "English", "ko": "한국어"}
+
+
+class Catalogue:
+    """Texts in one language. A text that has no translation is shown in English."""
+
+    def __init__(self, language: str) -> None:
+        self.language = language
+        self._texts = _read(language)
+
+    def __call__(self, message: str, /, **values: object) -> str:
+        found = self._texts.get(message) or message
+        return found.format(**values) if values else found
+
+
+@functools.cache
+def catalogue(language: str) -> Catalogue:
+    return Catalogue(language)
+
+
+def chosen(asked: str | None, accepted: str, default: str | None) -> str:
+    """The language of `?lang=`, else of the command's `--lang`, else of Accept-Language, else English."""
+    for code in (asked, default, *preferences(accepted)):
+        if code and code.lower().split("-")[0] in LANGUAGES:
+            return code.lower().split("-")[0]
+    return next(iter(LANGUAGES))
+
+
+def preferences(accepted: str) -> Iterable[str]:
+    """The languages of an Accept-Language header, the best first."""
+    weighted = []
+    for position, part in enumerate(accepted.split(",")):
+        code, _, weight = part.strip().partition(";q=")
+        try:
+            weighted.append((-float(weight or 1), position, code.strip()))
+        except ValueError:
+            continue
+    return [code for _, _, code in sorted(weighted)]
+
+
+@functools.cache
+def _read(language: str) -> Mapping[str, str]:
+    file = resources.files("dovetail.web") / "locale" / f"{language}.po"
+    return parse(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def parse(text: str) -> dict[str, str]:
+    """The messages of a catalogue; those without a translation are left out."""
+    found: dict[str, str] = {}
+    parts: dict[str, str] = {}
+    field = ""
+    for line in (*text.splitlines(), ""):
+        if line.startswith("#"):
+            continue
+        keyword, _, rest = line.partition(" ")
+        if keyword in ("msgid", "msgstr"):
+            field, parts[keyword] = keyword, ast.literal_eval(rest)
+        elif line.startswith('"') and field:
+            parts[field] += ast.literal_eval(line)
+        elif not line:
+            if parts.get("msgid") and parts.get("msgstr"):
+                found[parts["msgid"]] = parts["msgstr"]
+            parts, field = {}, ""
+    return found

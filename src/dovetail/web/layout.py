@@ -1,0 +1,270 @@
+"""The frame around every page: navigation, search, figures of the whole fleet, and what is wrong at once."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from dovetail import __version__
+from dovetail.view.model import FleetView, Money, State, Sum
+from dovetail.web import figures
+from dovetail.web.blocks import STATES
+from dovetail.web.catalogue import LANGUAGES, Catalogue
+from dovetail.web.context import PageContext
+from dovetail.web.markup import Markup, isolated, join, link, tag, text
+
+PAGES = (
+    ("/", "Fleet"),
+    ("/cost", "Cost"),
+    ("/time", "Time"),
+    ("/autoscalers", "Autoscalers"),
+    ("/budgets", "Budgets"),
+    ("/health", "Health"),
+)
+_HTMX = '{"allowEval":false,"includeIndicatorStyles":false,"historyCacheSize":0,"selfRequestsOnly":true}'
+
+
+def page(context: PageContext, title: str, main: Markup, stream: str, *, plots: bool = False) -> str:
+    """A whole document. `stream` is where its updates come from."""
+    t = context.t
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="htmx-config", content=_HTMX),
+        tag("title", f"{title} · Dovetail"),
+        tag("link", rel="icon", href="/assets/icon.svg", type="image/svg+xml"),
+        tag("link", rel="stylesheet", href=f"/assets/dashboard.css?v={__version__}"),
+        tag("link", rel="stylesheet", href="/assets/uPlot.min.css") if plots else None,
+        tag("script", src="/assets/htmx.min.js", defer=True),
+        tag("script", src="/assets/uPlot.iife.min.js", defer=True) if plots else None,
+        tag("script", src=f"/assets/dashboard.js?v={__version__}", defer=True),
+    )
+    body = tag(
+        "body",
+        tag("a", t("Skip to the content"), href="#main", class_="skip"),
+        _header(context),
+        tag("div", _lost(t), health(context.view, t), id="notices", role="status", aria_live="polite"),
+        fleet_figures(context.view, t),
+        tag("main", main, id="main", tabindex="-1"),
+        _footer(context),
+        data_stream=stream,
+        data_unknown=t("unknown"),
+    )
+    theme = context.theme if context.theme in ("dark", "light") else None
+    return f"<!doctype html>{tag('html', head, body, lang=t.language, data_theme=theme)}"
+
+
+def _header(context: PageContext) -> Markup:
+    t = context.t
+    items = [
+        tag(
+            "li",
+            tag("a", t(label), href=address, aria_current="page" if context.path == address else None),
+        )
+        for address, label in PAGES
+    ]
+    search = tag(
+        "form",
+        tag("label", t("Search"), for_="search", class_="hidden"),
+        tag(
+            "input",
+            id="search",
+            name="q",
+            type="search",
+            placeholder=t("Search"),
+            value=context.query.get("q") if context.path == "/search" else None,
+            autocomplete="off",
+            accesskey="/",
+            hx_get="/search/results",
+            hx_trigger="input changed delay:200ms",
+            hx_target="#found",
+            maxlength=200,
+        ),
+        tag("div", id="found", aria_live="polite"),
+        action="/search",
+        role="search",
+    )
+    return tag(
+        "header",
+        tag("a", tag("span", "dovetail"), href="/", class_="brand", aria_label=t("Dovetail: the fleet")),
+        tag("nav", tag("ul", *items), aria_label=t("Pages")),
+        search,
+        tag("button", t("Theme"), id="theme", type="button", class_="quiet", title=t("Dark or light")),
+        _languages(context),
+    )
+
+
+def _languages(context: PageContext) -> Markup:
+    """Links to the same page in the other languages."""
+    others = [
+        tag(
+            "a",
+            name,
+            href=f"{context.path}?{urlencode({**context.query, 'lang': code})}",
+            lang=code,
+            hreflang=code,
+            class_="quiet",
+        )
+        for code, name in LANGUAGES.items()
+        if code != context.t.language
+    ]
+    return tag("span", *others, class_="languages")
+
+
+def _footer(context: PageContext) -> Markup:
+    t = context.t
+    viewer = join(" · ", t("signed in as"), " ", isolated(context.viewer)) if context.viewer else None
+    cluster = join(" · ", isolated(context.title)) if context.title else None
+    updated = tag("time", context.now.strftime("%H:%M:%S"), id="updated", datetime=context.now.isoformat())
+    return tag("footer", f"Dovetail {__version__}", cluster, viewer, " · ", t("as of"), " ", updated, " UTC")
+
+
+def _lost(t: Catalogue) -> Markup:
+    """Shown by the script as soon as the stream breaks."""
+    return tag(
+        "p",
+        tag("strong", t("Connection lost.")),
+        " ",
+        t("The figures are those of the last update; they follow again as soon as the server answers."),
+        id="lost",
+        class_="notice bad",
+        hidden=True,
+    )
+
+
+def health(view: FleetView, t: Catalogue) -> Markup:
+    """What is wrong with the cluster's API, with the autoscaler, or with what may be read."""
+    found, state = [], view.health
+    if not state.connected:
+        why = "; ".join(f"{name}: {problem}" for name, problem in sorted(state.problems.items())[:3])
+        said = t("The cluster does not answer. The figures are those of the last answer.")
+        found.append(tag("p", tag("strong", said), " ", isolated(why), class_="notice bad", data_notice="disconnected"))
+    if state.safe_mode:
+        said = t("Safe mode: voluntary disruption has stopped.")
+        found.append(
+            tag("p", tag("strong", said), " ", isolated(state.safe_mode), class_="notice warn", data_notice="safe-mode")
+        )
+    if state.autoscaler:
+        found.append(tag("p", isolated(state.autoscaler), class_="notice warn", data_notice="autoscaler"))
+    return tag("div", *found, id="health-notices")
+
+
+def fleet_figures(view: FleetView, t: Catalogue) -> Markup:
+    """The strip of figures of the whole fleet."""
+    totals = view.totals
+    fleet = totals.fleet
+    unpriced = t("{count} without a price", count=fleet.money.unpriced) if fleet.money.unpriced else ""
+    month = t("{amount} a month", amount=figures.monthly(fleet.money, t))
+    bound = totals.bound
+    cells = [
+        _figure("cost", t("Cost an hour"), figures.money(fleet.money, t), unpriced or month),
+        _figure(
+            "bound",
+            t("Lower bound"),
+            figures.dollars(bound.per_hour if bound is not None else None, t),
+            t("gap {share}", share=figures.percent(totals.gap, t)) if bound is not None else t("not computed"),
+        ),
+        _figure("nodes", t("Nodes"), f"{fleet.nodes:,}", states(totals.states, t)),
+        _figure("pods", t("Pods"), t("unknown") if totals.pods is None else f"{totals.pods:,}", t("on nodes")),
+        _figure("pending", t("Pending"), f"{totals.pending:,}", t("pods without a node")),
+        _use("cpu", t("CPU"), fleet.cpu, totals.allocatable_cpu, totals.usage_cpu, totals.pods is not None, t),
+        _use(
+            "memory",
+            t("Memory"),
+            fleet.memory,
+            totals.allocatable_memory,
+            totals.usage_memory,
+            totals.pods is not None,
+            t,
+        ),
+        _figure("spot", t("Spot"), *_spot(totals.capacity_types, fleet.money, t)),
+        _figure("saved", t("Saved an hour"), _saved(view, t), t("consolidation, 7 days")),
+    ]
+    return tag("dl", *cells, id="figures", aria_label=t("Figures of the fleet"))
+
+
+def _figure(name: str, label: str, value: str, below: str) -> Markup:
+    kind = "value" if any(character.isdigit() for character in value) else "value unknown"
+    return tag(
+        "div",
+        tag("dt", label),
+        tag("dd", tag("span", value, class_=kind), tag("small", below), data_figure=name),
+    )
+
+
+def _saved(view: FleetView, t: Catalogue) -> str:
+    """What consolidation saved; unknown without a decision history."""
+    if view.totals.saved_per_hour is None and view.health.safe_mode is not None:
+        return t("nothing yet")
+    return figures.dollars(view.totals.saved_per_hour, t)
+
+
+def _use(name: str, label: str, asked: int, total: int, used: int | None, known: bool, t: Catalogue) -> Markup:
+    share = asked / total if known and total else None
+    usage = used / total if used is not None and total else None
+    below = t("{share} used", share=figures.percent(usage, t)) if usage is not None else t("usage unknown")
+    return _figure(name, t("{resource} requested", resource=label), figures.percent(share, t), below)
+
+
+def _spot(types: object, whole: Money, t: Catalogue) -> tuple[str, str]:
+    """The share of spot in what is paid; unknown where a price is."""
+    assert isinstance(types, dict)
+    spot: Sum = types.get("spot", Sum())
+    nodes = t("{count} of {total} nodes", count=spot.nodes, total=sum(each.nodes for each in types.values()))
+    if whole.per_hour is None or spot.money.per_hour is None:
+        return t("unknown"), nodes
+    return (figures.percent(spot.money.per_hour / whole.per_hour, t) if whole.per_hour else "0%"), nodes
+
+
+def states(counts: object, t: Catalogue) -> str:
+    """How many nodes are in which state, without those that are simply ready."""
+    assert isinstance(counts, dict)
+    listed = [f"{counts[state.value]} {t(STATES[state])}" for state in State if counts.get(state.value)]
+    return ", ".join(listed) if len(listed) > 1 or not counts.get(State.READY.value) else t("all ready")
+
+
+def card(title: Markup | str, *content: Markup | None, id_: str | None = None, class_: str = "card") -> Markup:
+    return tag("section", tag("h2", title), *content, id=id_, class_=class_)
+
+
+def table(
+    caption: str, columns: list[tuple[str, str]], rows: list[list[Markup | str]], empty: str, *, hidden: bool = False
+) -> Markup:
+    """A table; `columns` are headings with a class (`num` is right-aligned)."""
+    if not rows:
+        return tag("p", empty, class_="empty")
+    head = tag("tr", *(tag("th", label, scope="col", class_=kind or None) for label, kind in columns))
+    body = [
+        tag("tr", *(tag("td", cell, class_=kind or None) for cell, (_, kind) in zip(row, columns, strict=True)))
+        for row in rows
+    ]
+    return tag(
+        "div",
+        tag(
+            "table",
+            tag("caption", caption, class_="hidden" if hidden else None),
+            tag("thead", head),
+            tag("tbody", *body),
+        ),
+        class_="scroll",
+        tabindex="0",
+        role="region",
+        aria_label=caption,
+    )
+
+
+def decision_link(identity: str) -> Markup:
+    return link(identity, "decision", identity, class_="id")
+
+
+def bar(share: float | None, t: Catalogue, used: float | None = None) -> Markup:
+    """A bar with its figure beside it; unknown has no bar at all."""
+    if share is None:
+        return tag("span", t("unknown"), class_="unknown")
+    width = round(100 * max(0.0, min(1.0, share)), 1)
+    line = f'<path class="use" d="M{100 * min(1.0, used):.1f} 0v8"/>' if used is not None else ""
+    drawn = Markup(
+        '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="bg" width="100" height="8"/><rect class="fg" width="{width}" height="8"/>{line}</svg>'
+    )
+    return join(drawn, tag("span", text(figures.percent(share, t)), class_="num"))

@@ -1,0 +1,90 @@
+"""The fleet over time, as this process has seen it: a point for every change, thinned out when there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from dovetail.controllers.history.decisions import Decision
+from dovetail.view.model import FleetView
+
+MAX_POINTS = 4000
+#: Decisions that something was done about: those that change the fleet, or say that it cannot be changed.
+MARKED = frozenset(("provision", "disrupt", "undo", "end", "ill", "safe-mode", "drift-stop", "refuse"))
+
+
+class Point(msgspec.Struct, frozen=True):
+    """Seconds since 1970; what is unknown is None."""
+
+    time: float
+    cost: float | None
+    nodes: int
+    pending: int
+    pods: int | None
+
+
+class Series:
+    """Points in order of time."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+
+    def take(self, view: FleetView, now: datetime) -> None:
+        totals = view.totals
+        point = Point(now.timestamp(), totals.fleet.money.per_hour, totals.fleet.nodes, totals.pending, totals.pods)
+        if self.points and msgspec.structs.replace(self.points[-1], time=point.time) == point:
+            return
+        self.points.append(point)
+        if len(self.points) > MAX_POINTS:
+            older, newer = self.points[: MAX_POINTS // 2], self.points[MAX_POINTS // 2 :]
+            self.points = older[::2] + newer
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    time: float
+    id: str
+    kind: str
+    summary: str
+    evictions: int
+
+
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
+    """What the script draws: columns, as uPlot takes them."""
+
+    time: list[float]
+    cost: list[float | None]
+    nodes: list[int]
+    pending: list[int]
+    evictions: list[int | None]
+    marks: list[Mark]
+
+
+def chart(points: Sequence[Point], decisions: Sequence[Decision], now: datetime, history: bool) -> Chart:
+    """The last point holds until now. Evictions are counted from the decisions: unknown without the history."""
+    held = [*points, msgspec.structs.replace(points[-1], time=now.timestamp())] if points else []
+    marks = [
+        Mark(time=_seconds(each), id=each.id, kind=each.kind, summary=each.summary, evictions=each.evictions)
+        for each in decisions
+        if each.kind in MARKED
+    ]
+    evictions: list[int | None] = []
+    counted, position = 0, 0
+    for point in held:
+        while position < len(marks) and marks[position].time <= point.time:
+            counted += marks[position].evictions
+            position += 1
+        evictions.append(counted if history else None)
+    return Chart(
+        time=[point.time for point in held],
+        cost=[point.cost for point in held],
+        nodes=[point.nodes for point in held],
+        pending=[point.pending for point in held],
+        evictions=evictions,
+        marks=marks,
+    )
+
+
+def _seconds(decision: Decision) -> float:
+    return datetime.fromisoformat(decision.time).timestamp()

@@ -1,0 +1,466 @@
+"""The HTTP server of the page: GET alone (and a form to sign in with), every answer under a strict policy.
+
+Host and Origin are checked before anything else, so that no other site can look through a viewer's browser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib import resources
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+from aiohttp import web
+
+from dovetail.install.doctor.facts import Finding
+from dovetail.kube.errors import KubeError, NotFound
+from dovetail.view.observer import Observer
+from dovetail.web import cluster_pages, fleet_page, object_pages
+from dovetail.web.access import Access, Credentials, KubernetesTokens, NotAllowed, Viewer
+from dovetail.web.autoscaler_pages import autoscalers
+from dovetail.web.catalogue import Catalogue, catalogue, chosen
+from dovetail.web.context import PageContext
+from dovetail.web.layout import page
+from dovetail.web.look import Look, comfortable_zoom, look_of
+from dovetail.web.manifest import as_yaml
+from dovetail.web.markup import Markup, isolated, join, tag
+from dovetail.web.palette import Palette
+from dovetail.web.rights import Rights
+from dovetail.web.series import Series, chart
+from dovetail.web.stream import BEAT, Stream
+
+SECURITY_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+ASSETS: Mapping[str, str] = {
+    "dashboard.css": "text/css",
+    "dashboard.js": "text/javascript",
+    "htmx.min.js": "text/javascript",
+    "uPlot.iife.min.js": "text/javascript",
+    "uPlot.min.css": "text/css",
+    "icon.svg": "image/svg+xml",
+}
+#: A page knows within so many seconds, and a few more, that its stream is dead.
+BEAT_INTERVAL_S = 5.0
+#: Findings of doctor are read anew when they are older.
+DOCTOR_TTL_S = 300.0
+MAX_FORM_BYTES = 64 * 1024
+
+Examine = Callable[[], Awaitable[Sequence[Finding]]]
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`hosts` are names, beside the loopback's, that the page is reached by; empty `title` shows none."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    hosts: tuple[str, ...] = ()
+    language: str | None = None
+    title: str = ""
+    speed: float = 1.0
+    #: Whether viewers reach the server by TLS, through a proxy or an ingress: cookies are then for TLS alone.
+    secure: bool = False
+
+
+class Dashboard:
+    """Serves one observer's view. `examine` makes doctor's checks; without it they are shown as not made."""
+
+    def __init__(
+        self, observer: Observer, access: Access, settings: ServerSettings, examine: Examine | None = None
+    ) -> None:
+        self._observer = observer
+        self._access = access
+        self._settings = settings
+        self._examine = examine
+        self._palette = Palette()
+        self._series = Series()
+        self._findings: tuple[float, Sequence[Finding]] | None = None
+        self._examination: asyncio.Task[None] | None = None
+        self._examination_problem = ""
+        self.stream = Stream(self._palette, observer.clock.now, observer.view)
+        self.port = settings.port
+        observer.listen(self.stream.publish)
+        observer.listen(lambda view, change: self._series.take(view, observer.clock.now()))
+        self._assets = {name: _asset(name) for name in ASSETS}
+
+    # -- serving
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """Serve while the block runs; yields the URL without a token."""
+        app = web.Application(middlewares=[self._guard], client_max_size=MAX_FORM_BYTES)
+        app.add_routes(self._routes())
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, handler_cancellation=True)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, self._settings.host, self._settings.port)
+            await site.start()
+            sockets = site._server.sockets if isinstance(site._server, asyncio.Server) else ()
+            self.port = sockets[0].getsockname()[1] if sockets else self._settings.port
+            host = self._settings.host if self._settings.host not in ("0.0.0.0", "::", "") else "127.0.0.1"
+            yield f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
+        finally:
+            if self._examination is not None:
+                self._examination.cancel()
+            await runner.cleanup()
+
+    def _routes(self) -> list[web.RouteDef]:
+        routes = [
+            web.get("/healthz", self._healthz),
+            web.get("/assets/{name}", self._asset),
+            web.get("/login", self._login_page),
+            web.post("/login", self._login),
+            web.get("/events", self._events),
+            web.get("/data/time", self._chart),
+            web.get("/search/results", self._results),
+            web.get("/manifest/{kind}/{namespace}/{name}", self._manifest),
+            web.get("/manifest/{kind}/{name}", self._manifest),
+            web.get("/", self._fleet),
+        ]
+        pages: dict[str, Callable[[PageContext, web.Request], tuple[str, Markup | None]]] = {
+            "/pending": lambda c, r: ("Pending pods", fleet_page.pending_page(c)),
+            "/cost": lambda c, r: ("Cost", cluster_pages.cost(c)),
+            "/time": lambda c, r: ("Time", cluster_pages.time(c, self._observer.decisions.all())),
+            "/autoscalers": lambda c, r: ("Autoscalers", autoscalers(c, self._observer)),
+            "/budgets": lambda c, r: ("Budgets", cluster_pages.budget_calendar(c, self._observer)),
+            "/health": self._health_page,
+            "/search": lambda c, r: (
+                "Search",
+                cluster_pages.search_page(c, self._observer, r.query.get("q", "")[:200]),
+            ),
+            "/group/{name}": lambda c, r: ("Node group", fleet_page.group_page(c, r.match_info["name"])),
+            "/decision/{id}": lambda c, r: (
+                "Decision",
+                object_pages.decision_page(c, self._observer.decisions.all(), r.match_info["id"]),
+            ),
+            "/workload/{namespace}/{kind}/{name}": lambda c, r: (
+                "Workload",
+                object_pages.workload_page(
+                    c, r.match_info["namespace"], f"{r.match_info['kind']}/{r.match_info['name']}"
+                ),
+            ),
+        }
+        for kind in object_pages.RESOURCES:
+            namespaced = object_pages.RESOURCES[kind].namespaced
+            address = f"/{kind}/{{namespace}}/{{name}}" if namespaced else f"/{kind}/{{name}}"
+            pages[address] = self._object(kind)
+        routes += [web.get(address, self._page(draw)) for address, draw in pages.items()]
+        return routes
+
+    # -- who asks, and from where
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            self._check_origin(request)
+            response = await handler(request)
+        except NotAllowed as problem:
+            response = self._refusal(request, problem)
+        except web.HTTPNotFound:
+            response = self._plain(request, "There is no such page.", 404)
+        except web.HTTPMethodNotAllowed:
+            response = self._plain(request, "The page writes nothing: it answers GET alone.", 405)
+        except web.HTTPException as answer:
+            answer.headers.update(SECURITY_HEADERS)
+            raise
+        if not response.prepared:
+            response.headers.update(SECURITY_HEADERS)
+            response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    def _check_origin(self, request: web.Request) -> None:
+        """A name that is not ours may be another site's that resolves here; so may a request from another site be."""
+        host = request.headers.get("Host", "")
+        if request.path != "/healthz" and not self._is_ours(host):
+            raise NotAllowed(f"the host {host!r} is not this page's; name it with --host-name", 421)
+        origin = request.headers.get("Origin")
+        if origin is not None and (origin == "null" or urlsplit(origin).netloc != host):
+            raise NotAllowed("a request from another site is not answered", 403)
+        site = request.headers.get("Sec-Fetch-Site", "same-origin")
+        if site not in ("same-origin", "none") and request.headers.get("Sec-Fetch-Mode") != "navigate":
+            raise NotAllowed("a request from another site is not answered", 403)
+
+    def _is_ours(self, host: str) -> bool:
+        name = urlsplit(f"//{host}").hostname or ""
+        port = host.rpartition(":")[2] if ":" in host.rpartition("]")[2] else ""
+        if name in self._settings.hosts:
+            return True
+        return name in ("127.0.0.1", "localhost", "::1") and port == str(self.port)
+
+    @property
+    def cookie(self) -> str:
+        """Cookies do not tell ports apart: the name does."""
+        return f"dovetail-{self.port}"
+
+    async def _viewer(self, request: web.Request) -> tuple[Viewer, Rights, str | None]:
+        scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
+        credentials = Credentials(
+            url_token=request.query.get("token", ""),
+            cookie=request.cookies.get(self.cookie, ""),
+            bearer=bearer.strip() if scheme.lower() == "bearer" else "",
+            headers={name.lower(): value for name, value in request.headers.items()},
+        )
+        viewer, session = await self._access.viewer(credentials)
+        return viewer, await self._access.rights(viewer), session
+
+    def _set_cookie(self, response: web.StreamResponse, session: str) -> None:
+        response.set_cookie(self.cookie, session, httponly=True, samesite="Lax", secure=self._settings.secure, path="/")
+
+    def _refusal(self, request: web.Request, problem: NotAllowed) -> web.Response:
+        if problem.status == 401 and self._access.signs_in and request.path != "/login" and _wants_page(request):
+            return web.Response(
+                status=302, headers={"Location": f"/login?{urlencode({'to': request.rel_url.path_qs})}"}
+            )
+        return self._plain(request, str(problem), problem.status)
+
+    def _plain(self, request: web.Request, message: str, status: int) -> web.Response:
+        t = self._language(request)
+        head = tag("head", tag("title", "Dovetail"), tag("link", rel="stylesheet", href="/assets/dashboard.css"))
+        body = tag("body", tag("main", tag("h1", "Dovetail"), tag("p", t(message)), class_="alone"))
+        text = f"<!doctype html>{tag('html', head, body, lang=t.language)}"
+        return web.Response(text=text, status=status, content_type="text/html")
+
+    def _language(self, request: web.Request) -> Catalogue:
+        asked = request.query.get("lang") or request.cookies.get("dovetail-lang")
+        return catalogue(chosen(asked, request.headers.get("Accept-Language", ""), self._settings.language))
+
+    async def _login_page(self, request: web.Request) -> web.Response:
+        return self._login_form(request, "")
+
+    def _login_form(self, request: web.Request, problem: str) -> web.Response:
+        if not self._access.signs_in:
+            raise web.HTTPNotFound
+        t = self._language(request)
+        form = tag(
+            "form",
+            tag("input", type="hidden", name="to", value=request.query.get("to", "/")),
+            tag("label", t("Kubernetes token"), for_="token"),
+            tag("input", id="token", name="token", type="password", autocomplete="off", required=True),
+            tag("button", t("Sign in"), type="submit"),
+            method="post",
+            action="/login",
+        )
+        head = tag("head", tag("title", "Dovetail"), tag("link", rel="stylesheet", href="/assets/dashboard.css"))
+        hint = tag("p", t("You see what kubectl would show you."), " ", tag("code", "kubectl create token NAME"))
+        said = tag("p", isolated(problem), class_="notice bad", role="alert") if problem else None
+        body = tag("body", tag("main", tag("h1", "Dovetail"), said, form, hint, class_="alone"))
+        text = f"<!doctype html>{tag('html', head, body, lang=t.language)}"
+        return web.Response(text=text, status=401 if problem else 200, content_type="text/html")
+
+    async def _login(self, request: web.Request) -> web.Response:
+        """The one POST: it writes nothing anywhere, it only keeps the token for this viewer's session."""
+        if not isinstance(self._access, KubernetesTokens):
+            raise web.HTTPNotFound
+        form = await request.post()
+        try:
+            session = await self._access.sign_in(str(form.get("token", "")).strip())
+        except NotAllowed as problem:
+            return self._login_form(request, str(problem))
+        to = str(form.get("to", "/"))
+        safe = to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/"
+        response = web.Response(status=303, headers={"Location": safe})
+        self._set_cookie(response, session)
+        return response
+
+    # -- pages
+
+    async def _context(self, request: web.Request) -> tuple[PageContext, str | None]:
+        viewer, rights, session = await self._viewer(request)
+        await self._observer.ready.wait()
+        context = PageContext(
+            t=self._language(request),
+            view=self.stream.view(rights),
+            rights=rights,
+            palette=self._palette,
+            now=self._observer.clock.now(),
+            path=request.path,
+            query={name: value for name, value in request.query.items() if name not in ("token", "lang")},
+            theme=request.query.get("theme") or request.cookies.get("dovetail-theme", ""),
+            viewer=viewer.name,
+            title=self._settings.title,
+        )
+        return context, session
+
+    def _answer(self, request: web.Request, session: str | None, draw: Callable[[], str], status: int) -> web.Response:
+        """The page; a token in its URL becomes a cookie first, so that it is not left in the address bar."""
+        asked = request.query.get("lang")
+        if session is not None and "token" in request.query:
+            kept = {name: value for name, value in request.query.items() if name != "token"}
+            address = request.path + (f"?{urlencode(kept)}" if kept else "")
+            response = web.Response(status=302, headers={"Location": address})
+        else:
+            response = web.Response(text=draw(), content_type="text/html", charset="utf-8", status=status)
+            response.enable_compression()
+        if session is not None:
+            self._set_cookie(response, session)
+        if asked:
+            response.set_cookie("dovetail-lang", chosen(asked, "", None), samesite="Lax", path="/")
+        return response
+
+    async def _fleet(self, request: web.Request) -> web.StreamResponse:
+        context, session = await self._context(request)
+        look = look_of(request.query, context.t.language, comfortable_zoom(context.view.nodes))
+
+        def draw() -> str:
+            main = fleet_page.fleet(context, look)
+            return page(context, context.t("Fleet"), main, f"/events{_fields(look)}")
+
+        return self._answer(request, session, draw, 200)
+
+    def _page(
+        self, draw: Callable[[PageContext, web.Request], tuple[str, Markup | None]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            context, session = await self._context(request)
+            title, main = draw(context, request)
+            about = request.path.lstrip("/")
+            stream = f"/events?{urlencode({'about': about, 'lang': context.t.language})}"
+            status = 200
+            if main is None:
+                status = 404
+                gone = context.t("There is no such object, or you may not see it.")
+                main = join(tag("h1", isolated(about)), tag("p", gone, class_="empty"))
+            body = tag(
+                "div",
+                main,
+                id="content",
+                hx_get=str(request.rel_url.path_qs),
+                hx_select="#content",
+                hx_swap="outerHTML",
+                hx_trigger="refresh",
+                hx_disinherit="*",
+            )
+            name = f"{context.t(title)}: {about}" if about.count("/") else context.t(title)
+            plots = request.path == "/time"
+            return self._answer(request, session, lambda: page(context, name, body, stream, plots=plots), status)
+
+        return handle
+
+    def _object(self, kind: str) -> Callable[[PageContext, web.Request], tuple[str, Markup | None]]:
+        def draw(context: PageContext, request: web.Request) -> tuple[str, Markup | None]:
+            namespace, name = request.match_info.get("namespace", ""), request.match_info["name"]
+            title = object_pages.TITLES[kind]
+            if not object_pages.permitted(context, kind, namespace):
+                return title, None
+            return title, object_pages.object_page(context, self._observer, kind, namespace, name)
+
+        return draw
+
+    def _health_page(self, context: PageContext, request: web.Request) -> tuple[str, Markup | None]:
+        findings = self._checked() if context.rights.everything else None
+        return "Health", cluster_pages.health_page(context, findings, self._examination_problem)
+
+    def _checked(self) -> Sequence[Finding] | None:
+        """Doctor's findings, read again beside the page when they are old."""
+        now = self._observer.clock.monotonic()
+        running = self._examination is not None and not self._examination.done()
+        if self._examine is None:
+            self._examination_problem = "not checked here; run dovetail doctor"
+        elif not running and (self._findings is None or now - self._findings[0] > DOCTOR_TTL_S):
+            self._examination = asyncio.create_task(self._run_examination(self._examine), name="doctor")
+        return self._findings[1] if self._findings is not None else None
+
+    async def _run_examination(self, examine: Examine) -> None:
+        try:
+            self._findings = (self._observer.clock.monotonic(), await examine())
+            self._examination_problem = ""
+        except KubeError as problem:
+            self._examination_problem = str(problem)
+
+    async def _results(self, request: web.Request) -> web.StreamResponse:
+        context, _ = await self._context(request)
+        asked = request.query.get("q", "")[:200]
+        found = cluster_pages.search_results(context, self._observer, asked)
+        return web.Response(text=found, content_type="text/html", charset="utf-8")
+
+    async def _chart(self, request: web.Request) -> web.StreamResponse:
+        context, _ = await self._context(request)
+        if not (context.rights.nodes and context.rights.pods):
+            raise NotAllowed("the series are of all nodes and pods: they need the right to list those", 403)
+        decisions = self._observer.decisions.all() if context.rights.history else ()
+        known = context.rights.history and context.view.health.safe_mode is not None
+        drawn = chart(self._series.points, decisions, context.now, known)
+        return web.Response(body=msgspec.json.encode(drawn), content_type="application/json")
+
+    async def _manifest(self, request: web.Request) -> web.StreamResponse:
+        """One object, read with the server's rights after the viewer's were checked; secrets are no kind of ours."""
+        context, _ = await self._context(request)
+        kind, namespace = request.match_info["kind"], request.match_info.get("namespace", "")
+        resource = object_pages.RESOURCES.get(kind)
+        if resource is None or resource.namespaced != bool(namespace):
+            raise web.HTTPNotFound
+        if not object_pages.permitted(context, kind, namespace):
+            raise NotAllowed("you may not read this object", 403)
+        try:
+            obj = await self._observer.kube.get(resource, request.match_info["name"], namespace or None)
+        except NotFound:
+            raise web.HTTPNotFound from None
+        except KubeError as problem:
+            raise NotAllowed(f"the cluster does not answer: {problem}", 502) from problem
+        shown = tag("pre", as_yaml(obj), class_="manifest", tabindex="0")
+        return web.Response(text=shown, content_type="text/html", charset="utf-8")
+
+    # -- what is no page
+
+    async def _healthz(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(text="ok")
+
+    async def _asset(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if name not in self._assets:
+            raise web.HTTPNotFound
+        response = web.Response(body=self._assets[name], content_type=ASSETS[name], charset="utf-8")
+        response.headers["Cache-Control"] = "no-cache" if name.startswith("dashboard") else "max-age=86400"
+        response.enable_compression()
+        return response
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        _, rights, _ = await self._viewer(request)
+        await self._observer.ready.wait()
+        language = self._language(request).language
+        look, about = look_of(request.query, language), request.query.get("about", "")[:500]
+        subscription, leave = self.stream.subscribe(rights, look, about)
+        response = web.StreamResponse(
+            headers={**SECURITY_HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        )
+        try:
+            await response.prepare(request)
+            await response.write(b"retry: 1000\n\n" + BEAT)
+            while True:
+                try:
+                    async with asyncio.timeout(BEAT_INTERVAL_S * self._settings.speed):
+                        message = await subscription.queue.get()
+                except TimeoutError:
+                    message = BEAT
+                await response.write(message)
+        except (ConnectionResetError, asyncio.CancelledError):
+            return response
+        finally:
+            leave()
+
+
+def _fields(look: Look) -> str:
+    """The look, whole: the stream must draw what the page has."""
+    names = ("group", "colour", "zoom", "form", "filter")
+    return f"?{urlencode({'lang': look.language, **{name: getattr(look, name) for name in names}})}"
+
+
+def _wants_page(request: web.Request) -> bool:
+    return request.method == "GET" and "text/html" in request.headers.get("Accept", "")
+
+
+def _asset(name: str) -> bytes:
+    return (resources.files("dovetail.web") / "assets" / name).read_bytes()

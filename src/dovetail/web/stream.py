@@ -1,0 +1,163 @@
+"""Updates to all who look: a difference is computed once, drawn once for each look, and sent to many.
+
+A viewer that cannot keep up gets no queue without end: it is asked to fetch the page again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+import msgspec
+
+from dovetail.view.difference import Difference, difference
+from dovetail.view.model import FleetView
+from dovetail.view.totals import grouped
+from dovetail.web.blocks import block, group_of
+from dovetail.web.catalogue import catalogue
+from dovetail.web.fleet_page import group_heading, legend, now_panel, pending_panel, prepare, table_of
+from dovetail.web.layout import fleet_figures, health
+from dovetail.web.look import Look
+from dovetail.web.palette import Palette
+from dovetail.web.rights import Restriction, Rights
+
+#: Updates that may wait for a slow viewer before it must fetch the page again.
+MAX_QUEUED = 32
+RELOAD = b"event: reload\ndata: {}\n\n"
+BEAT = b"event: beat\ndata: {}\n\n"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the script applies: elements by their id, blocks with the group they go into, ids that are gone."""
+
+    html: str = ""
+    gone: tuple[str, ...] = ()
+    time: str = ""
+
+
+class Subscription:
+    """One open page. `about` is the object it shows: empty is the fleet."""
+
+    def __init__(self, look: Look, about: str) -> None:
+        self.look = look
+        self.about = about
+        self.queue: asyncio.Queue[bytes] = asyncio.Queue(MAX_QUEUED)
+
+    def push(self, message: bytes) -> None:
+        try:
+            self.queue.put_nowait(message)
+        except asyncio.QueueFull:
+            while not self.queue.empty():
+                self.queue.get_nowait()
+            self.queue.put_nowait(RELOAD)
+
+
+class Audience:
+    """Viewers with the same rights, and the view that they have."""
+
+    def __init__(self, rights: Rights, whole: FleetView) -> None:
+        self.restriction = Restriction(rights)
+        self.view = self.restriction.view(whole)
+        self.subscriptions: set[Subscription] = set()
+
+
+class Stream:
+    """All audiences. `publish` is the listener of an observer."""
+
+    def __init__(self, palette: Palette, now: Callable[[], datetime], whole: FleetView) -> None:
+        self._palette = palette
+        self._now = now
+        self._whole = whole
+        self._audiences: dict[Rights, Audience] = {}
+        self.sent_bytes = 0
+
+    @property
+    def viewers(self) -> int:
+        return sum(len(audience.subscriptions) for audience in self._audiences.values())
+
+    def subscribe(self, rights: Rights, look: Look, about: str) -> tuple[Subscription, Callable[[], None]]:
+        audience = self._audiences.get(rights)
+        if audience is None:
+            audience = self._audiences[rights] = Audience(rights, self._whole)
+        subscription = Subscription(look, about)
+        audience.subscriptions.add(subscription)
+
+        def leave() -> None:
+            audience.subscriptions.discard(subscription)
+            if not audience.subscriptions and self._audiences.get(rights) is audience:
+                del self._audiences[rights]
+
+        return subscription, leave
+
+    def view(self, rights: Rights) -> FleetView:
+        """The view for these rights, without drawing it twice for those who look on."""
+        audience = self._audiences.get(rights)
+        return audience.view if audience is not None else Restriction(rights).view(self._whole)
+
+    def publish(self, whole: FleetView, change: Difference) -> None:
+        self._whole = whole
+        for audience in self._audiences.values():
+            old, audience.view = audience.view, audience.restriction.view(whole)
+            self._send(audience, change if audience.view is whole else difference(old, audience.view))
+
+    def _send(self, audience: Audience, change: Difference) -> None:
+        if not change:
+            return
+        drawn: dict[tuple[Look, bool], bytes] = {}
+        for subscription in audience.subscriptions:
+            fleet = not subscription.about
+            look = subscription.look if fleet else Look(language=subscription.look.language)
+            message = drawn.get((look, fleet))
+            if message is None:
+                update = self._update(audience.view, change, look, fleet)
+                message = drawn[look, fleet] = b"event: update\ndata: " + _encode(update) + b"\n\n"
+            subscription.push(message)
+            if subscription.about and concerns(change, subscription.about):
+                subscription.push(b"event: changed\ndata: {}\n\n")
+            self.sent_bytes += len(message)
+
+    def _update(self, view: FleetView, change: Difference, look: Look, fleet: bool) -> Update:
+        t = catalogue(look.language)
+        now = self._now()
+        parts: list[str] = []
+        if change.totals is not None:
+            parts.append(fleet_figures(view, t))
+        if change.health is not None:
+            parts.append(health(view, t))
+        gone: tuple[str, ...] = ()
+        if fleet:
+            if change.nodes or change.nodes_gone:
+                prepare(self._palette, view, look)
+                drawn, gone = self._nodes(view, change, look)
+                parts += [*drawn, now_panel(view, now, t), legend(view, look, self._palette, t)]
+            if change.pending or change.pending_gone:
+                parts.append(pending_panel(view, t))
+        return Update(html="".join(parts), gone=gone, time=now.isoformat())
+
+    def _nodes(self, view: FleetView, change: Difference, look: Look) -> tuple[Iterable[str], tuple[str, ...]]:
+        t = catalogue(look.language)
+        if look.form == "table":
+            return [table_of(view, look, t)], ()
+        shown = [node for node in change.nodes.values() if look.shows(node)]
+        hidden = [node.key for node in change.nodes.values() if not look.shows(node)]
+        drawn: list[str] = [block(node, look, self._palette, t) for node in shown]
+        groups = grouped({key: node for key, node in view.nodes.items() if look.shows(node)}, look.group)
+        touched = {group_of(node, look) for node in shown}
+        if change.nodes_gone or hidden:
+            touched = set(groups)
+        drawn += [group_heading(name, groups[name], look, t) for name in sorted(touched & groups.keys())]
+        return drawn, (*change.nodes_gone, *hidden)
+
+
+def concerns(change: Difference, about: str) -> bool:
+    """Whether a page about an object must be drawn again; pages about the whole cluster always must."""
+    kind, _, name = about.partition("/")
+    if kind in ("node", "nodeclaim"):
+        return about in change.nodes or about in change.nodes_gone
+    if kind == "pod":
+        on_node = any(pod.key == name for node in change.nodes.values() for pod in node.pods)
+        return on_node or name in change.pending or name in change.pending_gone
+    return True
