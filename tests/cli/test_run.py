@@ -36,7 +36,7 @@ def test_every_setting_is_a_flag_with_its_variable() -> None:
 
 def test_every_setting_says_what_it_is_for_and_what_it_is_by_default() -> None:
     reported = meanings()
-    assert all(text[0].isupper() or text.startswith("debug") for text in reported.values())
+    assert reported and all(text[0].isupper() or text.startswith("debug") for text in reported.values())
     assert reported["batch_idle_duration"].endswith("[BATCH_IDLE_DURATION; 1s]")
     assert reported["cluster_name"].endswith("[CLUSTER_NAME]")
     assert reported["disable_leader_election"].endswith("; false]")

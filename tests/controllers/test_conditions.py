@@ -61,6 +61,7 @@ def test_a_transition_time_moves_only_with_the_status() -> None:
 def test_conditions_are_written_sorted_and_whole() -> None:
     written = _conditions().manifest()
     assert [each["type"] for each in written] == ["Initialized", "Launched", "Ready", "Registered"]
+    assert written
     assert all({"message", "reason", "lastTransitionTime", "observedGeneration"} <= each.keys() for each in written)
 
 

@@ -171,7 +171,7 @@ def test_installing_twice_changes_nothing() -> None:
         await real.install()
         code, said = await real.kubectl("apply", "-f", "-", stdin=render(definitions()))
         assert code == 0
-        assert all(line.endswith("unchanged") for line in said.splitlines()), said
+        assert said and all(line.endswith("unchanged") for line in said.splitlines()), said
 
     on_a_server(run)
 

@@ -17,6 +17,7 @@ def test_those_a_spread_only_counts_stay_off_its_owners_nodes_where_no_pod_goes_
     others = pods(4, "other", cpu="900m", labels={"app": "web"})
     plan = solve(*owners, *others, pools=(pool(types=(SMALL,)),))
     assert not plan.unschedulable
+    assert plan.nodes
     assert all(len({name.rsplit("-")[0] for name in planned.pods}) == 1 for planned in plan.nodes)
 
 

@@ -79,6 +79,7 @@ def test_no_node_is_launched_whose_daemons_alone_exceed_it(solve: Solve) -> None
     asking = pod("a", memory="0", cpu="100m")
     plan = solve(asking, pools=(pool(types=(nano, *SHOP)),), daemons=(agent,))
     assert [planned.choice.instance_type for planned in plan.nodes] == ["small"]
+    assert plan.nodes
     assert all(choice.instance_type != "nano" for planned in plan.nodes for choice in planned.offerings)
 
 

@@ -254,7 +254,7 @@ def test_when_there_is_not_enough_the_important_go_first(solve: Solve, name: str
     vip = pods(2, name, cpu="1900m", priority=1000)
     waiting = [replace(each, metadata=replace(each.metadata, uid="")) for each in (*pods(4, "m", cpu="1900m"), *vip)]
     plan = solve(*waiting, pools=(pool(types=(SMALL,), limits={"nodes": 2}),))
-    assert all(plan.placements[each.metadata.key].new_node for each in vip)
+    assert vip and all(plan.placements[each.metadata.key].new_node for each in vip)
 
 
 def test_daemonsets_take_their_share_of_every_node(solve: Solve) -> None:
@@ -291,6 +291,7 @@ def test_reservations_are_used_as_far_as_they_reach(solve: Solve) -> None:
 def test_min_values_keep_enough_types_to_choose_from(solve: Solve) -> None:
     need = {"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2}
     plan = solve(*pods(20, cpu="700m"), pools=(pool(requirements=(need,)),))
+    assert plan.nodes
     assert all(len({c.instance_type for c in planned.offerings}) >= 2 for planned in plan.nodes)
 
 

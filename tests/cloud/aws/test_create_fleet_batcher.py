@@ -36,7 +36,7 @@ def _orders(count: int) -> list[Order]:
 
 def test_the_claims_of_a_call_are_read_back_from_its_tags() -> None:
     tags = tags_of(_orders(17))
-    assert all(len(value) <= LONGEST_TAG for value in tags.values())
+    assert tags and all(len(value) <= LONGEST_TAG for value in tags.values())
     assert orders_of(tags | {"Name": "x"}) == tuple(_orders(17))
     assert orders_of({"Name": "x"}) == ()
 
@@ -128,7 +128,7 @@ def test_equal_orders_share_a_call_and_others_do_not() -> None:
 def test_a_call_takes_as_many_as_its_tags_can_name() -> None:
     shop = Shop()
     sales = _launched_by_claim(shop, [b"a"] * 50, _orders(50))
-    assert all(sale.launched for sale in sales)
+    assert sales and all(sale.launched for sale in sales)
     assert all(len(tags_of(call)) <= MOST_TAGS for call in shop.calls)
     assert len(shop.calls) == 3
 
@@ -189,7 +189,7 @@ def test_claims_left_without_a_instance_by_a_full_zone_are_reported_so(account: 
         node_class = await account.ready(aws)
         orders = [await account.order(aws, f"l-{n}", node_class, "m5.large", kind="on-demand") for n in range(2)]
         found = await asyncio.gather(*(aws.launch(order) for order in orders), return_exceptions=True)
-        assert all(isinstance(each, InsufficientCapacity) for each in found)
+        assert found and all(isinstance(each, InsufficientCapacity) for each in found)
 
     account.run(talk)
 

@@ -52,6 +52,7 @@ def test_what_is_made_for_a_instance_carries_its_pool_as_karpenters_policy_deman
         (template,) = await _templates(aws, "tagged")
         wanted = {"Key": "karpenter.sh/nodepool", "Value": "default"}
         assert wanted in template["Tags"]
+        assert template["LaunchTemplateData"]["TagSpecifications"]
         assert all(wanted in each["Tags"] for each in template["LaunchTemplateData"]["TagSpecifications"])
         profile = node_class["status"]["instanceProfile"]
         found = await aws.calls("iam", "get_instance_profile", InstanceProfileName=profile)
