@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
 import pytest
 
+from dovetail.chance import Chance
 from dovetail.cloud.aws.client import Calls
-from dovetail.install.doctor.checks import report
+from dovetail.install.doctor.checks import checks_of, report
 from dovetail.install.doctor.collect import collect
 from dovetail.install.doctor.facts import Facts, Finding, Status
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.aws.account import client
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
-from tests.install.test_install import CLUSTER, REGION, SERVER, Site, endpoint, tell
+from dovetail.lab.aws.endpoint import Endpoint
+from tests.install.doctor_scenarios import SCENARIOS, Scenario, endpoints, isolated
+from tests.install.test_install import REGION, SERVER, Site, endpoint, tell
 
 __all__ = ["endpoint"]
 
-NODE_ROLE, CONTROLLER_ROLE = f"KarpenterNodeRole-{CLUSTER}", f"KarpenterControllerRole-{CLUSTER}"
+#: Seconds of the lab until controllers have acted on a fault that is mended.
+SETTLING_S = 60.0
 
 
 class ReadsOnly:
@@ -46,6 +49,12 @@ class ReadsOnly:
 
 
 async def look(site: Site, refused: str = "") -> Facts:
+    """What doctor reads, a moment after the controller has renewed its lease."""
+    now = site.lab.clock.now().strftime("%Y-%m-%dT%H:%M:%S.000000Z")
+    spec = {"holderIdentity": "karpenter-0", "leaseDurationSeconds": 15, "renewTime": now}
+    await site.kube.apply(
+        kinds.LEASES, {"metadata": {"name": "karpenter-leader-election", "namespace": "karpenter"}, "spec": spec}
+    )
     calls = Calls(site.lab.clock, region=REGION, endpoint=site.endpoint.url, session=site._session)
     try:
         return await collect(Kube(ReadsOnly(site.lab.transport, refused), site.lab.clock), calls, server=SERVER)
@@ -53,139 +62,134 @@ async def look(site: Site, refused: str = "") -> Facts:
         calls.close()
 
 
-def failed(findings: list[Finding]) -> dict[str, str]:
-    return {finding.id: finding.message for finding in findings if finding.status is Status.FAILED}
+def with_status(findings: Sequence[Finding], *statuses: Status) -> dict[str, str]:
+    return {row.id: f"{row.object}: {row.message}" for row in findings if row.status in statuses}
 
 
-async def lead(site: Site) -> None:
-    """A controller holds the lease."""
-    now = site.lab.clock.now().strftime("%Y-%m-%dT%H:%M:%S.000000Z")
-    spec = {"holderIdentity": "karpenter-0", "leaseDurationSeconds": 15, "renewTime": now}
-    await site.kube.apply(
-        kinds.LEASES, {"metadata": {"name": "karpenter-leader-election", "namespace": "karpenter"}, "spec": spec}
-    )
+async def findings_with(site: Site, scenarios: Sequence[Scenario]) -> list[Finding]:
+    """What doctor says while all of the faults are there."""
+    async with AsyncExitStack() as stack:
+        for scenario in scenarios:
+            await stack.enter_async_context(scenario.breaks(site))
+        await asyncio.sleep(max(scenario.settling_s for scenario in scenarios))
+        return report(await look(site), pre=scenarios[0].pre)
+    raise AssertionError("a fault swallowed an error")
 
 
-Break = Callable[[Site], Awaitable[None]]
+def check(scenarios: Sequence[Scenario], findings: Sequence[Finding]) -> str:
+    """What is wrong with the report; empty if every fault has its id and no other check fails."""
+    expected = {scenario.check for scenario in scenarios if scenario.status is Status.FAILED}
+    failed = with_status(findings, Status.FAILED)
+    warned = {scenario.check for scenario in scenarios if scenario.status is Status.WARNING}
+    unseen = warned - set(with_status(findings, Status.WARNING, Status.FAILED))
+    names = " + ".join(f"{scenario.check} {scenario.name}" for scenario in scenarios)
+    if set(failed) != expected or unseen:
+        return f"{names}: failed {failed}, not warned {sorted(unseen)}"
+    return ""
 
 
-async def delete_entry(site: Site) -> None:
-    arn = f"arn:aws:iam::{ACCOUNT}:role/{NODE_ROLE}"
-    client(site.endpoint, "eks").delete_access_entry(clusterName=CLUSTER, principalArn=arn)
+def first_of_each_check() -> list[Scenario]:
+    rows: dict[str, Scenario] = {}
+    for scenario in SCENARIOS:
+        rows.setdefault(scenario.check, scenario)
+    return list(rows.values())
 
 
-async def select_nothing(site: Site) -> None:
-    await site.kube.patch(
-        kinds.EC2NODECLASSES, "default", {"spec": {"subnetSelectorTerms": [{"tags": {"team": "none"}}]}}
-    )
+def test_a_fault_of_each_check_gives_its_id_and_no_other(endpoint: Endpoint) -> None:
+    assert len(SCENARIOS) >= 46
+    chosen = first_of_each_check()
+    assert len(chosen) >= 28
+    check_each(endpoint, chosen)
 
 
-async def name_absent_role(site: Site) -> None:
-    patch = {"metadata": {"annotations": {"eks.amazonaws.com/role-arn": f"arn:aws:iam::{ACCOUNT}:role/absent"}}}
-    await site.kube.patch(kinds.SERVICEACCOUNTS, "karpenter", patch, "karpenter")
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_fault_gives_its_id_and_no_other(endpoint: Endpoint) -> None:
+    check_each(endpoint, SCENARIOS)
 
 
-async def trust_another_namespace(site: Site) -> None:
-    iam = client(site.endpoint, "iam")
-    document = iam.get_role(RoleName=CONTROLLER_ROLE)["Role"]["AssumeRolePolicyDocument"]
-    text = json.dumps(document).replace("system:serviceaccount:karpenter:", "system:serviceaccount:kube-system:")
-    iam.update_assume_role_policy(RoleName=CONTROLLER_ROLE, PolicyDocument=text)
+def check_each(endpoint: Endpoint, scenarios: Sequence[Scenario]) -> None:
+    """One installation: healthy at first, with each fault, and healthy again at the end."""
 
-
-async def detach_worker_policy(site: Site) -> None:
-    iam = client(site.endpoint, "iam")
-    for row in iam.list_attached_role_policies(RoleName=NODE_ROLE)["AttachedPolicies"]:
-        if row["PolicyName"].startswith("AmazonEKSWorkerNode"):
-            iam.detach_role_policy(RoleName=NODE_ROLE, PolicyArn=row["PolicyArn"])
-
-
-async def delete_definition(site: Site) -> None:
-    await site.kube.delete(kinds.CRDS, "nodeclaims.karpenter.sh")
-
-
-async def delete_queue(site: Site) -> None:
-    sqs = client(site.endpoint, "sqs")
-    sqs.delete_queue(QueueUrl=sqs.get_queue_url(QueueName=CLUSTER)["QueueUrl"])
-
-
-async def clear_queue_policy(site: Site) -> None:
-    sqs = client(site.endpoint, "sqs")
-    url = sqs.get_queue_url(QueueName=CLUSTER)["QueueUrl"]
-    sqs.set_queue_attributes(
-        QueueUrl=url, Attributes={"Policy": json.dumps({"Version": "2012-10-17", "Statement": []})}
-    )
-
-
-async def limit_below_one_instance(site: Site) -> None:
-    await site.kube.patch(kinds.NODEPOOLS, "default", {"spec": {"limits": {"cpu": "100m"}}})
-
-
-async def name_absent_class(site: Site) -> None:
-    reference = {"nodeClassRef": {"name": "absent"}}
-    await site.kube.patch(kinds.NODEPOOLS, "default", {"spec": {"template": {"spec": reference}}})
-
-
-async def remove_rights(site: Site) -> None:
-    from dovetail.install.doctor.collect import CLUSTERROLES
-
-    await site.kube.patch(CLUSTERROLES, "karpenter", {"rules": []})
-
-
-FAULTS: list[tuple[str, Break]] = [
-    ("D01", delete_entry),
-    ("D02", select_nothing),
-    ("D04", name_absent_role),
-    ("D04", trust_another_namespace),
-    ("D05", detach_worker_policy),
-    ("D06", delete_definition),
-    ("D08", delete_queue),
-    ("D08", clear_queue_policy),
-    ("D10", limit_below_one_instance),
-    ("V03", name_absent_class),
-    ("V02", remove_rights),
-]
-
-
-def test_a_healthy_installation_gives_no_failure_and_no_warning(endpoint: Endpoint) -> None:
     async def story(site: Site) -> None:
         await site.install(wait_s=300.0)
-        await lead(site)
-        findings = report(await look(site))
-        assert len(findings) >= 20
-        objections = [row for row in findings if row.status in (Status.FAILED, Status.WARNING)]
-        assert objections == []
-        assert [row.message for row in findings if row.status is Status.NOT_CHECKED] == []
-        await site.uninstall()
-
-    tell(endpoint, story, nodes=2)
-
-
-@pytest.mark.parametrize(("check", "breaks"), FAULTS, ids=[breaks.__name__ for _, breaks in FAULTS])
-def test_a_fault_gives_its_own_id_and_no_other(endpoint: Endpoint, check: str, breaks: Break) -> None:
-    async def story(site: Site) -> None:
-        await site.install(wait_s=300.0)
-        await breaks(site)
-        await asyncio.sleep(5.0)
-        await lead(site)
-        findings = report(await look(site))
-        assert set(failed(findings)) == {check}
-        assert [row.remedy for row in findings if row.status is Status.FAILED and not row.remedy] == []
-        await site.uninstall()
-
-    tell(endpoint, story, nodes=2)
-
-
-def test_a_refused_list_is_not_checked_and_names_the_right(endpoint: Endpoint) -> None:
-    async def story(site: Site) -> None:
-        await site.install(wait_s=300.0)
-        await lead(site)
-        facts = await look(site, refused="/ec2nodeclasses")
-        findings = {row.id: row for row in report(facts)}
-        assert findings["D02"].status is Status.NOT_CHECKED
-        assert "list ec2nodeclasses.karpenter.k8s.aws" in findings["D02"].message
-        assert failed(list(findings.values())) == {}
+        facts = await look(site)
+        findings = report(facts)
+        assert len(findings) == len(checks_of())
+        assert with_status(findings, Status.FAILED, Status.WARNING, Status.NOT_CHECKED) == {}
         again = msgspec.json.decode(msgspec.json.encode(facts), type=Facts)
-        assert report(again) == list(report(facts)), "a bundle gives the same report"
+        assert report(again) == findings, "a bundle gives the same report"
+        refused = {row.id: row for row in report(await look(site, refused="/ec2nodeclasses"))}
+        assert refused["D02"].status is Status.NOT_CHECKED
+        assert "list ec2nodeclasses.karpenter.k8s.aws" in refused["D02"].message
+        assert with_status(list(refused.values()), Status.FAILED) == {}
+        problems = []
+        for scenario in scenarios:
+            findings = await findings_with(site, [scenario])
+            problems.append(check([scenario], findings))
+            problems += [
+                f"{row.id} has no remedy" for row in findings if row.status is Status.FAILED and not row.remedy
+            ]
+        assert not any(problems), "\n".join(filter(None, problems))
+        await asyncio.sleep(SETTLING_S)
+        assert with_status(report(await look(site)), Status.FAILED, Status.WARNING) == {}
+        await site.uninstall()
+
+    tell(endpoint, story, nodes=2)
+
+
+#: Faults that change the same field cannot be there at once.
+EXCLUSIVE = {
+    "an absent role": {"D03", "D04", "D05", "D17", "D08"},
+    "a trust of another namespace": {"D04"},
+    "no provider": {"D04"},
+    "an old Karpenter": {"D06", "D07", "D08", "D09", "V01", "V02", "D15"},
+}
+
+
+def compatible(first: Scenario, second: Scenario) -> bool:
+    """Whether two faults touch different things, and neither hides the evidence of the other."""
+    if first.pre or second.pre or first.check == second.check:
+        return False
+    for one, other in ((first, second), (second, first)):
+        if other.check in EXCLUSIVE.get(one.name, ()) or {one.check, other.check} & {"D06", "V02"}:
+            return False
+        if one.check in ("D01", "D05") and other.check in ("D01", "D05", "D17"):
+            return False
+    fields = {scenario.check for scenario in (first, second)}
+    return not (fields <= {"D02", "D16", "D17", "D18", "D05", "D13"} or fields <= {"D08", "D09", "D07", "D10", "D13"})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("size", [2, 3])
+def test_several_faults_at_once_give_their_ids(endpoint: Endpoint, size: int) -> None:
+    async def story(site: Site) -> None:
+        await site.install(wait_s=300.0)
+        chance = Chance(size)
+        problems, tried = [], 0
+        while tried < 40:
+            chosen = [chance.choice(SCENARIOS) for _ in range(size)]
+            pairs = [(chosen[a], chosen[b]) for a in range(size) for b in range(a)]
+            if not all(compatible(first, second) for first, second in pairs):
+                continue
+            tried += 1
+            problems.append(check(chosen, await findings_with(site, chosen)))
+        assert tried == 40
+        assert not any(problems), "\n".join(filter(None, problems))
+        await site.uninstall()
+
+    tell(endpoint, story, nodes=2)
+
+
+def test_isolated_subnets_with_endpoints_are_healthy(endpoint: Endpoint) -> None:
+    async def story(site: Site) -> None:
+        await site.install(wait_s=300.0, values={"settings": {"isolatedVPC": True}})
+        services = ("ec2", "ecr.api", "ecr.dkr", "s3", "sts", "ssm", "eks", "sqs")
+        async with isolated(site), endpoints(*services)(site):
+            assert with_status(report(await look(site)), Status.FAILED, Status.WARNING) == {}
+        async with isolated(site), endpoints(*services[:-1])(site):
+            assert set(with_status(report(await look(site)), Status.FAILED)) == {"D18"}
         await site.uninstall()
 
     tell(endpoint, story, nodes=2)

@@ -54,6 +54,15 @@ def test_a_disabled_rule_and_a_closed_queue_stop_notices(account: tuple[Endpoint
     assert delivered(endpoint, made) == 1
 
 
+def test_a_queue_keeps_its_policy_where_other_attributes_are_set(account: tuple[Endpoint, AwsAccount]) -> None:
+    endpoint, made = account
+    sqs = client(endpoint, "sqs")
+    sqs.set_queue_attributes(QueueUrl=made.queue_url, Attributes={"MessageRetentionPeriod": "300"})
+    attributes = sqs.get_queue_attributes(QueueUrl=made.queue_url, AttributeNames=["All"])["Attributes"]
+    assert attributes["MessageRetentionPeriod"] == "300"
+    assert "events.amazonaws.com" in attributes["Policy"]
+
+
 def test_the_spot_role_has_ec2s_name(account: tuple[Endpoint, AwsAccount]) -> None:
     iam = client(account[0], "iam")
     assert iam.get_role(RoleName="AWSServiceRoleForEC2Spot")["Role"]["Path"] == "/aws-service-role/spot.amazonaws.com/"

@@ -329,8 +329,9 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
         return
     pods = _pods_of(facts, deployment)
     pending = [pod for pod in pods if unschedulable_message(pod)]
+    make = warning if _is_rolling(deployment) else failure
     for pod in pending:
-        yield failure(
+        yield make(
             f"pod/{name_of(pod)}",
             f"a replica of the controller cannot be scheduled: {unschedulable_message(pod)}",
             f"kubectl scale deployment {name} -n {namespace} --replicas={max(1, len(pods) - len(pending))}",
@@ -371,6 +372,13 @@ def _pods_of(facts: Facts, deployment: Json) -> list[Json]:
         and labels
         and labels.items() <= (pod["metadata"].get("labels") or {}).items()
     ]
+
+
+def _is_rolling(deployment: Json) -> bool:
+    """Whether pods of a former template are being replaced: one more than its replicas may wait meanwhile."""
+    status = deployment.get("status") or {}
+    wanted = int(deployment["spec"].get("replicas", 1))
+    return bool(status.get("updatedReplicas", wanted) < wanted or status.get("replicas", 0) > wanted)
 
 
 def _waiting_reason(pod: Json) -> str:

@@ -45,11 +45,13 @@ def _correct() -> None:
     from moto.ec2.responses.spot_instances import SpotInstances
     from moto.ec2.utils import filter_dict_attribute_mapping
     from moto.iam.models import SERVICE_NAME_CONVERSION
+    from moto.sqs.models import SQSBackend
     from moto.sts.responses import TokenResponse
 
     SERVICE_NAME_CONVERSION.update({"spot": "EC2Spot", "spotfleet": "EC2SpotFleet"})
     TokenResponse.get_session_token = _with_own_key(TokenResponse.get_session_token)
     TokenResponse.get_federation_token = _with_own_key(TokenResponse.get_federation_token)
+    SQSBackend.set_queue_attributes = _with_kept_policy(SQSBackend.set_queue_attributes)
     Fleets.create_fleet = _at_once(Fleets.create_fleet)
     SpotInstances.describe_spot_price_history = _spot_prices
     InstanceResponse.describe_instances = _with_every_tag(InstanceResponse.describe_instances)
@@ -86,6 +88,17 @@ def _at_once(plain: Method) -> Method:
         return ActionResult(create(self.ec2_backend, _installed(), asked))
 
     return create_fleet
+
+
+def _with_kept_policy(plain: Callable[[Any, str, dict[str, Any]], Any]) -> Callable[[Any, str, dict[str, Any]], Any]:
+    """A queue's policy stays where other attributes are set."""
+
+    def set_queue_attributes(self: Any, queue_name: str, attributes: dict[str, Any]) -> Any:
+        policy = self.get_queue(queue_name).policy
+        kept = attributes if "Policy" in attributes or policy is None else {**attributes, "Policy": policy}
+        return plain(self, queue_name, kept)
+
+    return set_queue_attributes
 
 
 def _with_own_key(plain: Method) -> Method:
