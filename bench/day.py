@@ -23,6 +23,7 @@ from dovetail.cli.terminal import quiet_logs
 from dovetail.clock import run_virtual
 from dovetail.lab.checks.invariants import Broken
 from dovetail.lab.durations import Seconds
+from dovetail.lab.scenario.autoscaler import Autoscaled
 from dovetail.lab.scenario.runner import Outcome, Player
 from dovetail.lab.scenario.schema import Scenario, ScenarioError, read
 from dovetail.planner.optimise.lower_bound import relaxed
@@ -54,7 +55,7 @@ class Measured(Player):
             self.aside += time.process_time() - began
 
     async def _bound(self) -> float:
-        autoscaler = self._autoscaled.autoscaler if self._autoscaled is not None else None
+        autoscaler = self._autoscaled.autoscaler if isinstance(self._autoscaled, Autoscaled) else None
         assert autoscaler is not None
         fluid = relaxed(Problem(await afresh(autoscaler.context)), {}, 60.0)
         assert fluid is not None

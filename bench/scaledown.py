@@ -116,7 +116,7 @@ class Yard:
         return sum(each for each in prices if each is not None)
 
     def settled(self) -> bool:
-        kit = self.lab.controllers.kit  # type: ignore[union-attr]
+        kit = self.lab.controllers.context  # type: ignore[union-attr]
         pods = list(kit.pods.all())
         return len(pods) == self.wanted and all(pod.status.phase == "Running" for pod in pods)
 

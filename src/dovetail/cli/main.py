@@ -28,6 +28,7 @@ SERVICES = frozenset(("cluster-autoscaler", "dashboard", "run", "up", "webhook")
 #: command -> (module, one line of help). The module has a click command of the same name.
 COMMANDS: dict[str, tuple[str, str]] = {
     "cluster-autoscaler": ("dovetail.cli.cluster_autoscaler", "Run the autoscaler of node groups."),
+    "compare": ("dovetail.cli.compare", "Compare node autoscalers on one workload: cost, waiting, evictions."),
     "convert": ("dovetail.cli.convert", "Rewrite manifests to another API generation."),
     "crds": ("dovetail.cli.crds", "Print the custom resource definitions."),
     "dashboard": ("dovetail.cli.dashboard", "Show a cluster as a live page in the browser."),

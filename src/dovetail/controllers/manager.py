@@ -95,8 +95,10 @@ class Start(Protocol):
     def outage(self) -> str | None: ...
 
 
+#: Makes a controller from the context.
+MakeController = Callable[[Context], Controller]
 #: Every controller, in the order it is started. Each takes the context and runs until cancelled.
-CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
+CONTROLLERS: tuple[MakeController, ...] = (
     ConditionTransitions,
     ProvisionerMigration,
     NodeClasses,
@@ -122,7 +124,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     MachineViews,
 )
 #: What runs in a dry run: one controller that records, and the observer that writes decisions to their file.
-SHADOW_CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (SafeModeMonitor, Shadow)
+SHADOW_CONTROLLERS: tuple[MakeController, ...] = (SafeModeMonitor, Shadow)
 #: How often it is logged, in seconds, that the cluster cannot be read yet.
 SYNC_LOG_INTERVAL_S = 10.0
 
@@ -144,13 +146,17 @@ class Autoscaler:
         start: Start | None = None,
         instances: SimulatedInstances | None = None,
         namespace: str = "",
+        controllers: Sequence[MakeController] = CONTROLLERS,
     ) -> None:
         """`namespace` is that of the pod we run in, if we run in one: the lease is there unless settings say otherwise.
 
         `lease` is a client of its own for the election, so that nothing of ours can delay it.
 
         `instances` are those of a simulated cloud: they run while this process leads.
+
+        `controllers` are those that run; a study of another autoscaler replaces some of them.
         """
+        self._controllers = tuple(controllers)
         self._instances = instances
         self._start = start
         self._started = start is None
@@ -281,7 +287,7 @@ class Autoscaler:
         await self._recover_instances()
         with self.cluster_state.listening():
             self.context.pod_latency.follow(self.cluster_state)
-            chosen = SHADOW_CONTROLLERS if self.settings.dry_run else CONTROLLERS
+            chosen = SHADOW_CONTROLLERS if self.settings.dry_run else self._controllers
             controllers = [self._supervised(make) for make in chosen]
             self.log.info(
                 "Starting Controllers",
@@ -300,7 +306,7 @@ class Autoscaler:
                 for name, run in controllers:
                     group.create_task(self.supervisor.supervise(name, run), name=name)
 
-    def _supervised(self, make: Callable[[Context], Controller]) -> tuple[str, Callable[[], Awaitable[None]]]:
+    def _supervised(self, make: MakeController) -> tuple[str, Callable[[], Awaitable[None]]]:
         """A controller's name, and a call that runs it; each call after the first runs a new one in its place."""
         first, remove = self.cluster_state.registered(lambda: make(self.context))
         running: list[tuple[Controller, Callable[[], None]]] = [(first, remove)]

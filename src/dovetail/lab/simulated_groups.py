@@ -7,7 +7,8 @@ rebalancing between zones that ends an instance of its own choice, a call that i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -28,6 +29,7 @@ from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.resources import NODES
 from dovetail.lab.cluster import Lab
 from dovetail.lab.instances import SimulatedInstance, address, host_name, region_of, resources_of, size_of
+from dovetail.model.instance_type import InstanceType, Resources
 from dovetail.model.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
 from dovetail.model.meta import Condition, ObjectMeta
 from dovetail.model.nodes import Node, NodeSpec, NodeStatus, Taint
@@ -53,14 +55,23 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
     zones: tuple[str, ...] = ("us-west-2a",)
     labels: Mapping[str, str] = {}
     taints: tuple[Mapping[str, str], ...] = ()
+    capacity_type: str = "on-demand"
     options: GroupOptions = GroupOptions()
 
 
 class SimulatedGroups:
     """A `NodeGroupCloud`, and the faults that may befall its groups."""
 
-    def __init__(self, lab: Lab, *, boot_s: float = BOOT_S) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        *,
+        boot_s: Callable[[], float] = lambda: BOOT_S,
+        types: Mapping[str, InstanceType] | None = None,
+    ) -> None:
+        """`boot_s` is drawn for every instance; `types` are those of a catalogue, in place of the sizes at hand."""
         self._lab = lab
+        self._types = types or {}
         self._kube: Kube = lab.client("cloud-controller-manager")
         self._chance: Chance = lab.chance.child("groups")
         self._boot_s = boot_s
@@ -69,6 +80,8 @@ class SimulatedGroups:
         self._members: dict[str, dict[str, InstanceState]] = {}
         self._instances: dict[str, SimulatedInstance] = {}
         self._number = FIRST_ADDRESS
+        #: Groups as last shown, by name and whether they have capacity; forgotten when a member or a target changes.
+        self._shown: dict[tuple[str, bool], NodeGroup] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         #: Groups that get no more instances, and groups whose instances do not join.
         self.out_of_capacity: set[str] = set()
@@ -79,6 +92,10 @@ class SimulatedGroups:
         self.sizes: list[tuple[str, int]] = []
         #: Instances that were ended by a call, and those that the group itself ended.
         self.ended: list[str] = []
+        #: Calls that were answered, by name.
+        self.calls: Counter[str] = Counter()
+        #: Called whenever an instance was launched or has ended.
+        self.on_change: Callable[[], None] = lambda: None
         self.rebalanced: list[str] = []
 
     async def create(self, spec: GroupSpec) -> None:
@@ -90,8 +107,7 @@ class SimulatedGroups:
 
     def _launch(self, spec: GroupSpec, boot_s: float = 0.0) -> SimulatedInstance:
         self._number += 1
-        size = size_of(spec.instance_type)
-        capacity, allocatable = resources_of(size)
+        capacity, allocatable, arch = self._shape(spec.instance_type)
         counts = dict.fromkeys(spec.zones, 0)
         for provider_id in self._members[spec.name]:
             counts[self._instances[provider_id].zone] += 1
@@ -109,12 +125,35 @@ class SimulatedGroups:
             allocatable=allocatable,
             labels=dict(spec.labels),
             taints=spec.taints,
+            capacity_type=spec.capacity_type,
+            arch=arch,
             boot_seconds=boot_s,
             ready_seconds=READY_S if boot_s else 0.0,
         )
         self._instances[provider_id] = instance
         self._members[spec.name][provider_id] = InstanceState.RUNNING
+        self._shown.clear()
+        self.on_change()
         return instance
+
+    def _shape(self, instance_type: str) -> tuple[Resources, Resources, str]:
+        """The capacity, the allocatable resources and the architecture of a type."""
+        found = self._types.get(instance_type)
+        if found is not None:
+            return found.capacity, found.allocatable, found.labels.get(ARCH, ("amd64",))[0]
+        size = size_of(instance_type)
+        return *resources_of(size), size.arch
+
+    def standing(self) -> list[SimulatedInstance]:
+        """The instances that have not ended."""
+        return [self._instances[provider_id] for members in self._members.values() for provider_id in members]
+
+    def interrupt(self, provider_id: str) -> None:
+        """The cloud ends an instance, and its group replaces it."""
+        for name, members in self._members.items():
+            if members.get(provider_id) is InstanceState.RUNNING:
+                self._end(name, provider_id)
+                self._fill(name)
 
     def _start(self, work: asyncio.Task[None]) -> None:
         self._tasks.add(work)
@@ -125,7 +164,7 @@ class SimulatedGroups:
         if name in self.out_of_capacity:
             return
         while self._targets[name] > len(self._living(name)):
-            instance = self._launch(self._specs[name], self._boot_s)
+            instance = self._launch(self._specs[name], self._boot_s())
             if name not in self.never_join:
                 self._start(asyncio.create_task(self._lab.fleet.join(instance)))
 
@@ -150,6 +189,7 @@ class SimulatedGroups:
 
     def _end(self, name: str, provider_id: str) -> None:
         self._members[name][provider_id] = InstanceState.DELETING
+        self._shown.clear()
         self._start(asyncio.create_task(self._vanish(name, provider_id)))
 
     async def _vanish(self, name: str, provider_id: str) -> None:
@@ -157,6 +197,8 @@ class SimulatedGroups:
         instance = self._instances[provider_id]
         self._lab.fleet.vanish(instance.name)
         self._members[name].pop(provider_id, None)
+        self._shown.clear()
+        self.on_change()
         try:
             await self._kube.delete(NODES, instance.name)
         except NotFound:
@@ -174,6 +216,13 @@ class SimulatedGroups:
         return [self._group(name) for name in self._specs]
 
     def _group(self, name: str) -> NodeGroup:
+        key = name, name in self.out_of_capacity
+        shown = self._shown.get(key)
+        if shown is None:
+            shown = self._shown[key] = self._make(name)
+        return shown
+
+    def _make(self, name: str) -> NodeGroup:
         spec, target = self._specs[name], self._targets[name]
         instances = [Instance(each, state) for each, state in self._members[name].items()]
         error = OUT_OF_CAPACITY if name in self.out_of_capacity else None
@@ -194,11 +243,10 @@ class SimulatedGroups:
 
     async def template(self, group: NodeGroup) -> Template:
         spec = self._specs[group.id]
-        size = size_of(spec.instance_type)
-        capacity, _ = resources_of(size)
+        capacity, _, arch = self._shape(spec.instance_type)
         amounts = format_resources(capacity)
         labels = {
-            ARCH: size.arch,
+            ARCH: arch,
             OS: "linux",
             INSTANCE_TYPE: spec.instance_type,
             ZONE: spec.zones[0],
@@ -240,10 +288,12 @@ class SimulatedGroups:
 
     def _set(self, name: str, size: int) -> None:
         self._targets[name] = size
+        self._shown.clear()
         self.sizes.append((name, size))
         self._fill(name)
 
     def _call(self, what: str) -> None:
+        self.calls[what.partition(" ")[0]] += 1
         if self.throttled > 0:
             self.throttled -= 1
             raise NodeGroupError(f"{what}: Rate exceeded")

@@ -115,7 +115,8 @@ class Recording:
         await self._put(initializing(now), now)
 
     async def write_status(self, state: ClusterState, candidates: Mapping[str, Sequence[str]], now: datetime) -> None:
-        await self._put(self._status.text(state, candidates, now), now)
+        if self._write:
+            await self._put(self._status.text(state, candidates, now), now)
 
     async def _put(self, text: str, now: datetime) -> None:
         if not self._write:

@@ -24,7 +24,10 @@ KILLED_AT_ONCE = 0.5
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """A container's appetite. `curve` is (second of the day, milli-CPU), straight lines between."""
+    """A container's appetite. `curve` is (second of the day, milli-CPU), straight lines between.
+
+    `rate` is requests a second, `rate_curve` a thousandth of one over the day.
+    """
 
     cpu: float = 1.0
     memory: int = 10 * MIB
@@ -34,9 +37,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     asks: str = ""
     pause: float = 0.0
     rate: float = 0.0
+    rate_curve: tuple[tuple[float, float], ...] = ()
 
     def cpu_at(self, now: datetime) -> float:
         return self.cpu if not self.curve else on_curve(self.curve, _second_of_day(now))
+
+    def rate_at(self, now: datetime) -> float:
+        """Requests a second."""
+        return on_curve(self.rate_curve, _second_of_day(now)) / 1000.0 if self.rate_curve else self.rate
 
     def memory_at(self, age: float) -> int:
         return int(self.memory + self.growth * max(0.0, age))
@@ -57,10 +65,21 @@ _SLEEP = re.compile(r"\bsleep\s+([0-9.]+)s?")
 _BUSY = re.compile(r"timeout\s+(?:-t\s*)?([0-9.]+)s?\s+(?:yes|dd|md5sum|sha256sum)")
 
 
+#: Models by the identity of a container and of its pod's annotations, which the entry keeps alive; up to so many.
+_MODELS: dict[tuple[int, int], tuple[Load, ContainerSpec, Mapping[str, str]]] = {}
+_MAX_MODELS = 50_000
+
+
 def load_of(container: ContainerSpec, annotations: Mapping[str, str]) -> Load:
     """Annotations win over the script, the script over the image."""
-    model = _by_script(container)
-    return _annotated(model, container.name, annotations)
+    key = (id(container), id(annotations))
+    kept = _MODELS.get(key)
+    if kept is None:
+        if len(_MODELS) >= _MAX_MODELS:
+            _MODELS.clear()
+        model = _annotated(_by_script(container), container.name, annotations)
+        kept = _MODELS[key] = (model, container, annotations)
+    return kept[0]
 
 
 def oom_after(container: ContainerSpec, annotations: Mapping[str, str]) -> float | None:
@@ -113,8 +132,11 @@ def _annotated(model: Load, container: str, annotations: Mapping[str, str]) -> L
         changes["seconds_per_request"] = _milli(text) / 1000
     if (text := read("asks")) is not None:
         changes["asks"] = text
-    if (text := read("requests-per-second")) is not None and _number(text):
-        changes["rate"] = float(text)
+    if (text := read("requests-per-second")) is not None:
+        if "=" in text:
+            changes["rate_curve"] = parse_curve(text)
+        elif _number(text):
+            changes["rate"] = float(text)
     return msgspec.structs.replace(model, **changes) if changes else model
 
 
@@ -146,10 +168,10 @@ def on_curve(curve: tuple[tuple[float, float], ...], second: float) -> float:
     return before[1] + (after[1] - before[1]) * (second - before[0]) / span
 
 
-def demand(model: Load, seconds_per_request: float) -> float:
+def demand(model: Load, seconds_per_request: float, now: datetime) -> float:
     """The milli-CPU that one generator asks of its target."""
-    if model.rate:
-        return 1000.0 * model.rate * seconds_per_request
+    if model.rate or model.rate_curve:
+        return 1000.0 * model.rate_at(now) * seconds_per_request
     whole_turn = model.pause + seconds_per_request
     return 1000.0 * seconds_per_request / whole_turn if whole_turn > 0 else 0.0
 

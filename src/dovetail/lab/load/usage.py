@@ -32,7 +32,7 @@ def usage(runs: Sequence[PodRun], services: Services, at: float, now: datetime) 
         living = [each for each in run.everything if each.started is not None and each.started <= at]
         if living:
             models[run.key] = [(each, load_of(each.spec, run.pod.metadata.annotations)) for each in living]
-    asked = _asked(runs, models, services)
+    asked = _asked(runs, models, services, now)
     found: dict[str, list[Use]] = {}
     for run in runs:
         if run.key in models:
@@ -42,7 +42,7 @@ def usage(runs: Sequence[PodRun], services: Services, at: float, now: datetime) 
 
 
 def _asked(
-    runs: Sequence[PodRun], models: Mapping[str, list[tuple[Any, Load]]], services: Services
+    runs: Sequence[PodRun], models: Mapping[str, list[tuple[Any, Load]]], services: Services, now: datetime
 ) -> dict[str, float]:
     """Pod key → milli-CPU of requests from elsewhere."""
     asked: dict[str, float] = {}
@@ -58,7 +58,7 @@ def _asked(
         targets = [each for each in runs if each.key in models and _serves(each, namespace, selector)]
         cost = max((model.seconds_per_request for each in targets for _, model in models[each.key]), default=0.0)
         if targets and cost:
-            share = demand(model, cost) / len(targets)
+            share = demand(model, cost, now) / len(targets)
             for each in targets:
                 asked[each.key] = asked.get(each.key, 0.0) + share
     return asked

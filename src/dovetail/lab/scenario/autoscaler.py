@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cache
 from typing import Any
 
 import msgspec
+import yaml
 
 from dovetail.cloud.aws import catalog
 from dovetail.cloud.provider import Instance
 from dovetail.cloud.simulated.config import Market
-from dovetail.controllers.manager import Autoscaler
+from dovetail.cloud.simulated.config import read as read_market
+from dovetail.controllers.manager import CONTROLLERS, Autoscaler, MakeController
 from dovetail.controllers.settings import Settings
 from dovetail.kube.errors import AlreadyExists, ApiError, Disconnected, NotFound
 from dovetail.kube.resources import CRDS, EC2NODECLASSES, NODECLAIMS, NODES
 from dovetail.lab.cluster import Lab
 from dovetail.lab.faults.cloud import FaultyCloud
 from dovetail.lab.instances import SimulatedInstance, host_name
+from dovetail.lab.scenario.actors import Tainter, UnannouncedPods
 from dovetail.lab.scenario.processes import CrashInjection, Replica
+from dovetail.lab.scenario.schema import Interrupt, Step
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds import crds
 from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED
@@ -59,10 +63,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 1
     short: Mapping[str, float] = {}
     reuse: bool = False
+    #: The controllers that run: a study of another autoscaler replaces some of them.
+    controllers: tuple[MakeController, ...] = CONTROLLERS
 
 
 class Autoscaled:
-    """An extra of the lab."""
+    """An extra of the lab: a `Fleet` whose nodes our controllers launch."""
 
     def __init__(self, asked: Asked, line: Callable[[str], None] = lambda text: None) -> None:
         self._asked = asked
@@ -137,7 +143,17 @@ class Autoscaled:
             }
         )
         self.replicas = [
-            Replica(number, lab.transport, cloud, lab.clock, chance, settings, self._log, self.crash_injection)
+            Replica(
+                number,
+                lab.transport,
+                cloud,
+                lab.clock,
+                chance,
+                settings,
+                self._log,
+                self.crash_injection,
+                asked.controllers,
+            )
             for number in range(asked.replicas)
         ]
         self._since = lab.clock.monotonic()
@@ -159,6 +175,54 @@ class Autoscaled:
     def bill(self, now: float) -> float:
         """Dollars spent on launched instances until now."""
         return self.dollars + self._rate * (now - self._since) / HOUR
+
+    def rate(self) -> float:
+        return self._rate
+
+    def provider_ids(self) -> frozenset[str]:
+        return frozenset(each.provider_id for each in self.cloud.standing()) if self.cloud is not None else frozenset()
+
+    def calls(self) -> Mapping[str, int]:
+        requests = sum(sum(replica.connection.requests.values()) for replica in self.replicas)
+        return {"kubernetes": requests, "cloud": sum(self.cloud.calls.values()) if self.cloud is not None else 0}
+
+    def give_up(self, provider_ids: Iterable[str]) -> None:
+        if self.cloud is not None:
+            self.cloud.given_up.update(provider_ids)
+
+    def strike(self, lab: Lab, step: Step) -> str:
+        cloud = self.cloud
+        assert cloud is not None  # the manifests, and so every step, come after its start
+        if step.interrupt is not None:
+            return _interrupt(cloud, step.interrupt)
+        if step.vanish is not None:
+            for instance in cloud.standing()[: step.vanish.instances]:
+                cloud.vanish(instance.provider_id)
+            return f"{step.vanish.instances} instance(s) vanish"
+        if step.cloud is not None:
+            return cloud.err(step.cloud.kind, step.cloud.seconds)
+        if step.taint is not None:
+            taint = {"key": step.taint.key, "effect": step.taint.effect}
+            self.actors.append(Tainter(lab.kube, lab.clock, taint, step.taint.seconds))
+            return f"every node that joins is tainted {step.taint.key}:{step.taint.effect}"
+        if step.stowaway is not None:
+            requests = {"cpu": step.stowaway.cpu, "memory": step.stowaway.memory}
+            self.actors.append(UnannouncedPods(lab.kube, lab.clock, requests, step.stowaway.seconds))
+            return f"every node that joins runs an unannounced pod of {step.stowaway.cpu} and {step.stowaway.memory}"
+        if step.stall is not None:
+            self.stall(step.stall.seconds)
+            return f"the leader's requests arrive {step.stall.seconds:g} s late"
+        if step.crash is not None:
+            self.crash_injection.set(step.crash.after)
+            return f"the autoscaler is killed after {step.crash.after} more mutating call(s)"
+        if step.clock is not None:
+            self.jump(step.clock.amount, step.clock.seconds)
+            return f"the autoscaler's clock is off by {step.clock.amount:g} s for {step.clock.seconds:g} s"
+        if step.market is not None:
+            cloud.market = read_market(yaml.safe_dump(step.market))
+            return "the market is another"
+        self.restart()
+        return "the autoscaler is killed and comes back"
 
     def _types(self) -> tuple[InstanceType, ...]:
         if self._asked.types:
@@ -251,6 +315,12 @@ class Autoscaled:
             self.totals["disruptions"] += 1
         if message in _PUBLISHED_MESSAGES:
             self._line(line.strip())
+
+
+def _interrupt(cloud: FaultyCloud, asked: Interrupt) -> str:
+    ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.instances]] + list(asked.ids)
+    cloud.interrupt(ids, asked.kind)
+    return f"{asked.kind} of {len(ids)} instance(s)"
 
 
 def _with_reservation(instance_type: InstanceType, count: int) -> InstanceType:

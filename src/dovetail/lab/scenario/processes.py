@@ -7,14 +7,15 @@ of one that stalls arrive late, also those whose sender has given up by then: th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.provider import Cloud
 from dovetail.controllers import logs
-from dovetail.controllers.manager import Autoscaler
+from dovetail.controllers.manager import CONTROLLERS, Autoscaler, MakeController
 from dovetail.controllers.settings import Settings
 from dovetail.kube.client import Kube
 from dovetail.kube.transport import Request, Response, Transport, subscription_of
@@ -52,6 +53,8 @@ class Connection:
     def __init__(self, inner: Transport, crash_injection: CrashInjection) -> None:
         self._inner = inner
         self._crash_injection = crash_injection
+        #: Requests by method; a watch counts once.
+        self.requests: Counter[str] = Counter()
         subscribe = subscription_of(inner)
         if subscribe is not None:
             self.subscribe = subscribe
@@ -63,6 +66,7 @@ class Connection:
         asyncio.get_running_loop().call_later(seconds, self._open.set)
 
     async def send(self, request: Request) -> Response:
+        self.requests[request.method] += 1
         if self._open.is_set():
             response = await self._inner.send(request)
         else:
@@ -103,7 +107,9 @@ class Replica:
         settings: Settings,
         write: Callable[[str], None],
         crash_injection: CrashInjection,
+        controllers: Sequence[MakeController] = CONTROLLERS,
     ) -> None:
+        self._controllers = controllers
         self.connection = Connection(transport, crash_injection)
         #: Set to kill it.
         self.killed = asyncio.Event()
@@ -135,6 +141,7 @@ class Replica:
                 self._settings,
                 log=self._log,
                 identity=f"{self._name}-{restarts}",
+                controllers=self._controllers,
             )
             await self._live(self.autoscaler)
             self.killed.clear()

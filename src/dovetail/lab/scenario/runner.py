@@ -6,7 +6,7 @@ import asyncio
 import gc
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.simulated.config import read as read_market
 from dovetail.kube.errors import ApiError, Conflict, ServerError, TooManyRequests, Unavailable
 from dovetail.kube.resources import CORE_EVENTS
-from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.cluster import Extra, Lab, Parts
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.pods import ready
 from dovetail.lab.controllers.views import Json, NodeView, PodView
@@ -27,6 +27,7 @@ from dovetail.lab.instances import UnknownType
 from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.lab.load.model import on_curve
 from dovetail.lab.scenario.expectations import unmet, unsettled
+from dovetail.lab.scenario.fleet import Fleet
 from dovetail.lab.scenario.schema import Curve, Scenario, Step
 from dovetail.lab.scenario.steps import Acts
 
@@ -78,8 +79,22 @@ async def play(scenario: Scenario, folder: Path, write: Write, seed: int | None 
 class Player:
     """One run of one scenario."""
 
-    def __init__(self, scenario: Scenario, folder: Path, write: Write, seed: int) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        folder: Path,
+        write: Write,
+        seed: int,
+        make_fleet: Callable[[Write], Fleet] | None = None,
+        extras: Sequence[Extra] = (),
+    ) -> None:
+        """`make_fleet` makes another autoscaler than the scenario's, given what takes the lines of its log.
+
+        `extras` are parts of the lab that run from before the first node joins.
+        """
+        self._extras = tuple(extras)
         self._scenario = scenario
+        self._judged = make_fleet is None
         self._folder = folder
         self._write = write
         self._seed = seed
@@ -88,7 +103,11 @@ class Player:
         #: The instant of the last line and its text: many lines have the same.
         self._instant = 0.0, _clock_text(0.0)
         self._lab = Lab.embedded(seed, self._parts(), clock=self._clock)
-        self._autoscaled = self._autoscaler()
+        self._autoscaled: Fleet | None
+        if make_fleet is not None:
+            self._autoscaled = make_fleet(lambda line: self._log("scaler", line))
+        else:
+            self._autoscaled = self._autoscaler()
         self._acts = Acts(self._lab, self._autoscaled, folder, self._log)
         self._invariants: AutoscalerInvariants | None = None
         self._rows: list[Row] = []
@@ -109,7 +128,7 @@ class Player:
             quiet=scenario.cluster.events == "warnings",
             event_sink=None if faulty else self._on_lab_event,
             faults=faulty,
-            check=not low or scenario.autoscaler is not None,
+            check=self._judged and (not low or scenario.autoscaler is not None),
         )
 
     def _autoscaler(self) -> Autoscaled | None:
@@ -139,12 +158,14 @@ class Player:
             news: Informer[Json] = Informer(lab.kube, CORE_EVENTS, dict)
             news.listen(self._news)
             lab.add(lambda _: news.run())
+            for extra in self._extras:
+                lab.add(extra)
             for pool in scenario.cluster.pools:
                 await self._acts.join(pool)
             if self._autoscaled is not None:
                 lab.add(self._autoscaled.run)
                 await asyncio.sleep(2.0)  # our kinds are served a moment after they were defined
-                self._invariants = self._watched(self._autoscaled)
+                self._invariants = self._watched()
             for source in scenario.manifests:
                 await self._acts.apply(source)
             await asyncio.sleep(0.1)  # let the caches see the nodes before the first row
@@ -178,10 +199,14 @@ class Player:
             dollars=round(self._autoscaled.bill(self._clock.monotonic()), 4) if self._autoscaled else None,
         )
 
-    def _watched(self, autoscaled: Autoscaled) -> AutoscalerInvariants:
-        """Judge every write of the autoscaler from now on."""
+    def _watched(self) -> AutoscalerInvariants | None:
+        """Judge every write of our own autoscaler from now on."""
         from dovetail.lab.checks.autoscaler import AutoscalerInvariants
+        from dovetail.lab.scenario.autoscaler import Autoscaled
 
+        autoscaled = self._autoscaled
+        if not self._judged or not isinstance(autoscaled, Autoscaled):
+            return None
         assert self._lab.server is not None and autoscaled.cloud is not None
         invariants = AutoscalerInvariants(
             self._lab.server, self._clock, autoscaled.cloud, autoscaled.safe_mode, autoscaled.now

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
-import yaml
 
-from dovetail.cloud.simulated.config import read as read_market
 from dovetail.kube.errors import ApiError
 from dovetail.kube.resources import NODES, Resource
 from dovetail.lab.cluster import Lab
 from dovetail.lab.controllers.views import Json
-from dovetail.lab.faults.cloud import FaultyCloud
 from dovetail.lab.instances import UnknownType, plain_pool
-from dovetail.lab.scenario.actors import Tainter, UnannouncedPods, deschedule, drain
+from dovetail.lab.scenario.actors import deschedule, drain
+from dovetail.lab.scenario.fleet import Fleet
 from dovetail.lab.scenario.manifests import Kinds, apply, load
 from dovetail.lab.scenario.schema import (
     Change,
     Deschedule,
-    Interrupt,
     Pool,
     Scale,
     ScenarioError,
@@ -30,17 +26,14 @@ from dovetail.lab.scenario.schema import (
 )
 from dovetail.model.labels import NODEPOOL
 
-if TYPE_CHECKING:
-    from dovetail.lab.scenario.autoscaler import Autoscaled
-
 
 class Acts:
     """`log` takes the kind of a line and its words."""
 
-    def __init__(self, lab: Lab, autoscaled: Autoscaled | None, folder: Path, log: Callable[[str, str], None]) -> None:
+    def __init__(self, lab: Lab, fleet: Fleet | None, folder: Path, log: Callable[[str, str], None]) -> None:
         self.kinds = Kinds(lab.kube)
         self._lab = lab
-        self._autoscaled = autoscaled
+        self._fleet = fleet
         self._folder = folder
         self._log = log
 
@@ -68,8 +61,8 @@ class Acts:
             self._deschedule(step.deschedule)
         elif step.fault is not None and self._lab.faults is not None:
             self._log("fault", self._lab.faults.strike(step.fault))
-        elif self._autoscaled is not None and self._autoscaled.cloud is not None:
-            self._log("fault", self._strike(self._autoscaled, self._autoscaled.cloud, step))
+        elif self._fleet is not None:
+            self._log("fault", self._fleet.strike(self._lab, step))
 
     # What befalls the cluster
 
@@ -97,10 +90,9 @@ class Acts:
 
     def _give_up(self, item: Json) -> None:
         """Deleting a NodeClaim or a Node gives its instance up; its termination is no violation of the autoscaler."""
-        cloud = self._autoscaled.cloud if self._autoscaled is not None else None
         ids = ((item.get(part) or {}).get("providerID", "") for part in ("spec", "status"))
-        if cloud is not None:
-            cloud.given_up.update(filter(None, ids))
+        if self._fleet is not None:
+            self._fleet.give_up(filter(None, ids))
 
     async def _drain(self, asked: str) -> None:
         name = await self._named(NODES, asked)
@@ -142,44 +134,3 @@ class Acts:
     def _deschedule(self, asked: Deschedule) -> None:
         self._log("fault", f"another optimiser moves a pod every {asked.every:g} s, {asked.times} times")
         self._lab.add(lambda lab: deschedule(lab.kube, asked.every, asked.times))
-
-    # What befalls the autoscaler, its cloud and its instances
-
-    def _strike(self, autoscaled: Autoscaled, cloud: FaultyCloud, step: Step) -> str:
-        kube, clock = self._lab.kube, self._lab.clock
-        if step.interrupt is not None:
-            return _interrupt(cloud, step.interrupt)
-        if step.vanish is not None:
-            for each in cloud.standing()[: step.vanish.instances]:
-                cloud.vanish(each.provider_id)
-            return f"{step.vanish.instances} instance(s) vanish"
-        if step.cloud is not None:
-            return cloud.err(step.cloud.kind, step.cloud.seconds)
-        if step.taint is not None:
-            taint = {"key": step.taint.key, "effect": step.taint.effect}
-            autoscaled.actors.append(Tainter(kube, clock, taint, step.taint.seconds))
-            return f"every node that joins is tainted {step.taint.key}:{step.taint.effect}"
-        if step.stowaway is not None:
-            requests = {"cpu": step.stowaway.cpu, "memory": step.stowaway.memory}
-            autoscaled.actors.append(UnannouncedPods(kube, clock, requests, step.stowaway.seconds))
-            return f"every node that joins runs an unannounced pod of {step.stowaway.cpu} and {step.stowaway.memory}"
-        if step.stall is not None:
-            autoscaled.stall(step.stall.seconds)
-            return f"the leader's requests arrive {step.stall.seconds:g} s late"
-        if step.crash is not None:
-            autoscaled.crash_injection.set(step.crash.after)
-            return f"the autoscaler is killed after {step.crash.after} more mutating call(s)"
-        if step.clock is not None:
-            autoscaled.jump(step.clock.amount, step.clock.seconds)
-            return f"the autoscaler's clock is off by {step.clock.amount:g} s for {step.clock.seconds:g} s"
-        if step.market is not None:
-            cloud.market = read_market(yaml.safe_dump(step.market))
-            return "the market is another"
-        autoscaled.restart()
-        return "the autoscaler is killed and comes back"
-
-
-def _interrupt(cloud: FaultyCloud, asked: Interrupt) -> str:
-    ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.instances]] + list(asked.ids)
-    cloud.interrupt(ids, asked.kind)
-    return f"{asked.kind} of {len(ids)} instance(s)"

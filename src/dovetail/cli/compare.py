@@ -1,0 +1,148 @@
+"""`dovetail compare`: one workload on Cluster Autoscaler, Karpenter and Dovetail, with and without HPA and VPA."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dovetail.cli.errors import Problem
+
+if TYPE_CHECKING:
+    from dovetail.studies.study import OnProgress
+
+#: The page that is written where none is named.
+DEFAULT_PAGE = Path("dovetail-compare.html")
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_FORMS = ["text", "json", "markdown", "html"]
+_SETUP_HELP = "Only this set-up, as karpenter or dovetail+hpa; repeat it for several."
+_SEEDS_HELP = "Runs of each set-up; several give medians and spread."
+_LANG_HELP = "Language of the table and the page."
+
+
+@click.command()
+@click.argument("workload", required=False)
+@click.option("--setup", "chosen", multiple=True, metavar="NAME", help=_SETUP_HELP)
+@click.option("--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help=_SEEDS_HELP)
+@click.option("--seed", "first", type=int, default=1, show_default=True, help="The first seed.")
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Processes at once; all cores if left out.")
+@click.option("-o", "--output", "form", type=click.Choice(_FORMS), default="text", show_default=True)
+@click.option("--page", type=_FILE, default=None, help=f"Where the page goes; {DEFAULT_PAGE} if left out.")
+@click.option("--lang", "language", type=click.Choice(["en", "ko"]), default="en", show_default=True, help=_LANG_HELP)
+@click.option("--no-cache", is_flag=True, help="Run everything anew and keep nothing.")
+@click.option("--list", "listing", is_flag=True, help="Show the built-in workloads.")
+def compare(
+    workload: str | None,
+    chosen: tuple[str, ...],
+    seeds: int,
+    first: int,
+    jobs: int | None,
+    form: str,
+    page: Path | None,
+    language: str,
+    no_cache: bool,
+    listing: bool,
+) -> None:
+    """Compare node autoscalers on one workload, in virtual time.
+
+    WORKLOAD is a scenario file or a built-in one (see --list); `web` if left out. Prints a table and writes a page with
+    charts and with the advantages and disadvantages that were measured. Runs are kept: the same comparison again takes
+    no time, and an interrupted one goes on where it was.
+    """
+    from dovetail.studies.workloads.built_in import BUILT_IN
+
+    if listing:
+        for name, built_in in BUILT_IN.items():
+            click.echo(f"{name:<14} {built_in.about[language]}")
+        return
+    from dovetail.lab.scenario.schema import ScenarioError
+    from dovetail.studies import sources, study
+    from dovetail.studies.report import Comparison, Report
+    from dovetail.studies.setups import UnknownSetup, all_setups, parse
+
+    try:
+        source = sources.source(workload or sources.DEFAULT)
+        base = source.workload(first)
+        setups = tuple(map(parse, chosen)) or all_setups(hpa=base.has_hpa, vpa=base.has_vpa)
+        for setup in setups:
+            if (setup.hpa and not base.has_hpa) or (setup.vpa and not base.has_vpa):
+                raise UnknownSetup(
+                    f"{setup.name}: {base.name} has no object of such a pod autoscaler among its manifests"
+                )
+        target = page or (DEFAULT_PAGE if form == "text" else None)
+        _check_writable(target)
+        wanted = study.tasks(source, setups, range(first, first + seeds))
+        kept = study.RunCache(None if no_cache else study.cache_folder())
+        with _progress() as on_progress:
+            runs = study.execute(wanted, jobs or os.cpu_count() or 1, kept, on_progress)
+    except (ScenarioError, UnknownSetup) as error:
+        raise Problem(str(error)) from error
+    except KeyboardInterrupt:
+        text = "interrupted" + ("" if no_cache else "; finished runs are kept: the same command goes on from here")
+        raise Problem(text) from None
+    comparison = Comparison(base, tuple(runs), _command(source.name, chosen, seeds, first, language))
+    report = Report(comparison, language)
+    if target is not None:
+        target.write_text(report.html(), encoding="utf-8")
+    if form == "json":
+        click.echo(comparison.to_json())
+    elif form == "markdown":
+        click.echo(report.markdown(), nl=False)
+    elif form == "html":
+        click.echo(report.html(), nl=False)
+    else:
+        click.echo(f"{report.title()}\n{report.lead()}\n")
+        click.echo(report.table())
+        click.echo("\n" + "\n".join(report.short()))
+        click.echo(f"\npage: {target}")
+    problems = sorted({f"{run.setup.title}: {problem}" for run in runs for problem in run.problems})
+    for problem in problems:
+        click.echo(f"problem: {problem}", err=True)
+    if problems:
+        raise SystemExit(1)
+
+
+def _command(name: str, chosen: tuple[str, ...], seeds: int, first: int, language: str) -> str:
+    """The command that gives the same comparison."""
+    parts = ["dovetail", "compare", name]
+    for setup in chosen:
+        parts += ["--setup", setup]
+    if seeds != 1:
+        parts += ["--seeds", str(seeds)]
+    if first != 1:
+        parts += ["--seed", str(first)]
+    if language != "en":
+        parts += ["--lang", language]
+    return shlex.join(parts)
+
+
+def _check_writable(page: Path | None) -> None:
+    """A wrong name should not cost a study."""
+    folder = page.resolve().parent if page is not None else None
+    if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise Problem(f"--page {page}: {folder} is not a folder that can be written; name a file in another one")
+
+
+@contextmanager
+def _progress() -> Iterator[OnProgress]:
+    """On a terminal, how far the study is and how long it probably takes; nothing otherwise."""
+    if not sys.stderr.isatty():
+        yield lambda progress: None
+        return
+    from rich.console import Console
+
+    from dovetail.studies.study import Progress
+
+    with Console(stderr=True).status("starting …") as status:
+
+        def show(progress: Progress) -> None:
+            left = f", about {progress.left_s:.0f} s left" if progress.left_s is not None else ""
+            status.update(f"{progress.done} of {progress.total} runs{left}")
+
+        yield show

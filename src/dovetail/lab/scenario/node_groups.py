@@ -1,0 +1,144 @@
+"""Cluster Autoscaler in a lab in virtual time: node groups of one instance type each, at the catalogue's prices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from dovetail.autoscalers.node_groups import program
+from dovetail.autoscalers.node_groups.flags import parse
+from dovetail.cloud.simulated.config import Market
+from dovetail.kube.client import Kube
+from dovetail.lab.cluster import Lab
+from dovetail.lab.scenario.processes import Connection, CrashInjection
+from dovetail.lab.scenario.schema import Step
+from dovetail.lab.simulated_groups import GroupSpec, SimulatedGroups
+from dovetail.model.instance_type import InstanceType
+
+HOUR_S = 3600.0
+#: EC2 warns so many seconds before it ends a spot instance; a node group has no listener for the warning.
+NOTICE_S = 120.0
+#: Flags of the program: a simulation has one process and reads no status ConfigMap.
+FLAGS = ("--leader-elect=false", "--write-status-configmap=false", "--v=0")
+
+
+class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups, the types they are of, how long instances take to join, and flags of cluster-autoscaler."""
+
+    groups: tuple[GroupSpec, ...]
+    types: Mapping[str, InstanceType]
+    market: Market = Market(boot=(25.0, 35.0), ready=(4.0, 6.0))
+    flags: tuple[str, ...] = ()
+
+
+class GroupFleet:
+    """A `Fleet` whose nodes Cluster Autoscaler adds to node groups."""
+
+    def __init__(self, settings: GroupSettings, line: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._line = line
+        self.totals: Counter[str] = Counter()
+        self.said: Counter[str] = Counter()
+        self.changed = 0.0
+        self.groups: SimulatedGroups | None = None
+        self.connection: Connection | None = None
+        self._prices = _prices(settings.types.values())
+        self._dollars = 0.0
+        self._rate = 0.0
+        self._since = 0.0
+        self._counted: frozenset[str] = frozenset()
+
+    async def run(self, lab: Lab) -> None:
+        market, chance = self._settings.market, lab.chance.child("groups boot")
+        self.groups = groups = SimulatedGroups(
+            lab, boot_s=lambda: market.between(chance, market.boot), types=self._settings.types
+        )
+        self._since = lab.clock.monotonic()
+        groups.on_change = lambda: self._account(lab.clock.monotonic(), groups)
+        for spec in self._settings.groups:
+            await groups.create(spec)
+        self.connection = Connection(lab.transport, CrashInjection(lambda: None))
+        kube = Kube(
+            self.connection,
+            lab.clock,
+            chance=lab.chance.child("client", "cluster-autoscaler"),
+            manager="cluster-autoscaler",
+            user_agent="cluster-autoscaler",
+        )
+        settings = parse([*FLAGS, *self._settings.flags])
+        try:
+            await program.run(
+                settings, kube, groups, lab.clock, lab.chance.child("cluster-autoscaler"), write=self._log
+            )
+        finally:
+            await groups.close()
+
+    async def leaks(self, lab: Lab) -> list[str]:
+        return []  # a group's instances have no object of their own that could be left behind
+
+    def bill(self, now: float) -> float:
+        return self._dollars + self._rate * (now - self._since) / HOUR_S
+
+    def rate(self) -> float:
+        return self._rate
+
+    def provider_ids(self) -> frozenset[str]:
+        return self._counted
+
+    def calls(self) -> Mapping[str, int]:
+        requests = sum(self.connection.requests.values()) if self.connection is not None else 0
+        return {"kubernetes": requests, "cloud": sum(self.groups.calls.values()) if self.groups is not None else 0}
+
+    def give_up(self, provider_ids: Iterable[str]) -> None:
+        """A group replaces its instances whatever ended them."""
+
+    def strike(self, lab: Lab, step: Step) -> str:
+        """Interruptions reach node groups as well; what befalls a controller with NodeClaims does not."""
+        groups = self.groups
+        assert groups is not None
+        if step.interrupt is not None:
+            spot = [each for each in groups.standing() if each.capacity_type == "spot"]
+            chosen = (spot or groups.standing())[: step.interrupt.instances]
+            for instance in chosen:
+                asyncio.get_running_loop().call_later(NOTICE_S, groups.interrupt, instance.provider_id)
+            return f"{step.interrupt.kind} of {len(chosen)} instance(s)"
+        if step.vanish is not None:
+            chosen = groups.standing()[: step.vanish.instances]
+            for instance in chosen:
+                groups.interrupt(instance.provider_id)
+            return f"{len(chosen)} instance(s) vanish"
+        return "does not concern node groups"
+
+    def _account(self, now: float, groups: SimulatedGroups) -> None:
+        self._dollars, self._since = self.bill(now), now
+        standing = groups.standing()
+        self._rate = sum(self._price(each.instance_type, each.zone, each.capacity_type) for each in standing)
+        ids = frozenset(each.provider_id for each in standing)
+        self.totals["instances launched"] += len(ids - self._counted)
+        self.totals["instances terminated"] += len(self._counted - ids)
+        self._counted, self.changed = ids, now
+
+    def _price(self, instance_type: str, zone: str, capacity_type: str) -> float:
+        price = self._prices.get((instance_type, zone, capacity_type))
+        if price is None:
+            raise ValueError(
+                f"node group of {instance_type} in {zone}: the catalogue has no {capacity_type} price there; "
+                "name a zone and a type of the scenario's region"
+            )
+        return price
+
+    def _log(self, line: str) -> None:
+        self.said[line] += 1
+        self._line(line.strip())
+
+
+def _prices(types: Iterable[InstanceType]) -> dict[tuple[str, str, str], float]:
+    return {
+        (kind.name, offering.zone, offering.capacity_type): offering.price
+        for kind in types
+        for offering in kind.offerings
+        if offering.price is not None
+    }

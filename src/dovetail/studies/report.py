@@ -1,0 +1,324 @@
+"""A comparison as a table, as Markdown and as a page of HTML that needs nothing else."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import msgspec
+
+from dovetail.studies import svg, words
+from dovetail.studies.findings import Finding, Side, between_autoscalers, effects, of_autoscaler
+from dovetail.studies.observation import WAITED_S
+from dovetail.studies.run import Run
+from dovetail.studies.setups import TITLES, NodeAutoscaler, Setup, by_pods
+from dovetail.studies.summary import MIN_DIFFERENCE_OF_ONE_SEED, Row, rows
+from dovetail.studies.words import COLUMNS, text
+from dovetail.studies.workloads.workload import Workload
+
+_CLASSES = {
+    NodeAutoscaler.CLUSTER_AUTOSCALER: "ca",
+    NodeAutoscaler.KARPENTER: "karpenter",
+    NodeAutoscaler.DOVETAIL: "dovetail",
+}
+_STYLE = """
+:root{color-scheme:light dark;--ink:#1c2430;--soft:#5b6675;--line:#d8dee6;--paper:#fff;--card:#f5f7fa;
+--ca:#c2762b;--karpenter:#3b74c9;--dovetail:#1d8f6a}
+@media(prefers-color-scheme:dark){:root{--ink:#e7ecf2;--soft:#9aa6b5;--line:#39424e;--paper:#14181d;--card:#1d232b;
+--ca:#e0a058;--karpenter:#7fa8ee;--dovetail:#4fc79c}}
+body{font:16px/1.55 system-ui,-apple-system,"Noto Sans KR",sans-serif;color:var(--ink);background:var(--paper);
+max-width:1040px;margin:0 auto;padding:32px 20px 64px}
+h1{font-size:1.7rem;line-height:1.25;margin:0 0 .4em}h2{margin:2em 0 .6em;font-size:1.25rem}h3{margin:0 0 .3em}
+p.lead,p.note{color:var(--soft)}p.note{font-size:.86rem}
+.short{background:var(--card);border-left:4px solid var(--dovetail);padding:12px 18px;border-radius:4px}
+.short p{margin:.35em 0}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.88rem;width:100%}
+th,td{padding:7px 9px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
+th:first-child,td:first-child{text-align:left}th{color:var(--soft);font-weight:600}
+tr.first td{border-top:2px solid var(--line)}
+td .dot{display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:7px}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(430px,1fr));gap:18px}
+.charts figure{margin:0;background:var(--card);border-radius:8px;padding:10px}
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(290px,1fr));gap:18px}
+.card{background:var(--card);border-radius:8px;padding:14px 18px;border-top:4px solid var(--line)}
+.card h4{margin:.8em 0 .2em;font-size:.86rem;color:var(--soft)}.card ul,ul.effects{margin:.2em 0;padding-left:1.1em}
+li{margin:.3em 0}code{background:var(--card);padding:2px 6px;border-radius:4px}
+svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
+svg .title{font-weight:600;fill:var(--ink)}
+svg .scale{text-anchor:end}svg .tick{text-anchor:middle}svg .grid{stroke:var(--line);stroke-width:1}
+svg .bound{stroke:var(--ink);stroke-width:2;stroke-dasharray:5 3;fill:none}
+svg rect.ca{fill:var(--ca)}svg rect.karpenter{fill:var(--karpenter)}svg rect.dovetail{fill:var(--dovetail)}
+svg path,svg line.ca,svg line.karpenter,svg line.dovetail{fill:none;stroke-width:2.2}
+svg .ca{stroke:var(--ca)}svg .karpenter{stroke:var(--karpenter)}svg .dovetail{stroke:var(--dovetail)}
+svg rect{stroke:none!important}
+"""
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What a report is made of. `command` is how to get it again."""
+
+    workload: Workload
+    runs: tuple[Run, ...]
+    command: str
+
+    @property
+    def rows(self) -> list[Row]:
+        return rows(self.runs)
+
+    def to_json(self) -> bytes:
+        """Everything, for other programs."""
+        table = self.rows
+        by_setup = {row.setup: row for row in table}
+        found = [*between_autoscalers(table), *effects(table)]
+        document = {
+            "workload": self.workload.name,
+            "command": self.command,
+            "setups": [{"setup": row.setup.name, "title": row.setup.title, "figures": row.figures} for row in table],
+            "findings": [
+                {
+                    "setup": each.about.name,
+                    "side": each.side,
+                    "measure": each.measure,
+                    "against": [setup.name for setup in each.others],
+                    "en": words.sentence(each, by_setup, "en"),
+                    "ko": words.sentence(each, by_setup, "ko"),
+                }
+                for each in found
+            ],
+            "runs": self.runs,
+        }
+        return msgspec.json.format(msgspec.json.encode(document), indent=2)
+
+
+class Report:
+    """A comparison in one language."""
+
+    def __init__(self, comparison: Comparison, language: str) -> None:
+        self._comparison = comparison
+        self._language = language
+        self._rows = comparison.rows
+        self._by_setup: Mapping[Setup, Row] = {row.setup: row for row in self._rows}
+        self._findings = between_autoscalers(self._rows)
+        self._effects = effects(self._rows)
+
+    # -- parts
+
+    def _text(self, key: str, **values: object) -> str:
+        return text(key, self._language, **values)
+
+    def title(self) -> str:
+        return self._text("title", workload=self._comparison.workload.title[self._language])
+
+    def lead(self) -> str:
+        run, workload = self._comparison.runs[0], self._comparison.workload
+        seeds = len({each.seed for each in self._comparison.runs})
+        spread = (
+            self._text("one_seed", least=f"{100 * MIN_DIFFERENCE_OF_ONE_SEED:.0f}")
+            if seeds == 1
+            else self._text("seeds", count=seeds)
+        )
+        hours = f"{run.seconds / 3600:g} h" if self._language == "en" else f"{run.seconds / 3600:g}시간"
+        return self._text("lead", hours=hours, count=len(self._rows), seeds=spread, region=workload.part.region)
+
+    def short(self) -> list[str]:
+        """One sentence on cost for each way that pods are changed."""
+        return [self._cheapest(setups) for setups in by_pods(self._by_setup).values()]
+
+    def _cheapest(self, setups: Sequence[Setup]) -> str:
+        ordered = sorted((self._by_setup[setup] for setup in setups), key=lambda row: row["dollars"].median)
+        best, variant = ordered[0], self._variant(setups[0])
+
+        def shown(group: Sequence[Row]) -> str:
+            return ", ".join(
+                f"{TITLES[row.setup.nodes]} {words.dollars(row['dollars'])}"
+                + (f" ({words.change(row['dollars'], best['dollars'])})" if row is not best else "")
+                for row in group
+            )
+
+        if len(ordered) > 1 and not best["dollars"].below(ordered[1]["dollars"]):
+            return self._text("no_cheapest", variant=variant, others=shown(ordered))
+        above = words.share(best["above_bound"]) if "above_bound" in best.figures else "–"
+        return self._text(
+            "cheapest",
+            name=TITLES[best.setup.nodes],
+            variant=variant,
+            own=words.dollars(best["dollars"]),
+            above=above,
+            bound=words.dollars(best["lower_bound"]),
+            others=shown(ordered[1:]) or "–",
+        )
+
+    def _variant(self, setup: Setup) -> str:
+        return (self._text("for_hpa") if setup.hpa else "") + (self._text("for_vpa") if setup.vpa else "")
+
+    def sentences(self, nodes: NodeAutoscaler, side: Side) -> list[str]:
+        """What speaks for or against a node autoscaler; the set-up is named where it has HPA or VPA."""
+        return [self._sentence(each) for each in of_autoscaler(self._findings, nodes, side)]
+
+    def _sentence(self, finding: Finding) -> str:
+        said = words.sentence(finding, self._by_setup, self._language)
+        variant = self._variant(finding.about).strip()
+        return f"{variant}: {said}" if variant else said[:1].upper() + said[1:]
+
+    def effects(self) -> list[str]:
+        return [words.sentence(each, self._by_setup, self._language) for each in self._effects]
+
+    def method(self) -> list[str]:
+        workload = self._comparison.workload
+        groups: dict[str, int] = {}
+        for group in workload.groups:
+            kind = f"{group.instance_type} ({group.capacity_type}, {group.min_size}–{group.max_size})"
+            groups[kind] = groups.get(kind, 0) + 1
+        boot = workload.part.market.get("boot", (25, 35))
+        pools = ", ".join(str(item["metadata"]["name"]) for item in workload.node_pools())
+        return [
+            self._text("method_1", boot=f"{boot[0]:g}–{boot[1]:g}"),
+            self._text("method_2", groups=", ".join(f"{number} × {kind}" for kind, number in groups.items())),
+            self._text("method_3", pools=pools),
+            self._text("method_4"),
+            *sorted({f"{each.setup.title}: {problem}" for each in self._comparison.runs for problem in each.problems}),
+        ]
+
+    def charts(self) -> list[str]:
+        groups = by_pods(self._by_setup)
+        return [
+            self._cost_chart(),
+            *(self._rate_chart(setups) for setups in groups.values()),
+            self._ready_chart(),
+            self._eviction_chart(),
+        ]
+
+    def _cost_chart(self) -> str:
+        found = []
+        for setups in by_pods(self._by_setup).values():
+            bound = self._by_setup[setups[0]]["lower_bound"].median
+            costs = [self._bar(setup, "dollars") for setup in setups]
+            found.append(svg.Group(self._group_label(setups[0]), costs, bound))
+        return svg.bars(self._text("chart_cost"), found, "$", self._text("bound"))
+
+    def _group_label(self, setup: Setup) -> str:
+        return self._variant(setup).strip() or {"en": "pods as they are", "ko": "파드 그대로"}[self._language]
+
+    def _bar(self, setup: Setup, measure: str) -> svg.Bar:
+        figure = self._by_setup[setup][measure]
+        shown = words.FORMATS.get(measure, words.count)(figure)
+        return svg.Bar(figure.median, _CLASSES[setup.nodes], f"{setup.title}: {shown}")
+
+    def _rate_chart(self, setups: Sequence[Setup]) -> str:
+        series = []
+        for setup in setups:
+            run = self._by_setup[setup].typical
+            points = [(sample.at / 3600.0, sample.rate) for sample in run.samples]
+            series.append(svg.Line(TITLES[setup.nodes], _CLASSES[setup.nodes], points))
+        run = self._by_setup[setups[-1]].typical
+        bound = [(sample.at / 3600.0, sample.bound) for sample in run.samples]
+        series.append(svg.Line(self._text("bound"), "bound", bound))
+        title = self._text("chart_rate", variant=self._variant(setups[0]))
+        return svg.lines(title, series, run.seconds / 3600.0, "$")
+
+    def _ready_chart(self) -> str:
+        groups = []
+        for setups in by_pods(self._by_setup).values():
+            bars = [
+                self._bar(setup, measure)
+                for measure in ("ready_p50", "ready_p99")
+                for setup in setups
+                if measure in self._by_setup[setup].figures
+            ]
+            groups.append(svg.Group(self._group_label(setups[0]), bars))
+        return svg.bars(self._text("chart_ready"), groups)
+
+    def _eviction_chart(self) -> str:
+        groups = [
+            svg.Group(self._group_label(setups[0]), [self._bar(setup, "evictions") for setup in setups])
+            for setups in by_pods(self._by_setup).values()
+        ]
+        return svg.bars(self._text("chart_evictions"), groups)
+
+    # -- wholes
+
+    def table(self) -> str:
+        """For a terminal: columns aligned, also where characters are two cells wide."""
+        header = [names[self._language] for _, names in COLUMNS]
+        lines = [header, *(words.cells(row) for row in self._rows)]
+        widths = [max(_cells_wide(line[place]) for line in lines) for place in range(len(header))]
+        shown = []
+        for number, line in enumerate(lines):
+            if number > 1 and self._rows[number - 1].setup.pods != self._rows[number - 2].setup.pods:
+                shown.append("")
+            cells = [
+                cell + " " * (width - _cells_wide(cell)) if place == 0 else " " * (width - _cells_wide(cell)) + cell
+                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ]
+            shown.append("  ".join(cells).rstrip())
+        return "\n".join(shown)
+
+    def markdown(self) -> str:
+        parts = [f"# {self.title()}", self.lead(), f"## {self._text('short')}", *(f"- {each}" for each in self.short())]
+        header = [names[self._language] for _, names in COLUMNS]
+        table = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+        table += ["| " + " | ".join(words.cells(row)) + " |" for row in self._rows]
+        parts += [f"## {self._text('figures')}", "\n".join(table), self._text("table_note", waited=f"{WAITED_S:g}")]
+        parts.append(f"## {self._text('autoscalers')}")
+        for nodes in self._autoscalers():
+            parts.append(f"### {TITLES[nodes]}")
+            for side, name in ((Side.ADVANTAGE, "advantages"), (Side.DISADVANTAGE, "disadvantages")):
+                said = self.sentences(nodes, side) or [self._text("no_finding")]
+                parts.append(f"**{self._text(name)}**\n\n" + "\n".join(f"- {each}" for each in said))
+        if self._effects:
+            parts.append(f"## {self._text('effects')}\n\n" + "\n".join(f"- {each}" for each in self.effects()))
+        parts.append(f"## {self._text('method')}\n\n" + "\n".join(f"- {each}" for each in self.method()))
+        parts.append(self._text("again", command=f"`{self._comparison.command}`"))
+        return "\n\n".join(parts) + "\n"
+
+    def html(self) -> str:
+        language = self._language
+        short = "".join(f"<p>{escape(each)}</p>" for each in self.short())
+        figures = "".join(f"<figure>{chart}</figure>" for chart in self.charts())
+        cards = "".join(self._card(nodes) for nodes in self._autoscalers())
+        changed = "".join(f"<li>{escape(each)}</li>" for each in self.effects())
+        method = "".join(f"<li>{escape(each)}</li>" for each in self.method())
+        again = self._text("again", command="\0").partition("\0")
+        return (
+            f'<!doctype html>\n<html lang="{language}"><head><meta charset="utf-8">'
+            f'<meta name="viewport" content="width=device-width,initial-scale=1"><title>{escape(self.title())}</title>'
+            f"<style>{_STYLE}</style></head><body><h1>{escape(self.title())}</h1>"
+            f'<p class="lead">{escape(self.lead())}</p><div class="short">{short}</div>'
+            f"<h2>{self._text('figures')}</h2>{self._html_table()}"
+            f'<p class="note">{escape(self._text("table_note", waited=f"{WAITED_S:g}"))}</p>'
+            f'<h2>{self._text("charts")}</h2><div class="charts">{figures}</div>'
+            f'<h2>{self._text("autoscalers")}</h2><div class="cards">{cards}</div>'
+            + (f'<h2>{self._text("effects")}</h2><ul class="effects">{changed}</ul>' if changed else "")
+            + f"<h2>{self._text('method')}</h2><ul>{method}</ul>"
+            f"<p>{escape(again[0])}<code>{escape(self._comparison.command)}</code>{escape(again[2])}</p></body></html>\n"
+        )
+
+    def _html_table(self) -> str:
+        header = "".join(f"<th>{escape(names[self._language])}</th>" for _, names in COLUMNS)
+        body, before = [], None
+        for row in self._rows:
+            name, *cells = words.cells(row)
+            dot = f'<span class="dot" style="background:var(--{_CLASSES[row.setup.nodes]})"></span>'
+            first = ' class="first"' if before is not None and before != row.setup.pods else ""
+            before = row.setup.pods
+            rest = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            body.append(f"<tr{first}><td>{dot}{escape(name)}</td>{rest}</tr>")
+        return f'<div class="wide"><table><thead><tr>{header}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+
+    def _card(self, nodes: NodeAutoscaler) -> str:
+        parts = [f'<div class="card" style="border-color:var(--{_CLASSES[nodes]})"><h3>{TITLES[nodes]}</h3>']
+        for side, name in ((Side.ADVANTAGE, "advantages"), (Side.DISADVANTAGE, "disadvantages")):
+            said = self.sentences(nodes, side)
+            listed = "".join(f"<li>{escape(each)}</li>" for each in said)
+            shown = f"<ul>{listed}</ul>" if said else f'<p class="note">{escape(self._text("no_finding"))}</p>'
+            parts.append(f"<h4>{escape(self._text(name))}</h4>{shown}")
+        return "".join(parts) + "</div>"
+
+    def _autoscalers(self) -> list[NodeAutoscaler]:
+        return list(dict.fromkeys(row.setup.nodes for row in self._rows))
+
+
+def _cells_wide(text_: str) -> int:
+    """How many cells of a terminal a text takes."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text_)

@@ -1,0 +1,156 @@
+"""A study: many runs on all cores, kept by content, so that an interrupted one goes on where it was.
+
+A run is known by the package's code and all its inputs. What was run before is read, whichever study it was for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+
+import msgspec
+
+import dovetail
+from dovetail.clock import stopwatch
+from dovetail.studies.run import Run, run
+from dovetail.studies.setups import Setup
+from dovetail.studies.sources import Source
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One run that a study needs."""
+
+    source: Source
+    setup: Setup
+    seed: int
+
+    def key(self) -> str:
+        """The same for the same code and the same inputs, on any computer."""
+        inputs = {
+            "code": code_digest(),
+            "workload": self.source.workload(self.seed).fingerprint(),
+            "setup": self.setup,
+            "seed": self.seed,
+        }
+        return hashlib.sha256(msgspec.json.encode(inputs, order="sorted")).hexdigest()
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a study is: runs done, all runs, and seconds that are probably left (None before the first is done)."""
+
+    done: int
+    total: int
+    left_s: float | None
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@cache
+def code_digest() -> str:
+    """A digest of the package's version and of every module of it."""
+    digest, root = hashlib.sha256(dovetail.__version__.encode()), Path(dovetail.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class RunCache:
+    """Runs as JSON files in a folder; None keeps nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def get(self, key: str) -> Run | None:
+        """A kept run; a file that cannot be read counts as absent."""
+        if self._folder is None:
+            return None
+        try:
+            return msgspec.json.decode((self._folder / f"{key}.json").read_bytes(), type=Run)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def put(self, key: str, outcome: Run) -> None:
+        """Keep a run. Where the folder cannot be written, the study goes on without."""
+        if self._folder is None:
+            return
+        target = self._folder / f"{key}.json"
+        draft = target.with_name(f".{key}.{os.getpid()}")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            draft.write_bytes(msgspec.json.encode(outcome))
+            draft.replace(target)
+        except OSError:
+            return
+
+
+def cache_folder() -> Path:
+    """Where runs are kept: the user's cache directory."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dovetail" / "studies"
+
+
+def tasks(source: Source, setups: Sequence[Setup], seeds: Sequence[int]) -> list[Task]:
+    return [Task(source, setup, seed) for seed in seeds for setup in setups]
+
+
+def execute(
+    wanted: Sequence[Task], jobs: int, kept: RunCache, on_progress: OnProgress = lambda progress: None
+) -> list[Run]:
+    """The runs in the order of the tasks. Each is kept as soon as it is done."""
+    keys = [task.key() for task in wanted]
+    found: dict[str, Run] = {}
+    for key in keys:
+        before = kept.get(key)
+        if before is not None:
+            found[key] = before
+    missing = {key: task for key, task in zip(keys, wanted, strict=True) if key not in found}
+    began, cached = stopwatch(), len(keys) - len(missing)
+    on_progress(Progress(cached, len(keys), None))
+    for done, (key, outcome) in enumerate(_outcomes(missing, jobs), 1):
+        kept.put(key, outcome)
+        found[key] = outcome
+        left_s = (stopwatch() - began) / done * (len(missing) - done)
+        on_progress(Progress(cached + done, len(keys), left_s))
+    return [found[key] for key in keys]
+
+
+def _outcomes(missing: dict[str, Task], jobs: int) -> Iterator[tuple[str, Run]]:
+    """Runs as they are done, in processes of their own where several may run at once."""
+    if jobs <= 1 or len(missing) <= 1:
+        for key, task in missing.items():
+            yield key, play(task)
+        return
+    pool = ProcessPoolExecutor(min(jobs, len(missing)), mp_context=get_context("spawn"), initializer=_prepare)
+    try:
+        waiting: dict[Future[Run], str] = {pool.submit(play, task): key for key, task in missing.items()}
+        while waiting:
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                yield waiting.pop(future), future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def play(task: Task) -> Run:
+    """One run, in this process."""
+    _prepare()
+    return run(task.source.workload(task.seed), task.setup, task.seed)
+
+
+def _prepare() -> None:
+    """A simulation makes few cycles and many objects, and its parts log for operators."""
+    import gc
+    import logging
+
+    import structlog
+
+    from dovetail.kube import log
+
+    gc.set_threshold(1_000_000, 50, 1000)
+    log.quiet()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))

@@ -1,0 +1,127 @@
+"""Charts as SVG text: bars in groups, and lines over time. Colours come from the page, so they follow its theme."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+WIDTH, HEIGHT = 720, 300
+LEFT, RIGHT, TOP, BOTTOM = 56, 16, 34, 64
+TICKS = 5
+
+
+class Bar(NamedTuple):
+    """A bar of a colour class, with what a pointer over it shows."""
+
+    value: float
+    colour: str
+    title: str
+
+
+class Group(NamedTuple):
+    """Bars side by side over one label; `mark` is a line across them."""
+
+    label: str
+    bars: Sequence[Bar]
+    mark: float | None = None
+
+
+class Line(NamedTuple):
+    label: str
+    colour: str
+    points: Sequence[tuple[float, float]]
+
+
+def bars(title: str, groups: Sequence[Group], unit: str = "", mark_label: str = "") -> str:
+    """A bar chart."""
+    values = [bar.value for group in groups for bar in group.bars] + [group.mark or 0.0 for group in groups]
+    top = _nice(max(values, default=1.0))
+    inner, parts = WIDTH - LEFT - RIGHT, [_axis(title, top, unit)]
+    each = inner / max(1, len(groups))
+    for number, group in enumerate(groups):
+        start, wide = LEFT + number * each, each * 0.68 / max(1, len(group.bars))
+        first = start + each * 0.16
+        for place, bar in enumerate(group.bars):
+            y = _y(bar.value, top)
+            parts.append(
+                f'<rect class="{bar.colour}" x="{first + place * wide:.1f}" y="{y:.1f}" width="{wide * 0.9:.1f}" '
+                f'height="{HEIGHT - BOTTOM - y:.1f}"><title>{escape(bar.title)}</title></rect>'
+            )
+        if group.mark is not None:
+            y = _y(group.mark, top)
+            parts.append(
+                f'<line class="bound" x1="{first - 4:.1f}" x2="{first + each * 0.68:.1f}" y1="{y:.1f}" y2="{y:.1f}">'
+                f"<title>{escape(mark_label)} {group.mark:.2f}</title></line>"
+            )
+        parts += _label(start + each / 2, group.label)
+    if mark_label:
+        parts.append(
+            f'<line class="bound" x1="{WIDTH - 150}" x2="{WIDTH - 126}" y1="18" y2="18"/>'
+            f'<text x="{WIDTH - 120}" y="22">{escape(mark_label)}</text>'
+        )
+    return _svg(title, parts)
+
+
+def lines(title: str, series: Sequence[Line], hours: float, unit: str = "") -> str:
+    """Steps over time, in hours."""
+    top = _nice(max((value for line in series for _, value in line.points), default=1.0))
+    parts = [_axis(title, top, unit)]
+    span = WIDTH - LEFT - RIGHT
+    for tick in range(TICKS + 1):
+        x = LEFT + span * tick / TICKS
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}">{hours * tick / TICKS:.3g} h</text>')
+    for number, line in enumerate(series):
+        path, last = [], None
+        for at, value in line.points:
+            x, y = LEFT + span * min(1.0, at / hours), _y(value, top)
+            path.append(f"M{x:.1f} {y:.1f}" if last is None else f"H{x:.1f}V{y:.1f}")
+            last = value
+        if last is not None:
+            path.append(f"H{WIDTH - RIGHT}")
+        parts.append(f'<path class="{line.colour}" d="{"".join(path)}"><title>{escape(line.label)}</title></path>')
+        x = LEFT + number * span / max(1, len(series))
+        parts.append(
+            f'<line class="{line.colour}" x1="{x:.1f}" x2="{x + 22:.1f}" y1="{HEIGHT - 18}" y2="{HEIGHT - 18}"/>'
+            f'<text x="{x + 28:.1f}" y="{HEIGHT - 14}">{escape(line.label)}</text>'
+        )
+    return _svg(title, parts)
+
+
+def _svg(title: str, parts: Sequence[str]) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}" '
+        f'xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+    )
+
+
+def _axis(title: str, top: float, unit: str) -> str:
+    parts = [f'<text class="title" x="{LEFT}" y="20">{escape(title)}</text>']
+    for tick in range(TICKS + 1):
+        value = top * tick / TICKS
+        y = _y(value, top)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="scale" x="{LEFT - 6}" y="{y + 4:.1f}">{escape(unit)}{value:.4g}</text>')
+    return "".join(parts)
+
+
+def _label(x: float, label: str) -> list[str]:
+    """A label of up to three lines under the axis."""
+    lines_of = label.split("\n")
+    return [
+        f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 16 + 14 * number}">{escape(part)}</text>'
+        for number, part in enumerate(lines_of)
+    ]
+
+
+def _y(value: float, top: float) -> float:
+    return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (value / top if top else 0.0)
+
+
+def _nice(most: float) -> float:
+    """The end of an axis: a round number not below the largest value."""
+    if most <= 0:
+        return 1.0
+    magnitude = 10.0 ** math.floor(math.log10(most))
+    return next(step * magnitude for step in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.5, 10.0) if step * magnitude >= most)

@@ -1,0 +1,339 @@
+"""The built-in workloads. A seed changes the load: a few percent more or less, a few minutes sooner or later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from dovetail.chance import Chance
+from dovetail.lab.scenario.schema import convert
+from dovetail.lab.simulated_groups import GroupSpec
+from dovetail.studies.workloads import objects
+from dovetail.studies.workloads.objects import Json
+from dovetail.studies.workloads.workload import Workload
+
+MINUTE_S, HOUR_S = 60, 3600
+_CATEGORY = "karpenter.k8s.aws/instance-category"
+
+
+class Parts(NamedTuple):
+    """What a workload is made of."""
+
+    duration: str
+    manifests: list[Json]
+    groups: tuple[GroupSpec, ...]
+    steps: Sequence[Json] = ()
+    market: Mapping[str, Any] = MappingProxyType({})
+
+
+class BuiltIn(NamedTuple):
+    """`title` and `about` are in English and Korean."""
+
+    title: Mapping[str, str]
+    about: Mapping[str, str]
+    make: Callable[[Chance], Parts]
+
+
+def build(name: str, seed: int) -> Workload:
+    """A built-in workload with the load of a seed."""
+    chosen = BUILT_IN[name]
+    parts = chosen.make(Chance(seed).child("workload", name))
+    document = {
+        "name": name,
+        "duration": parts.duration,
+        "cluster": {"pools": []},
+        "autoscaler": {"region": objects.REGION, "market": dict(parts.market)},
+        "steps": list(parts.steps),
+    }
+    return Workload(
+        name=name,
+        title=chosen.title,
+        scenario=convert(document, name),
+        manifests=tuple(parts.manifests),
+        groups=parts.groups,
+    )
+
+
+def _about(chance: Chance, value: float, share: float = 0.05) -> float:
+    """A value, up to that share more or less."""
+    return value * (1.0 + chance.uniform(-share, share))
+
+
+def _rates(chance: Chance, points: Mapping[int, float]) -> str:
+    """Requests a second over the day."""
+    return ",".join(f"{hour}h={_about(chance, rate):.0f}" for hour, rate in points.items())
+
+
+def _web(chance: Chance) -> Parts:
+    """A shop: load climbs in the morning, peaks at noon and in the evening; one front end of it, an API and workers."""
+    rates = _rates(chance, {0: 120, 6: 60, 9: 420, 12: 700, 15: 480, 20: 820, 23: 260})
+    manifests = [
+        objects.node_pool(),
+        objects.service("shop"),
+        objects.deployment(
+            "shop",
+            48,
+            "500m",
+            "1Gi",
+            model={"cpu-per-request": "20m", "memory": "420Mi", "ready-seconds": "5"},
+            spread_zones=True,
+        ),
+        objects.budget("shop"),
+        objects.horizontal("shop", 6, 60),
+        objects.vertical("shop"),
+        objects.deployment("api", 9, "1", "2Gi", model={"cpu": "300m", "memory": "700Mi"}, spread_zones=True),
+        objects.budget("api", 1),
+        objects.vertical("api"),
+        objects.deployment("worker", 4, "500m", "3Gi", model={"cpu": "350m", "memory": "2200Mi"}),
+        objects.deployment(
+            "visitors", 1, "50m", "64Mi", model={"asks": "shop", "requests-per-second": rates, "cpu": "20m"}
+        ),
+    ]
+    return Parts("1d", manifests, objects.groups("m5.xlarge"))
+
+
+def _batch(chance: Chance) -> Parts:
+    """A small service all day, and jobs that come in bursts."""
+    steps: list[Json] = []
+    for number, (hour, count, cpu, memory) in enumerate(
+        ((1, 60, "1", "2Gi"), (2, 24, "2", "4Gi"), (4, 90, "500m", "2Gi"), (5, 40, "1", "6Gi"))
+    ):
+        at = hour * HOUR_S + chance.uniform(0.0, 10.0) * MINUTE_S
+        burst = objects.job(f"burst-{number}", round(_about(chance, count)), cpu, memory, _about(chance, 900.0, 0.2))
+        steps.append({"at": f"{at:.0f}s", "apply": burst})
+    manifests = [
+        objects.node_pool(),
+        objects.deployment("api", 6, "500m", "1Gi", model={"cpu": "150m", "memory": "300Mi"}, spread_zones=True),
+        objects.budget("api", 1),
+        objects.vertical("api"),
+    ]
+    return Parts("6h", manifests, objects.groups("m5.2xlarge"), steps)
+
+
+def _spot(chance: Chance) -> Parts:
+    """A stateless service on spot capacity that EC2 takes back now and then."""
+    steps = [
+        {"at": f"{hour * HOUR_S + chance.uniform(0.0, 25.0) * MINUTE_S:.0f}s", "interrupt": {"instances": count}}
+        for hour, count in ((1, 1), (2, 1), (3, 2), (4, 1), (5, 1))
+    ]
+    manifests = [
+        objects.node_pool(capacity_types=("spot", "on-demand"), budget="20%"),
+        objects.deployment(
+            "web", round(_about(chance, 60)), "500m", "1Gi", model={"cpu": "250m", "memory": "600Mi"}, spread_zones=True
+        ),
+        objects.budget("web"),
+        objects.vertical("web"),
+        objects.deployment("cache", 6, "1", "6Gi", model={"cpu": "300m", "memory": "5Gi"}),
+    ]
+    return Parts("6h", manifests, objects.groups("m5.xlarge", "spot", capacity_type="spot"), steps)
+
+
+_GPU_TAINT = {"key": "nvidia.com/gpu", "value": "true", "effect": "NoSchedule"}
+_ON_GPU: Json = {
+    "nodeSelector": {"workload": "gpu"},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+}
+
+
+def _ml(chance: Chance) -> Parts:
+    """Inference that always runs, and training jobs of one to four GPUs."""
+    steps: list[Json] = []
+    for number, (hour, jobs, gpus, cpu) in enumerate(
+        ((1, 6, 1, "3"), (2, 2, 4, "20"), (4, 8, 1, "3"), (6, 1, 4, "20"))
+    ):
+        at = hour * HOUR_S + chance.uniform(0.0, 15.0) * MINUTE_S
+        training = objects.job(
+            f"training-{number}",
+            jobs,
+            cpu,
+            f"{12 * gpus}Gi",
+            _about(chance, 2700.0, 0.2),
+            pod=_ON_GPU,
+            extra_requests={"nvidia.com/gpu": str(gpus)},
+        )
+        steps.append({"at": f"{at:.0f}s", "apply": training})
+    gpu_types = [{"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g4dn", "g5"]}]
+    manifests = [
+        objects.node_pool(),
+        objects.node_pool("gpu", requirements=gpu_types, labels={"workload": "gpu"}, taints=[_GPU_TAINT]),
+        objects.deployment(
+            "inference",
+            2,
+            "2",
+            "8Gi",
+            model={"cpu": "900m", "memory": "5Gi"},
+            pod=_ON_GPU,
+            extra_requests={"nvidia.com/gpu": "1"},
+        ),
+        objects.deployment("api", 6, "500m", "1Gi", model={"cpu": "120m", "memory": "400Mi"}, spread_zones=True),
+        objects.vertical("api"),
+    ]
+    groups = (
+        *objects.groups("m5.xlarge"),
+        *objects.groups("g4dn.xlarge", "gpu", zones=objects.ZONES[:1], labels={"workload": "gpu"}, taints=[_GPU_TAINT]),
+        *objects.groups(
+            "g4dn.12xlarge", "gpu-large", zones=objects.ZONES[:1], labels={"workload": "gpu"}, taints=[_GPU_TAINT]
+        ),
+    )
+    return Parts("8h", manifests, groups, steps)
+
+
+def _services(chance: Chance) -> Parts:
+    """Forty small services of many shapes, some of which grow, shrink and go."""
+    shapes = (("50m", "128Mi"), ("100m", "256Mi"), ("200m", "512Mi"), ("250m", "1Gi"), ("500m", "512Mi"))
+    manifests: list[Json] = [objects.node_pool()]
+    steps: list[Json] = []
+    for number in range(40):
+        name, (cpu, memory) = f"service-{number:02d}", shapes[number % len(shapes)]
+        replicas = 2 + number % 4
+        use = {"cpu": f"{int(cpu[:-1]) // 3}m", "memory": "100Mi"}
+        manifests.append(objects.deployment(name, replicas, cpu, memory, model=use))
+        if number % 4 == 0:
+            manifests += [objects.vertical(name), objects.budget(name, 1)]
+        if number % 3 == 0:
+            for hour, factor in ((1, 3), (3, 1)):
+                at = hour * HOUR_S + chance.uniform(0.0, 40.0) * MINUTE_S
+                steps.append({"at": f"{at:.0f}s", "scale": {"name": name, "replicas": replicas * factor}})
+        elif number % 10 == 7:
+            at = 4 * HOUR_S + chance.uniform(0.0, 40.0) * MINUTE_S
+            steps.append({"at": f"{at:.0f}s", "delete": {"kind": "Deployment", "name": name}})
+    return Parts("6h", manifests, objects.groups("m5.large"), steps)
+
+
+def _rolling(chance: Chance) -> Parts:
+    """Eight services of ten pods, each of which is deployed anew once or twice."""
+    manifests: list[Json] = [objects.node_pool()]
+    steps: list[Json] = []
+    for number in range(8):
+        name, cpu = f"app-{number}", ("250m", "500m", "750m", "1")[number % 4]
+        model = {"cpu": "120m", "memory": "400Mi", "ready-seconds": "10"}
+        manifests += [
+            objects.deployment(name, 10, cpu, "1Gi", model=model, spread_zones=number % 2 == 0),
+            objects.budget(name),
+        ]
+        for release in range(1 + number % 2):
+            at = (1 + 2 * release) * HOUR_S + (8 * number + chance.uniform(0.0, 5.0)) * MINUTE_S
+            template = {"metadata": {"annotations": {"release": str(release + 1)}}}
+            body = {"spec": {"template": template}}
+            steps.append({"at": f"{at:.0f}s", "patch": {"kind": "Deployment", "name": name, "body": body}})
+    return Parts("5h", manifests, objects.groups("m5.xlarge"), steps)
+
+
+def _walk_through(chance: Chance) -> Parts:
+    """The Korean walk-through of all four autoscalers: php-apache under load, the hamsters, and ten pods of nginx."""
+    shell = ["/bin/sh"]
+    load = "while sleep 0.01; do wget -q -O- http://php-apache; done"
+    busy = "while true; do timeout 0.5s yes >/dev/null; sleep 0.5s; done"
+    php = objects.deployment("php-apache", 1, "200m", "128Mi", limits={"cpu": "500m"})
+    php["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.k8s.io/hpa-example"
+    hamster = objects.deployment("hamster", 2, "100m", "50Mi")
+    hamster["spec"]["template"]["spec"]["containers"][0] |= {
+        "image": "registry.k8s.io/ubuntu-slim:0.1",
+        "command": shell,
+        "args": ["-c", busy],
+    }
+    generator = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "load-generator"},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "load-generator",
+                    "image": "busybox:1.28",
+                    "command": [*shell, "-c", load],
+                    "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+                }
+            ],
+        },
+    }
+    nginx = objects.deployment("nginx-test", 10, "500m", "512Mi", limits={"cpu": "500m", "memory": "512Mi"})
+    begin = 20 * MINUTE_S + chance.uniform(0.0, 60.0)
+    steps: list[Json] = [
+        {"at": f"{begin:.0f}s", "apply": generator},
+        {"at": f"{begin + 600:.0f}s", "delete": {"kind": "Pod", "name": "load-generator"}},
+        {"at": "50m", "apply": nginx},
+        {"at": "90m", "delete": {"kind": "Deployment", "name": "nginx-test"}},
+    ]
+    manifests = [
+        objects.node_pool(
+            capacity_types=("spot", "on-demand"),
+            requirements=[
+                {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r", "t"]}
+            ],
+            consolidate_after="30s",
+            budget="100%",
+        ),
+        objects.service("php-apache"),
+        php,
+        objects.horizontal("php-apache", 1, 10, 50),
+        hamster,
+        objects.vertical("hamster", {"cpu": "100m", "memory": "50Mi"}, {"cpu": "1", "memory": "500Mi"}),
+    ]
+    groups = (
+        *objects.groups("t2.medium", "eks-cluster-ng", zones=objects.ZONES[:1], min_size=1, max_size=1),
+        *objects.groups("t3.small", "spot-ng", zones=objects.ZONES[:1], capacity_type="spot", min_size=1, max_size=5),
+    )
+    return Parts("2h30m", manifests, groups, steps)
+
+
+BUILT_IN: Mapping[str, BuiltIn] = {
+    "web": BuiltIn(
+        {"en": "a web shop over a day", "ko": "하루 동안의 웹 쇼핑몰"},
+        {
+            "en": "Load climbs in the morning and peaks at noon and in the evening; a front end, an API and workers.",
+            "ko": "아침에 부하가 오르고 정오와 저녁에 정점에 이릅니다. 프런트엔드, API, 워커로 이루어집니다.",
+        },
+        _web,
+    ),
+    "batch": BuiltIn(
+        {"en": "batch jobs in bursts", "ko": "몰려오는 배치 작업"},
+        {
+            "en": "A small service, and four bursts of jobs of about fifteen minutes each.",
+            "ko": "작은 서비스 하나와, 각각 15분쯤 걸리는 작업이 네 번 몰려옵니다.",
+        },
+        _batch,
+    ),
+    "spot": BuiltIn(
+        {"en": "a service on spot with interruptions", "ko": "중단이 있는 스팟 위의 서비스"},
+        {
+            "en": "Sixty pods on spot capacity; EC2 takes six instances back in the course of six hours.",
+            "ko": "스팟 용량에서 파드 60개가 돌고, 6시간 동안 EC2가 인스턴스 6대를 회수합니다.",
+        },
+        _spot,
+    ),
+    "ml": BuiltIn(
+        {"en": "machine learning with GPUs", "ko": "GPU 머신러닝"},
+        {
+            "en": "Inference that always runs, and training jobs of one to four GPUs.",
+            "ko": "항상 도는 추론과, GPU 1~4개를 쓰는 학습 작업입니다.",
+        },
+        _ml,
+    ),
+    "services": BuiltIn(
+        {"en": "many small services", "ko": "많은 작은 서비스"},
+        {
+            "en": "Forty services of five shapes; a third of them grows and shrinks, four are deleted.",
+            "ko": "다섯 가지 크기의 서비스 40개. 3분의 1이 늘었다 줄고, 4개는 삭제됩니다.",
+        },
+        _services,
+    ),
+    "rolling": BuiltIn(
+        {"en": "rolling deployments", "ko": "롤링 배포"},
+        {
+            "en": "Eight services of ten pods, each deployed anew once or twice.",
+            "ko": "파드 10개짜리 서비스 8개가 각각 한두 번 새로 배포됩니다.",
+        },
+        _rolling,
+    ),
+    "walk-through": BuiltIn(
+        {"en": "the walk-through of HPA, VPA, CA and Karpenter", "ko": "HPA·VPA·CA·Karpenter 실습"},
+        {
+            "en": "php-apache under load, two hamsters, then ten pods of nginx, on the walk-through's node groups.",
+            "ko": "부하를 받는 php-apache, hamster 두 개, 이어서 nginx 파드 10개. 노드 그룹은 실습 문서의 것입니다.",
+        },
+        _walk_through,
+    ),
+}

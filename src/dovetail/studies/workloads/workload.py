@@ -1,0 +1,98 @@
+"""A workload: what is applied and what happens, apart from who launches the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.aws import catalog
+from dovetail.lab.scenario.manifests import load
+from dovetail.lab.scenario.schema import AutoscalerPart, Scenario, ScenarioError
+from dovetail.lab.simulated_groups import GroupSpec
+from dovetail.model.instance_type import InstanceType
+from dovetail.studies.setups import NodeAutoscaler, Setup
+
+Json = dict[str, Any]
+
+#: Objects that only Karpenter and Dovetail read; Cluster Autoscaler runs on node groups in their place.
+_NODE_KINDS = ("NodePool", "EC2NodeClass", "NodeOverlay")
+_HPA, _VPA = "HorizontalPodAutoscaler", "VerticalPodAutoscaler"
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """`title` says in a few words what it is, in English and Korean; `groups` are the node groups of the same offer."""
+
+    name: str
+    title: Mapping[str, str]
+    scenario: Scenario
+    manifests: tuple[Json, ...]
+    groups: tuple[GroupSpec, ...]
+    folder: Path = Path()
+
+    @property
+    def part(self) -> AutoscalerPart:
+        return self.scenario.autoscaler or AutoscalerPart()
+
+    @property
+    def has_hpa(self) -> bool:
+        return any(item.get("kind") == _HPA for item in self.manifests)
+
+    @property
+    def has_vpa(self) -> bool:
+        return any(item.get("kind") == _VPA for item in self.manifests)
+
+    def node_pools(self) -> list[Json]:
+        return [item for item in self.manifests if item.get("kind") == "NodePool"]
+
+    def scenario_for(self, setup: Setup) -> Scenario:
+        """The scenario with what a set-up applies."""
+        left_out = {*(() if setup.hpa else (_HPA,)), *(() if setup.vpa else (_VPA,))}
+        if setup.nodes is NodeAutoscaler.CLUSTER_AUTOSCALER:
+            left_out.update(_NODE_KINDS)
+        kept = tuple(item for item in self.manifests if item.get("kind") not in left_out)
+        detail = msgspec.structs.replace(self.scenario.cluster, detail="low", events="warnings")
+        return msgspec.structs.replace(self.scenario, manifests=kept, cluster=detail, autoscaler=self.part)
+
+    def types(self) -> Mapping[str, InstanceType]:
+        """What the region offers, of the scenario's families."""
+        return types_of(self.part.region, self.part.families)
+
+    def fingerprint(self) -> Json:
+        """All that a run depends on, as plain values; files that steps apply count by their content."""
+        scenario = msgspec.structs.replace(self.scenario, manifests=())
+        applied = [load(step.apply, self.folder) for step in scenario.steps if isinstance(step.apply, str)]
+        return {
+            "scenario": msgspec.to_builtins(scenario, enc_hook=float),
+            "manifests": list(self.manifests),
+            "applied": applied,
+            "groups": msgspec.to_builtins(self.groups),
+        }
+
+
+@cache
+def types_of(region: str, families: tuple[str, ...]) -> Mapping[str, InstanceType]:
+    return {kind.name: kind for kind in catalog.load(region) if not families or kind.name.split(".")[0] in families}
+
+
+def manifests_of(scenario: Scenario, folder: Path) -> tuple[Json, ...]:
+    """The manifests of a scenario as objects."""
+    return tuple(item for source in scenario.manifests for item in load(source, folder))
+
+
+def check_groups(groups: Iterable[GroupSpec], types: Mapping[str, InstanceType], where: str) -> None:
+    """Every group's type must be for sale in every zone of it."""
+    for group in groups:
+        kind = types.get(group.instance_type)
+        if kind is None:
+            raise ScenarioError(f"{where}: node group {group.name}: the region has no type {group.instance_type!r}")
+        zones = {each.zone for each in kind.offerings if each.capacity_type == group.capacity_type and each.price}
+        missing = sorted(set(group.zones) - zones)
+        if missing:
+            raise ScenarioError(
+                f"{where}: node group {group.name}: {group.instance_type} has no {group.capacity_type} price in "
+                f"{', '.join(missing)}; there is one in {', '.join(sorted(zones)) or 'no zone'}"
+            )
