@@ -40,7 +40,7 @@ def test_every_set_up_runs_all_pods_and_pays_at_least_the_lower_bound(runs: dict
         assert measures.cloud_calls > 0
 
 
-def test_the_lower_bound_is_that_of_the_pods_whoever_launches_nodes(runs: dict[NodeAutoscaler, Run]) -> None:
+def test_the_lower_bound_is_that_of_the_pods_under_every_autoscaler(runs: dict[NodeAutoscaler, Run]) -> None:
     at_rest = {run.samples[-1].bound for run in runs.values()}
     assert len(at_rest) == 1
     assert at_rest.pop() > 0

@@ -1,4 +1,4 @@
-"""Studies: runs are kept by content, found again, and told apart when anything about them changes."""
+"""Studies: runs are kept by content, found again, and distinguished when anything about them changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is measured by: pods and nodes as the API server shows them, whoever launched them."""
+"""What a run is measured by: pods and nodes as the API server shows them, whichever autoscaler launched them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import msgspec
 
 from dovetail.cluster.indexes import DRIFTED, NOT_CONSOLIDATABLE, STAGE
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.budgets import Allowances
+from dovetail.controllers.disruption.budgets import RemainingBudgets
 from dovetail.controllers.disruption.candidate_cache import CandidateCache, Evaluations
 from dovetail.controllers.disruption.candidates import blocking, candidate_of, prices
 from dovetail.controllers.disruption.expiration import Expiries
@@ -86,7 +86,7 @@ class KarpenterDisruption:
         if not context.cluster_state.synced.is_set():
             return False
         await self._expire()
-        pools = await context.offers.all()
+        pools = await context.instance_types.all()
         for method in (self._emptiness, self._drift, self._multi_node, self._single_node):
             if await method(pools):
                 return True
@@ -121,7 +121,7 @@ class KarpenterDisruption:
                 continue
             candidate = candidate_of(context, node, claim, known)
             drifted.append((bool(candidate.pods), since, candidate.node, candidate))
-        allowed = Allowances.now(context, Reason.DRIFTED)
+        allowed = RemainingBudgets.now(context, Reason.DRIFTED)
         for *_, candidate in sorted(drifted, key=lambda entry: entry[:3]):
             if not allowed.fits((candidate,)):
                 continue
@@ -153,7 +153,7 @@ class KarpenterDisruption:
         still = {candidate.node for candidate in self._ranked(pools)}
         if not {candidate.node for candidate in move.candidates} <= still:
             return False
-        if not Allowances.now(self._context, Reason.UNDERUTILIZED).fits(move.candidates):
+        if not RemainingBudgets.now(self._context, Reason.UNDERUTILIZED).fits(move.candidates):
             return False
         again = self._move(move.candidates, self._snapshot(pools), several=kind == "multi")
         if again is None or again.new_claims != move.new_claims:
@@ -222,7 +222,7 @@ class KarpenterDisruption:
         return sorted(found, key=lambda each: (-(each.price or 0.0) / each.cost, each.node))
 
     def _trimmed(self, candidates: Sequence[Candidate], reason: Reason) -> list[Candidate]:
-        return Allowances(self._context, reason, self._cache.totals()).trim(candidates) if candidates else []
+        return RemainingBudgets(self._context, reason, self._cache.totals()).trim(candidates) if candidates else []
 
     def _snapshot(self, pools: Sequence[Pool]) -> Snapshot:
         """The cluster; nodes inside their NodePool's consolidateAfter take no moved pod."""
@@ -249,7 +249,7 @@ class KarpenterDisruption:
 
     async def _start(self, reason: Reason, kind: str, move: Move) -> bool:
         context = self._context
-        replaced = sum(node.price for node in move.plan.machines) if move.plan is not None else 0.0
+        replaced = sum(node.price for node in move.plan.nodes) if move.plan is not None else 0.0
         command = Command(
             id=context.decision_history.new_id(),
             reason=reason,

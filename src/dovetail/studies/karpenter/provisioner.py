@@ -20,7 +20,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
-from dovetail.planner.plan import Machine
+from dovetail.planner.plan import PlannedNode
 from dovetail.studies.karpenter.nominations import NodeNominations
 from dovetail.studies.karpenter.scheduling import Simulated
 
@@ -96,7 +96,7 @@ class KarpenterProvisioner:
         ]
         if not pods:
             return
-        simulated = Simulated(context.snapshot_builder.build(await context.offers.all(), pods))
+        simulated = Simulated(context.snapshot_builder.build(await context.instance_types.all(), pods))
         self._nominations.nominate(simulated.existing_nodes(), context.clock.monotonic())
         if not simulated.new_claims:
             return
@@ -104,14 +104,14 @@ class KarpenterProvisioner:
         context.log.info(
             "computed new nodeclaim(s) to fit pod(s)",
             controller="provisioner",
-            nodeclaims=len(plan.machines),
-            pods=sum(len(planned.pods) for planned in plan.machines),
+            nodeclaims=len(plan.nodes),
+            pods=sum(len(planned.pods) for planned in plan.nodes),
         )
         decision = context.decision_history.new_id()
-        for planned in plan.machines:
+        for planned in plan.nodes:
             await self._create(planned, decision)
 
-    async def _create(self, planned: Machine, decision: str) -> None:
+    async def _create(self, planned: PlannedNode, decision: str) -> None:
         context = self._context
         pool = context.cluster_state.pools.store.get(planned.pool)
         if pool is None:

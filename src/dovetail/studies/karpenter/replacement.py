@@ -8,7 +8,7 @@ import msgspec
 
 from dovetail.controllers.disruption.types import Candidate
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
-from dovetail.planner.plan import Choice, Machine, Plan
+from dovetail.planner.plan import Choice, Plan, PlannedNode
 from dovetail.studies.karpenter.scheduling import Simulated
 
 #: Cheaper spot types that a single spot node needs before another spot node may replace it.
@@ -26,9 +26,9 @@ def cheaper(
 ) -> Plan | None:
     """The plan with its one new node narrowed to instance types that cost less than the candidates; None if none do."""
     plan = simulated.plan()
-    if len(plan.machines) != 1:
+    if len(plan.nodes) != 1:
         return None
-    planned = plan.machines[0]
+    planned = plan.nodes[0]
     paid = sum(candidate.price or 0.0 for candidate in candidates)
     choices, all_spot = planned.offerings, all(candidate.capacity_type == "spot" for candidate in candidates)
     if all_spot and any(choice.capacity_type == "spot" for choice in choices):
@@ -47,7 +47,7 @@ def cheaper(
         kept = tuple(choice for choice in kept if choice.instance_type in set(types[:MIN_SPOT_TYPES]))
     if {"spot", "on-demand"} <= {choice.capacity_type for choice in kept}:
         kept = tuple(choice for choice in kept if choice.capacity_type == "spot")
-    return msgspec.structs.replace(plan, machines=(_narrowed(planned, kept),))
+    return msgspec.structs.replace(plan, nodes=(_narrowed(planned, kept),))
 
 
 def _below(choices: Sequence[Choice], price: float) -> tuple[Choice, ...]:
@@ -82,7 +82,7 @@ def _other_types(choices: tuple[Choice, ...], candidates: Sequence[Candidate]) -
     return tuple(choice for choice in choices if choice.price is not None and choice.price < limit)
 
 
-def _narrowed(planned: Machine, choices: tuple[Choice, ...]) -> Machine:
+def _narrowed(planned: PlannedNode, choices: tuple[Choice, ...]) -> PlannedNode:
     """The new node, of these offerings alone."""
     narrowed = {
         INSTANCE_TYPE: list(dict.fromkeys(choice.instance_type for choice in choices)),

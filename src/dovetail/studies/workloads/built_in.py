@@ -305,7 +305,7 @@ BUILT_IN: Mapping[str, BuiltIn] = {
         _spot,
     ),
     "ml": BuiltIn(
-        {"en": "machine learning with GPUs", "ko": "GPU 머신러닝"},
+        {"en": "training and inference on GPUs", "ko": "GPU 학습과 추론"},
         {
             "en": "Inference that always runs, and training jobs of one to four GPUs.",
             "ko": "항상 도는 추론과, GPU 1~4개를 쓰는 학습 작업입니다.",
