@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
+from dovetail.language import current, message
 
 if TYPE_CHECKING:
     from dovetail.studies.study import OnProgress
@@ -23,7 +24,6 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _FORMS = ["text", "json", "markdown", "html"]
 _SETUP_HELP = "Only this set-up, as karpenter or dovetail+hpa; repeat it for several."
 _SEEDS_HELP = "Runs of each set-up; several give medians and spread."
-_LANG_HELP = "Language of the table and the page."
 
 
 @click.command()
@@ -33,8 +33,7 @@ _LANG_HELP = "Language of the table and the page."
 @click.option("--seed", "first", type=int, default=1, show_default=True, help="The first seed.")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Processes at once; all cores if left out.")
 @click.option("-o", "--output", "form", type=click.Choice(_FORMS), default="text", show_default=True)
-@click.option("--page", type=_FILE, default=None, help=f"Where the page goes; {DEFAULT_PAGE} if left out.")
-@click.option("--lang", "language", type=click.Choice(["en", "ko"]), default="en", show_default=True, help=_LANG_HELP)
+@click.option("--page", type=_FILE, default=None, help="Where the page goes; dovetail-compare.html if left out.")
 @click.option("--no-cache", is_flag=True, help="Run everything anew and keep nothing.")
 @click.option("--list", "listing", is_flag=True, help="Show the built-in workloads.")
 def compare(
@@ -45,7 +44,6 @@ def compare(
     jobs: int | None,
     form: str,
     page: Path | None,
-    language: str,
     no_cache: bool,
     listing: bool,
 ) -> None:
@@ -57,6 +55,7 @@ def compare(
     """
     from dovetail.studies.workloads.built_in import BUILT_IN
 
+    language = current()
     if listing:
         for name, built_in in BUILT_IN.items():
             click.echo(f"{name:<14} {built_in.about[language]}")
@@ -84,8 +83,9 @@ def compare(
     except (ScenarioError, UnknownSetup) as error:
         raise Problem(str(error)) from error
     except KeyboardInterrupt:
-        text = "interrupted" + ("" if no_cache else "; finished runs are kept: the same command goes on from here")
-        raise Problem(text) from None
+        if no_cache:
+            raise Problem(message("interrupted")) from None
+        raise Problem(message("interrupted; finished runs are kept: the same command goes on from here")) from None
     comparison = Comparison(base, tuple(runs), _command(source.name, chosen, seeds, first, language))
     report = Report(comparison, language)
     if target is not None:
@@ -126,7 +126,13 @@ def _check_writable(page: Path | None) -> None:
     """A wrong name should not cost a study."""
     folder = page.resolve().parent if page is not None else None
     if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise Problem(f"--page {page}: {folder} is not a folder that can be written; name a file in another one")
+        raise Problem(
+            message(
+                "--page {page}: {folder} is not a folder that can be written; name a file in another one",
+                page=page,
+                folder=folder,
+            )
+        )
 
 
 @contextmanager
