@@ -48,6 +48,20 @@ def allowed(cluster: Cluster, user: str, groups: Iterable[str], ask: Ask) -> boo
     return any(_covers(rule, ask) for rule in rules(cluster, user, held, ask.namespace))
 
 
+def path_allowed(cluster: Cluster, user: str, groups: Iterable[str], verb: str, path: str) -> bool:
+    """Whether a user may ask for a path that is no resource, such as /healthz."""
+    held = frozenset(groups)
+    return MASTERS in held or any(
+        not {"*", verb}.isdisjoint(rule.get("verbs") or ())
+        and any(_matches(pattern, path) for pattern in rule.get("nonResourceURLs") or ())
+        for rule in rules(cluster, user, held, "")
+    )
+
+
+def _matches(pattern: str, path: str) -> bool:
+    return path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
+
+
 def rules(cluster: Cluster, user: str, groups: frozenset[str], namespace: str) -> Iterator[dict[str, Any]]:
     """Every rule that a user has, in the whole cluster and in one namespace."""
     bindings = list(cluster.list(GROUP, "clusterrolebindings"))

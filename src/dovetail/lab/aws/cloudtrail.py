@@ -11,14 +11,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.clock import wall
+from dovetail.lab.aws.authorization import Principal
 from dovetail.lab.aws.http_forms import Answer, Environ
 from dovetail.lab.aws.permissions import AwsRequest, read
-
-if TYPE_CHECKING:
-    from dovetail.lab.aws.endpoint import Endpoint
 
 Json = dict[str, Any]
 Wsgi = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
@@ -43,8 +41,15 @@ _ATTRIBUTES = {
 class Trail:
     """Shared by the threads that serve AWS. `now` is the lab's time where it is not the wall's."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(
+        self,
+        account: str,
+        instances: Callable[[], Iterable[Any]],
+        principal: Callable[[Environ], Principal | None],
+    ) -> None:
+        self._account = account
+        self._instances = instances
+        self._principal = principal
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._events: deque[Json] = deque(maxlen=MAX_EVENTS)
@@ -57,7 +62,7 @@ class Trail:
             request = read(environ)
             if not request.action or " " in request.action or request.action.startswith(_READS):
                 return inner(environ, start)
-            before = {instance.id for instance in self._endpoint.instances()} if _launches(request) else set()
+            before = {instance.id for instance in self._instances()} if _launches(request) else set()
             statuses: list[str] = []
 
             def started(status: str, *more: Any, **options: Any) -> Any:
@@ -90,7 +95,7 @@ class Trail:
         self._keep(request, identity, dict(request.parameters), [], error)
         if not before and not _launches(request):
             return
-        for instance in self._endpoint.instances():
+        for instance in self._instances():
             if instance.id not in before and request.action == "CreateFleet":
                 self._keep(
                     AwsRequest("ec2", "RunInstances", request.region, {}),
@@ -135,18 +140,16 @@ class Trail:
             self._events.append(event)
 
     def _identity(self, environ: Environ) -> Json:
-        from dovetail.lab.aws.endpoint import ACCOUNT
-
-        principal = self._endpoint.authorization.principal(environ)
+        account, principal = self._account, self._principal(environ)
         if principal is None:
-            return {"type": "Root", "arn": f"arn:aws:iam::{ACCOUNT}:root", "accountId": ACCOUNT}
+            return {"type": "Root", "arn": f"arn:aws:iam::{account}:root", "accountId": account}
         if ":assumed-role/" not in principal.arn:
             name = principal.arn.rpartition("/")[2]
-            return {"type": "IAMUser", "arn": principal.arn, "accountId": ACCOUNT, "userName": name}
+            return {"type": "IAMUser", "arn": principal.arn, "accountId": account, "userName": name}
         role = principal.source.rpartition("/")[2]
-        issuer = {"type": "Role", "arn": principal.source, "accountId": ACCOUNT, "userName": role}
+        issuer = {"type": "Role", "arn": principal.source, "accountId": account, "userName": role}
         session = {"sessionIssuer": issuer, "attributes": {"mfaAuthenticated": "false"}}
-        return {"type": "AssumedRole", "arn": principal.arn, "accountId": ACCOUNT, "sessionContext": session}
+        return {"type": "AssumedRole", "arn": principal.arn, "accountId": account, "sessionContext": session}
 
 
 def _launches(request: AwsRequest) -> bool:

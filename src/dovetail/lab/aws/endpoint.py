@@ -83,7 +83,7 @@ class Endpoint:
         self.pod_identity = PodIdentityAssociations(market.region, ACCOUNT)
         self.addons = Addons(market.region, ACCOUNT)
         simulation = PolicySimulation(self.authorization)
-        self.trail = Trail(self)
+        self.trail = Trail(ACCOUNT, self.instances, self.authorization.principal)
         self.front.services += [
             self.pod_identity.answer,
             self.addons.answer,

@@ -56,8 +56,14 @@ class AccessReviewStrategy(ReviewStrategy):
         spec = obj.get("spec") or {}
         if self.subject:
             groups = spec.get("groups") or ()
+            user = spec.get("user", "")
             ruled = rbac.MASTERS in groups or rbac.in_force(ctx.cluster)
-            allowed = ruled and _may(spec.get("resourceAttributes"), ctx, spec.get("user", ""), groups)
+            if (path := spec.get("nonResourceAttributes")) is not None:
+                allowed = ruled and rbac.path_allowed(
+                    ctx.cluster, user, groups, path.get("verb", ""), path.get("path", "")
+                )
+            else:
+                allowed = ruled and _may(spec.get("resourceAttributes"), ctx, user, groups)
         else:
             allowed = _may(spec.get("resourceAttributes"), ctx, ctx.user, ctx.groups)
         return obj | {"status": {"allowed": allowed}}
