@@ -70,13 +70,23 @@ def with_changes(answer: Answer, evaluation: Evaluation, key: str) -> Answer:
     return msgspec.structs.replace(
         answer,
         commands=commands,
-        details=(*answer.details, *map(_fix, changes)),
+        details=(
+            *answer.details,
+            *(_fix(change, "fix" if _mends(answer, change) else "another way") for change in changes),
+        ),
         facts={**answer.facts, "changes": [msgspec.to_builtins(change) for change in changes]},
     )
 
 
-def _fix(change: Change) -> str:
-    return f"fix: {change.what}" + (f": {change.command}" if change.command else f" ({change.object}, created again)")
+def _mends(answer: Answer, change: Change) -> bool:
+    """Whether a change is of the object that the answer blames: a NodeClass that is not ready is mended otherwise."""
+    pods = change.object.partition("/")[0] not in ("nodepool", "ec2nodeclass")
+    return change.object == answer.object or (pods and not answer.object.startswith("ec2nodeclass/"))
+
+
+def _fix(change: Change, title: str) -> str:
+    how = f": {change.command}" if change.command else f" ({change.object}, created again)"
+    return f"{title}: {change.what}{how}"
 
 
 def takes(evaluation: Evaluation, key: str) -> Answer:

@@ -16,6 +16,7 @@ from dovetail.cli.explain_evaluation import evaluated, takes, what_if, with_chan
 from dovetail.cluster.state_node import launch_price
 from dovetail.controllers import explain
 from dovetail.controllers.explain import Answer, Event, Unknown, placement
+from dovetail.controllers.explain.namespaces import share_text, shares_of
 from dovetail.controllers.history.decisions import Decision
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
@@ -211,7 +212,7 @@ async def _pod(
     found = explain.pod(state, decisions, key, cluster.now, events)
     pod = state.pods.store.get(key)
     if pod is not None and pod.spec.node_name:
-        return _with_placement(cluster, decisions, found, question)
+        return _with_placement(cluster, decisions, _with_cost(cluster, found, pod), question)
     waits = found.source in ("none", "history") and bool(found.code or found.source == "none")
     if waits and (found.source == "none" or question.verbose):
         evaluation = await _evaluation(cluster)
@@ -220,6 +221,15 @@ async def _pod(
             found = msgspec.structs.replace(evaluated(evaluation, key, note), deep=found.deep)
         found = with_changes(found, evaluation, key) if question.verbose else found
     return found
+
+
+def _with_cost(cluster: Cluster, found: Answer, pod: Pod) -> Answer:
+    """A running pod with its share of what its node costs."""
+    share = shares_of(cluster.cluster_state, [pod], _prices(cluster)).get(pod.spec.node_name)
+    if share is None or pod.finished:
+        return found
+    facts = {**found.facts, "cost": msgspec.to_builtins(share)}
+    return msgspec.structs.replace(found, details=(*found.details, f"cost: {share_text(share)}"), facts=facts)
 
 
 async def _evaluation(cluster: Cluster) -> Evaluation:

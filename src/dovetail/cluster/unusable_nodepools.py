@@ -107,10 +107,10 @@ def of_class(node_class: Json | None, kind: str) -> Cause | None:
 
 
 def _parted(message: str) -> tuple[str, str]:
-    """A condition's message, and the remedy that it ends with: those of our own cloud end with remedy and code."""
+    """A condition's message, and the remedy that it ends with: our own cloud's end with one."""
     text, _, code = message.rpartition(" (")
     if code.rstrip(")") not in REASONS or not code.endswith(")"):
-        return message, ""
+        text = message
     said, semicolon, remedy = text.rpartition("; ")
     return (said, remedy) if semicolon else (text, "")
 

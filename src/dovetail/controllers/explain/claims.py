@@ -76,9 +76,9 @@ def _not_joined(decisions: Sequence[Decision], claim: NodeClaim, now: datetime, 
     reported = [event for event in about_object(events, "NodeClaim", claim.name) if event.reason == "NodeNotJoined"]
     if found is not None or reported:
         message = found.message if found is not None else reported[-1].message
-        why = message.partition("has not joined the cluster: ")[2] or message
+        why = message.partition("has not joined the cluster: ")[2] or message  # it ends with its own remedy
         text = f"{runs} and has not joined the cluster: {why.removesuffix(' (NEVER_JOINED)')}"
-        return Progress(text, "NEVER_JOINED", reason("NEVER_JOINED").remedy, mine)
+        return Progress(text, "NEVER_JOINED", "", mine)
     if since is not None and now - since > JOIN_GRACE:
         text = f"{runs} and has not joined the cluster"
         remedy = "dovetail doctor checks its role, security groups and subnets; its console output says the rest"

@@ -47,6 +47,8 @@ def namespace(cluster_state: ClusterState, name: str, price: Price) -> Answer:
     waiting = len(pods) - len(bound)
     cost = dollars(requested + idle) if len(unpriced) < len(shares) or not shares else "an unknown amount"
     line = f"{len(bound)} pod(s) on {len(shares)} node(s) cost {cost}"
+    if bound and not requested and len(unpriced) < len(shares):
+        line = f"{len(bound)} pod(s) on {len(shares)} node(s) request nothing, and so have no share of the cost"
     line += f" ({(requested + idle) / total:.0%} of the cluster's {dollars(total)})" if total and requested else ""
     line += f"; {dollars(idle)} of it is idle" if idle else ""
     line += f"; {len(unpriced)} node(s) without a known price are not in it" if unpriced else ""
@@ -56,7 +58,7 @@ def namespace(cluster_state: ClusterState, name: str, price: Price) -> Answer:
         line=line,
         details=(
             f"about ${(requested + idle) * HOURS_PER_MONTH:.2f} a month",
-            *shortened([_text(share) for share in shares]),
+            *shortened([share_text(share) for share in shares]),
         ),
         deep=tuple(shortened([f"pod {pod.metadata.name} on {pod.spec.node_name}" for pod in bound], 100)),
         facts={
@@ -70,7 +72,8 @@ def namespace(cluster_state: ClusterState, name: str, price: Price) -> Answer:
     )
 
 
-def _text(share: Share) -> str:
+def share_text(share: Share) -> str:
+    """A share in words, with its node."""
     if share.price is None:
         return f"{share.node}: {share.pods} pod(s), price unknown"
     part = f"{dollars(share.requested)} by requests and {dollars(share.idle)} idle"
