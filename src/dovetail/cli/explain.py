@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.cli.completion import complete_subject
 from dovetail.errors import Problem
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ API_VERSION = "dovetail.sh/v1"
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME")
+@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_subject)
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the object.")
 @click.option("-v", "verbose", count=True, help="-v per pool and blocker, -vv per step and decision.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from dovetail import __version__, language
 from dovetail.errors import Problem
@@ -29,6 +30,7 @@ SERVICES = frozenset(("cluster-autoscaler", "dashboard", "run", "up", "webhook")
 COMMANDS: dict[str, tuple[str, str]] = {
     "cluster-autoscaler": ("dovetail.cli.cluster_autoscaler", "Run the autoscaler of node groups."),
     "compare": ("dovetail.cli.compare", "Compare node autoscalers on one workload: cost, waiting, evictions."),
+    "completion": ("dovetail.cli.completion", "Print the completion of bash, zsh or fish."),
     "convert": ("dovetail.cli.convert", "Rewrite manifests to another API generation."),
     "crds": ("dovetail.cli.crds", "Print the custom resource definitions."),
     "dashboard": ("dovetail.cli.dashboard", "Show a cluster as a live page in the browser."),
@@ -66,6 +68,8 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         entry = COMMANDS.get(name)
+        if entry is None and ctx.resilient_parsing:
+            return None  # a shell completes what is not typed yet
         if entry is None:
             near = nearest(name, COMMANDS)
             ctx.fail(
@@ -76,6 +80,13 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(entry[0]), name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return _localized(command)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table, so that no command is imported; options as click completes them."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        return [CompletionItem(name, help=COMMANDS[name][1]) for name in names] or click.Command.shell_complete(
+            self, ctx, incomplete
+        )
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section(translated("Commands")):
