@@ -16,10 +16,10 @@ from click.testing import CliRunner
 import dovetail
 from dovetail.cli import run_autoscaler
 from dovetail.cli.main import main
+from dovetail.cli.run_autoscaler import installed_autoscaler
 from dovetail.cloud.aws.start_checks import StartRefused
 from dovetail.controllers.inert_settings import REFUSED, WITHOUT_EFFECT
 from dovetail.controllers.settings import UNREAD, meanings
-from dovetail.runfile import RunningLab, register
 
 KUBECONFIG = """
 {apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
@@ -65,13 +65,13 @@ def test_a_missing_kubeconfig_is_one_clear_line(tmp_path: Path) -> None:
     assert "no such kubeconfig" in answer.output
 
 
-def test_no_second_autoscaler_beside_a_labs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    config = tmp_path / "config"
-    config.write_text(KUBECONFIG)
-    register(RunningLab(os.getpid(), "https://127.0.0.1:1", str(config), "", environment={"AWS_REGION": "r"}))
-    answer = CliRunner().invoke(main, ["run", "--cloud", "simulated", "--kubeconfig", str(config)])
-    assert (answer.exit_code, "dovetail up --no-autoscaler" in answer.output) == (2, True)
+def test_the_autoscaler_that_a_lab_has_is_named_with_the_way_to_stop_it() -> None:
+    deployment = {"metadata": {"name": "karpenter", "namespace": "karpenter"}, "spec": {"replicas": 2}}
+    said = installed_autoscaler([deployment])
+    assert "Deployment karpenter/karpenter" in said
+    assert "kubectl scale deployment karpenter -n karpenter --replicas=0" in said
+    assert installed_autoscaler([{**deployment, "spec": {"replicas": 0}}]) == ""
+    assert installed_autoscaler([]) == ""
 
 
 def test_aws_needs_the_clusters_name(tmp_path: Path) -> None:

@@ -23,7 +23,14 @@ from dovetail.kube.credentials import ConfigError
 from dovetail.kube.errors import KubeError
 
 T = TypeVar("T")
-_MARKS = {Status.EXISTS: "=", Status.CREATE: "+", Status.CHANGE: "~", Status.REMOVE: "-", Status.LEAVE: "="}
+_MARKS = {
+    Status.EXISTS: "=",
+    Status.CREATE: "+",
+    Status.CHANGE: "~",
+    Status.REMOVE: "-",
+    Status.LEAVE: "=",
+    Status.ABSENT: " ",
+}
 _COLOURS = {Status.CREATE: "green", Status.CHANGE: "yellow", Status.REMOVE: "red"}
 
 

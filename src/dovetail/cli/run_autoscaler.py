@@ -6,8 +6,9 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -36,7 +37,7 @@ from dovetail.kube.config import IN_CLUSTER, load
 from dovetail.kube.credentials import ConfigError
 from dovetail.kube.errors import KubeError
 from dovetail.kube.ratelimit import Paced
-from dovetail.kube.resources import NODES, PODS
+from dovetail.kube.resources import DEPLOYMENTS, NODES, PODS
 from dovetail.runfile import running
 
 
@@ -99,8 +100,6 @@ async def _run(options: Options) -> None:
     logs.configure(clock, settings.log_level, output.write, settings.log_encoding)
     log = logs.logger(clock, output.write, settings.log_level, settings.log_encoding)
     connection = load(options.kubeconfig, options.context)
-    if not settings.dry_run:
-        _not_a_second(connection.server)
     # Files and flags are read before the first log line: a wrong one is answered in one line, on stderr alone.
     cloud: Cloud | None = _simulated(options, clock, chance) if options.provider == "simulated" else None
     if cloud is None and not settings.cluster_name:
@@ -111,6 +110,8 @@ async def _run(options: Options) -> None:
     paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     beside = Kube(beside_paced, clock, chance=chance.child("beside"))
     kube = Kube(paced, clock, chance=chance.child("kube"))
+    if not settings.dry_run:
+        await _not_a_second(connection.server, unpaced)
     identity = f"{socket.gethostname()}_{os.getpid()}_{chance.suffix()}"
     try:
         if cloud is None:
@@ -150,10 +151,28 @@ async def _run(options: Options) -> None:
         output.close()
 
 
-def _not_a_second(server: str) -> None:
-    """A lab's own autoscaler acts without a lease: another one beside it would end each other's nodes."""
-    if any(lab.url == server and lab.environment for lab in running()):
-        raise Problem(f"{server} is a lab with an autoscaler of its own; dovetail up --no-autoscaler is one without")
+async def _not_a_second(server: str, kube: Kube) -> None:
+    """In a lab: not beside the autoscaler that is installed in it, whose nodes another one would end."""
+    if not any(lab.url == server and lab.environment for lab in running()):
+        return
+    try:
+        deployments = (await kube.list(DEPLOYMENTS, labels="app.kubernetes.io/name=karpenter")).items
+    except KubeError:
+        return  # the start itself will say what is wrong
+    if problem := installed_autoscaler(deployments):
+        raise Problem(f"{server} is a lab with an autoscaler of its own: {problem}")
+
+
+def installed_autoscaler(deployments: Sequence[Mapping[str, Any]]) -> str:
+    """The Deployment that runs an autoscaler, and how to stop it; empty without one."""
+    for deployment in deployments:
+        if (deployment.get("spec") or {}).get("replicas", 1):
+            name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
+            return (
+                f"Deployment {namespace}/{name}; kubectl scale deployment {name} -n {namespace} --replicas=0 stops it,"
+                " and dovetail up --fresh starts a lab without one"
+            )
+    return ""
 
 
 def _simulated(options: Options, clock: Clock, chance: Chance) -> SimulatedCloud:

@@ -28,6 +28,7 @@ class Status(StrEnum):
     CHANGE = "change"
     REMOVE = "remove"
     LEAVE = "leave"
+    ABSENT = "absent"
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -89,7 +90,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 EXISTS = Change(Status.EXISTS)
-NOTHING_TO_REMOVE = Change(Status.EXISTS, why="not there")
+NOTHING_TO_REMOVE = Change(Status.ABSENT)
 
 
 class Account(msgspec.Struct, frozen=True):
