@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from dovetail.controllers.legacy.provisioner import _unready
 from dovetail.kube import resources as kinds
 from dovetail.kube.resources import Resource
+from dovetail.model.kinds.conditions import StatusCondition
 from dovetail.model.kinds.crds import definitions
+from dovetail.model.kinds.nodepool import NodePool, NodePoolStatus
 
 PROVISIONERS, TEMPLATES = kinds.PROVISIONERS, kinds.AWSNODETEMPLATES
 BETA_POOLS = Resource("karpenter.sh", "v1beta1", "nodepools", "NodePool", namespaced=False)
@@ -122,3 +125,30 @@ def test_objects_written_as_v1beta1_without_conversion_are_mended(run_scenario: 
         assert node_class["spec"]["amiSelectorTerms"] == [{"alias": "al2023@latest"}]
 
     run_scenario(scenario)
+
+
+def test_a_counter_that_the_nodepool_no_longer_has_goes_from_the_provisioner(run_scenario: Any) -> None:
+    async def scenario(world: Any) -> None:
+        await install(world)
+        await template(world)
+        await provisioner(world)
+        await world.served(1)
+        stale = {"status": {"resources": {"vpc.amazonaws.com/pod-eni": "54"}}}
+        await world.kube.patch(PROVISIONERS, "default", stale, subresource="status")
+
+        async def mended() -> bool:
+            resources = (await world.kube.get(PROVISIONERS, "default"))["status"].get("resources") or {}
+            return "vpc.amazonaws.com/pod-eni" not in resources
+
+        await world.until(mended)
+
+    run_scenario(scenario, cluster_name="mine")
+
+
+def test_what_keeps_a_nodepool_from_use_is_the_reason_why_a_provisioner_is_not_active() -> None:
+    ready = StatusCondition(type="Ready", status="False", reason="NotReady", message="UnhealthyDependents")
+    bad = StatusCondition(type="NodeClassReady", status="False", reason="SubnetsNotFound", message="no subnets")
+    good = StatusCondition(type="ValidationSucceeded", status="True")
+    assert _unready(NodePool(status=NodePoolStatus(conditions=(ready, bad, good)))) == ["NodeClassReady: no subnets"]
+    assert _unready(NodePool(status=NodePoolStatus(conditions=(good,)))) == []
+    assert _unready(None) == []

@@ -22,6 +22,7 @@ from dovetail.kube.resources import AWSNODETEMPLATES, EC2NODECLASSES, NODEPOOLS,
 from dovetail.model.kinds.adopt import adopted, owned_by
 from dovetail.model.kinds.convert import Collision, mending
 from dovetail.model.kinds.convert_v1beta1 import member
+from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.meta import stamp
 
 OLD = {"Provisioner": PROVISIONERS, "AWSNodeTemplate": AWSNODETEMPLATES}
@@ -145,7 +146,8 @@ class ProvisionerMigration:
         if kind == "Provisioner":
             pool = self._context.cluster_state.pools.store.get(name)
             status["resources"] = dict(pool.status.resources) if pool is not None else {}
-            status["conditions"] = [_active(obj, problems, stamp(self._context.clock.now()))]
+            faults = problems or _unready(pool)
+            status["conditions"] = [_active(obj, faults, stamp(self._context.clock.now()))]
         else:
             found = member(self._context.cluster_state.node_classes.store.get(name) or {}, "status")
             status = {field: found.get(field, []) for field in ("subnets", "securityGroups", "amis")}
@@ -156,7 +158,9 @@ class ProvisionerMigration:
             self._context.event_publisher.record(_about(obj), "Warning", "NotInForce", text)
         before = member(obj, "status")
         if any(before.get(field) != value for field, value in status.items()):
-            await self._context.kube.patch(OLD[kind], name, {"status": status}, subresource="status")
+            gone = {key: None for key in member(before, "resources") if key not in status.get("resources", {})}
+            body = {**status, "resources": {**status["resources"], **gone}} if "resources" in status else status
+            await self._context.kube.patch(OLD[kind], name, {"status": body}, subresource="status")
 
     def _needs_no_mending(self, resource: Resource, name: str) -> bool:
         """Whether the cluster state shows nothing to mend, which is nearly always: then no request is made."""
@@ -190,6 +194,13 @@ class ProvisionerMigration:
 
 def _about(obj: dict[str, Any]) -> Reference:
     return reference(OLD[str(obj["kind"])], obj)
+
+
+def _unready(pool: NodePool | None) -> list[str]:
+    """What keeps the NodePool from being used, all of it; nothing while that is not known."""
+    conditions = pool.status.conditions if pool is not None else ()
+    return [f"{item.type}: {item.message or item.reason}" for item in conditions if item.status == "False" and (
+        item.type != "Ready")]  # fmt: skip
 
 
 def _active(obj: dict[str, Any], problems: list[str], now: str) -> dict[str, Any]:
