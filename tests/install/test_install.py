@@ -29,6 +29,7 @@ from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
 from dovetail.kube.transport import Request, Response, Transport
+from dovetail.lab.aws import addons
 from dovetail.lab.aws.account import AwsAccount, build, client
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
 from dovetail.lab.aws.offerings import Market
@@ -137,6 +138,10 @@ def account_state(endpoint: Endpoint) -> str:
             "queues": sqs.list_queues().get("QueueUrls", []),
             "rules": [rule["Name"] for rule in events.list_rules()["Rules"]],
             "entries": sorted(endpoint.front.entries.get(CLUSTER, {})),
+            "associations": [
+                row["serviceAccount"]
+                for row in client(endpoint, "eks").list_pod_identity_associations(clusterName=CLUSTER)["associations"]
+            ],
         },
         indent=1,
         sort_keys=True,
@@ -349,6 +354,42 @@ def test_interrupted_after_every_write(endpoint: Endpoint, remainder: int) -> No
         assert await interrupt_and_repeat(site, lambda after: after % 4 == remainder) >= 10
 
     tell(endpoint, story)
+
+
+async def pod_identity(site: Site) -> None:
+    """The cluster has the agent of Pod Identity, and IAM does not know its issuer."""
+    name = "eks-pod-identity-agent"
+    (agent,) = addons.objects(name, "v1", REGION)
+    await site.kube.create(kinds.DAEMONSETS, agent, "kube-system")
+
+
+async def config_map(site: Site) -> None:
+    site.endpoint.backend("eks").clusters[CLUSTER].access_config = {"authenticationMode": "CONFIG_MAP"}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "interval"),
+    [
+        (pod_identity, 50),
+        pytest.param(pod_identity, 1, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+        pytest.param(config_map, 1, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ],
+)
+def test_interrupted_with_other_ways_to_credentials_and_access(
+    endpoint: Endpoint, prepare: Callable[[Site], Awaitable[None]], interval: int
+) -> None:
+    async def story(site: Site) -> None:
+        await prepare(site)
+        _, _, changes = await site.planned()
+        titles = " ".join(part.title for part, _ in changes)
+        assert ("Pod Identity association" in titles) == (prepare is pod_identity)
+        assert ("OIDC provider" in titles) == (prepare is not pod_identity)
+        assert await interrupt_and_repeat(site, lambda after: after % interval == interval // 2) >= 1
+
+    try:
+        tell(endpoint, story)
+    finally:
+        endpoint.backend("eks").clusters[CLUSTER].access_config = {"authenticationMode": "API_AND_CONFIG_MAP"}
 
 
 def test_what_was_there_before_is_used_and_stays(endpoint: Endpoint) -> None:

@@ -53,7 +53,7 @@ kind: EC2NodeClass
 metadata: {name: default}
 spec:
   role: x
-  amiSelectorTerms: [{alias: al2023@latest}]
+  amiSelectorTerms: [{alias: al2023@v20990101}]
   subnetSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}, {id: subnet-1}]
   securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: mine}}]
 """
@@ -69,4 +69,8 @@ spec:
     assert [(row["line"], row["message"]) for row in json.loads(result.stdout) if row["code"] == "DV401"] == [
         (7, "nothing in AWS matches subnet-id=subnet-1"),
         (8, "nothing in AWS matches karpenter.sh/discovery=mine"),
+    ]
+    assert [(row["line"], row["message"]) for row in json.loads(result.stdout) if row["code"] == "DV402"] == [
+        (5, "IAM has no role 'x'"),
+        (6, "AWS publishes no image al2023@v20990101"),
     ]

@@ -1,4 +1,4 @@
-"""`dovetail lint --aws`: ask AWS whether the selectors of node classes select something."""
+"""`dovetail lint --aws`: ask AWS whether what node classes name exists: what selectors select, roles, pinned images."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from dovetail.model.lint.source import Source, read
 from dovetail.model.lint.subject import Subject
 
 Term = Mapping[str, Any]
+#: Minor versions of Kubernetes that images may be published for.
+_MINORS = range(25, 40)
 #: field of v1, field of the first generation, the EC2 call and its answer's list, the filter for an id and a name.
 _SELECTORS = (
     ("subnetSelectorTerms", "subnetSelector", "describe_subnets", "Subnets", "subnet-id", None),
@@ -35,12 +37,14 @@ def selectors(sources: Iterable[Source], region: str | None) -> list[Finding]:
 
     findings: list[Finding] = []
     try:
-        ec2 = boto3.client("ec2", region_name=region)
+        ec2, iam, ssm = (boto3.client(service, region_name=region) for service in ("ec2", "iam", "ssm"))
         for source in sources:
             for document in read(source)[0]:
                 for subject in filter(is_known, subjects(document)):
                     if subject.kind in ("EC2NodeClass", "AWSNodeTemplate"):
                         findings.extend(_subject(subject, ec2))
+                        findings.extend(_identity(subject, iam))
+                        findings.extend(_aliases(subject, ssm))
     except (BotoCoreError, ClientError) as error:
         raise Problem(f"AWS could not be asked: {error}") from error
     return findings
@@ -56,6 +60,39 @@ def _subject(subject: Subject, ec2: Any) -> Iterable[Finding]:
                 text = f"nothing in AWS matches {shown}"
                 hint = "tag what it should find, or correct the term"
                 yield subject.finding("DV401", place, text, hint=hint)
+
+
+def _identity(subject: Subject, iam: Any) -> Iterable[Finding]:
+    """The role or instance profile that the class names."""
+    for field, call, argument in (
+        ("role", iam.get_role, "RoleName"),
+        ("instanceProfile", iam.get_instance_profile, "InstanceProfileName"),
+    ):
+        name = subject.get("spec", field)
+        if not isinstance(name, str) or not name or "$" in name:
+            continue
+        try:
+            call(**{argument: name})
+        except iam.exceptions.NoSuchEntityException:
+            kind = "role" if field == "role" else "instance profile"
+            hint = f"correct the name, or create it: aws iam create-{kind.replace(' ', '-')}"
+            yield subject.finding("DV402", ("spec", field), f"IAM has no {kind} {name!r}", hint=hint)
+
+
+def _aliases(subject: Subject, ssm: Any) -> Iterable[Finding]:
+    """Pinned versions of images, for any Kubernetes version that they were published for."""
+    from dovetail.cloud.aws.amis import variants
+
+    terms, places = _terms(subject, "amiSelectorTerms", "amiSelector")
+    for term, place in zip(terms, places, strict=True):
+        family, at_sign, version = str(term.get("alias") or "").partition("@")
+        if not at_sign or version == "latest" or not family:
+            continue
+        names = [variants(family, version, f"1.{minor}")[0].parameter for minor in _MINORS]
+        parameters = [ssm.get_parameters(Names=names[first : first + 10]) for first in range(0, len(names), 10)]
+        if not any(answer.get("Parameters") for answer in parameters):
+            text = f"AWS publishes no image {family}@{version}"
+            yield subject.finding("DV402", place, text, hint=f"pin a version that exists, or use {family}@latest")
 
 
 def _terms(
