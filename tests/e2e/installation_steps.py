@@ -390,7 +390,7 @@ EOF
 #: The definitions as a release of their own, and a values file.
 VALUES_FILE: Mapping[str, str] = {**WORKSHOP, "release": VALUES_RELEASE}
 
-#: How the instances of a pool are told from those of the cluster's first node group.
+#: Five pods that only a launched node takes: the nodes of the first node group are left out.
 INFLATE = """
 apiVersion: apps/v1
 kind: Deployment
