@@ -522,7 +522,7 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
         "iam:PassRole on arn",
         {"denied to the controller": [denial("pass role", "iam:PassRole"), *EXPECTED_DENIALS]},
     ),
-    ("D05", WARNING, "iam:PassRole on every role", {"denied to the controller": EXPECTED_DENIALS[:1]}),
+    ("D05", WARNING, "iam:PassRole on every role to every service", {"denied to the controller": EXPECTED_DENIALS[:1]}),
     ("D05", FAILED, "not its ARN", {CLASSES: [a_class(role=ARN)]}),
     ("D05", FAILED, "no such role", {CLASSES: [CLASS], "role nodes": Answer(state=State.ABSENT)}),
     (

@@ -212,6 +212,15 @@ def put_policy(facts: Facts) -> str:
     )
 
 
+def _narrow_policy(facts: Facts) -> str:
+    """A further policy does not narrow one that is too broad: it has to be found and replaced."""
+    role = controller_role(facts)
+    return (
+        f"aws iam list-role-policies --role-name {role} && aws iam list-attached-role-policies --role-name {role}"
+        f"  # then replace the statement by that of: dovetail iam --cluster {facts.cluster} --region {facts.region}"
+    )
+
+
 def check_controller_policy(facts: Facts) -> Iterator[Fault]:
     """The controller's own dry runs, as the EC2NodeClass reports them, and IAM's simulation of its policies."""
     for node_class in facts.items(EC2NODECLASSES.name):
@@ -245,7 +254,7 @@ def check_controller_policy(facts: Facts) -> Iterator[Fault]:
             f"role/{role}",
             "its policies allow ec2:TerminateInstances on instances without the cluster's tag: it may end instances of"
             " other clusters",
-            put_policy(facts),
+            _narrow_policy(facts),
         )
 
 
@@ -502,9 +511,9 @@ def _pass_role_faults(facts: Facts) -> Iterator[Fault]:
     if not denials(facts, BROAD_PASS_ROLE):
         yield warning(
             f"role/{role}",
-            "its policies allow iam:PassRole on every role: an EC2NodeClass may give its instances any role of the"
-            " account",
-            put_policy(facts),
+            "its policies allow iam:PassRole on every role to every service: the controller may hand any role of the"
+            " account to any program",
+            _narrow_policy(facts),
         )
 
 
@@ -528,7 +537,7 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
         return  # a policy of the operator's own may grant what the managed ones do
     for policies, purpose in ((JOIN_POLICIES, "join the cluster"), (PULL_POLICIES, "pull images from ECR")):
         if not attached & policies:
-            first = sorted(policies)[0] if policies is JOIN_POLICIES else "AmazonEC2ContainerRegistryReadOnly"
+            first = "AmazonEKSWorkerNodePolicy" if policies is JOIN_POLICIES else "AmazonEC2ContainerRegistryPullOnly"
             yield failure(
                 f"role/{role}",
                 f"it has none of the policies {', '.join(sorted(policies))}: its nodes cannot {purpose}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from dovetail import __version__
@@ -51,6 +52,8 @@ MAX_RESTARTS = 3
 RESTART_WINDOW = timedelta(hours=1)
 #: Above so many nodes less than one CPU throttles the leader.
 MANY_NODES = 100
+#: How long a controller may take to be ready.
+STARTING = timedelta(minutes=2)
 
 
 def controllers(facts: Facts) -> list[Json]:
@@ -338,11 +341,13 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
         )
     if not (deployment.get("status") or {}).get("readyReplicas") and not pending:
         states = [state for pod in pods if (state := _waiting_reason(pod))]
-        yield failure(
+        starting = not states and any(_is_new(facts, pod) for pod in pods)
+        make = partial(failure, symptom=not any("Image" in state for state in states)) if not starting else warning
+        yield make(
             subject,
-            "status.readyReplicas is 0: no replica of the controller is ready" + (f" ({states[0]})" if states else ""),
+            "status.readyReplicas is 0: no replica of the controller is ready"
+            + (f" ({states[0]})" if states else "; it was started less than two minutes ago" if starting else ""),
             f"kubectl logs -n {namespace} deployment/{name} --tail=50",
-            symptom=not any("Image" in state for state in states),
         )
     managed = {
         node["metadata"]["name"]: node["metadata"]["labels"][NODEPOOL_LABEL]
@@ -379,6 +384,11 @@ def _is_rolling(deployment: Json) -> bool:
     status = deployment.get("status") or {}
     wanted = int(deployment["spec"].get("replicas", 1))
     return bool(status.get("updatedReplicas", wanted) < wanted or status.get("replicas", 0) > wanted)
+
+
+def _is_new(facts: Facts, pod: Json) -> bool:
+    created = moment(pod["metadata"].get("creationTimestamp"))
+    return created is not None and facts.time - created < STARTING
 
 
 def _waiting_reason(pod: Json) -> str:

@@ -127,7 +127,8 @@ def trials(role: Role) -> list[Trial]:
         for node_role in role.node_roles
     ]
     other = f"arn:{role.partition}:iam::{role.account}:role/any-other-role"
-    made.append(Trial(purpose=BROAD_PASS_ROLE, actions=("iam:PassRole",), resource=other, context=passed))
+    anywhere = {**passed, "iam:PassedToService": "lambda.amazonaws.com"}
+    made.append(Trial(purpose=BROAD_PASS_ROLE, actions=("iam:PassRole",), resource=other, context=anywhere))
     through_ec2 = {
         "kms:ViaService": f"ec2.{role.region}.amazonaws.com",
         "kms:CallerAccount": role.account,

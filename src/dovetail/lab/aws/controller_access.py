@@ -29,7 +29,12 @@ def grant(endpoint: Endpoint, account: AwsAccount) -> None:
     """
     iam, sqs, events = (client(endpoint, service) for service in ("iam", "sqs", "events"))
     place = site(endpoint, account)
-    any_role = {"Effect": "Allow", "Action": ["iam:PassRole"], "Resource": [place.role_arn("*")]}
+    any_role = {
+        "Effect": "Allow",
+        "Action": ["iam:PassRole"],
+        "Resource": [place.role_arn("*")],
+        "Condition": {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+    }
     policies = {**documents.controller_policies(place), "AnyNodeRole": documents.document(any_role)}
     providers = iam.list_open_id_connect_providers()["OpenIDConnectProviderList"]
     if not any(row["Arn"].endswith(f":oidc-provider/{place.issuer}") for row in providers):
