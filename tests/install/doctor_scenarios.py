@@ -607,6 +607,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("D08", "a disabled rule", at_aws(_rule(False), _rule(True)), WARNING),
     Scenario("D08", "no spot role", both(spot_pool, at_aws(_delete_spot_role, _create_spot_role))),
     Scenario("D09", "more replicas than nodes", controller(put("spec.replicas", 4))),
+    Scenario("D09", "scaled to 0", controller(put("spec.replicas", 0))),
     Scenario("D09", "on its own node", own_node),
     Scenario("D10", "limits below one instance", edited(*POOL, put("spec.limits", {"cpu": "100m"}))),
     Scenario("D10", "no limits", edited(*POOL, put("spec.limits", None)), WARNING),

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from dovetail.install.doctor.checks import CHECKS, checks_of, faults_of, findings_of, report
 from dovetail.install.doctor.collect import (
+    APISERVICES,
     AWS_AUTH,
     LAB_FAULTS,
     LIMITRANGES,
@@ -316,6 +317,12 @@ def certificate(days: int) -> str:
         .sign(key, hashes.SHA256())
     )
     return base64.b64encode(made.public_bytes(serialization.Encoding.PEM)).decode()
+
+
+def scaled_to_zero() -> dict[str, Any]:
+    made = deployment(KARPENTER)
+    made["spec"]["replicas"] = 0
+    return made
 
 
 def without_queue() -> dict[str, Any]:
@@ -629,6 +636,7 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
             "denied to the controller": [denial("spot role", "iam:CreateServiceLinkedRole")],
         },
     ),
+    ("D09", FAILED, "spec.replicas is 0", {DEPLOYMENTS: [scaled_to_zero()]}),
     ("D09", FAILED, "readyReplicas is 0", {DEPLOYMENTS: [deployment(KARPENTER, readyReplicas=0)]}),
     (
         "D09",
@@ -886,6 +894,27 @@ CASES: list[tuple[str, Status, str, dict[str, Any]]] = [
     ("D19", FAILED, "has expired", {MUTATING.name: [webhook(certificate(-1))]}),
     ("D19", WARNING, "expires in 3 days", {MUTATING.name: [webhook(certificate(3))]}),
     ("D20", FAILED, "metrics-server is not installed", {kinds.HPAS.name: [hpa()], METRICS: Answer(state=State.ABSENT)}),
+    (
+        "D20",
+        FAILED,
+        "metrics-server is not installed",
+        {kinds.HPAS.name: [hpa()], APISERVICES.name: [{"metadata": {"name": "v1.apps"}}]},
+    ),
+    (
+        "D20",
+        FAILED,
+        "kube-system/metrics-server, which has no ready endpoint",
+        {
+            kinds.HPAS.name: [hpa()],
+            kinds.SERVICES.name: [{"metadata": {"name": "metrics-server", "namespace": "kube-system"}}],
+            APISERVICES.name: [
+                {
+                    "metadata": {"name": "v1beta1.metrics.k8s.io"},
+                    "spec": {"service": {"name": "metrics-server", "namespace": "kube-system"}},
+                }
+            ],
+        },
+    ),
     ("D20", WARNING, "against each other", {kinds.HPAS.name: [hpa()], VPAS.name: [vpa()]}),
     (
         "D20",

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from cryptography import x509
 
-from dovetail.install.doctor.collect import METRICS, MUTATING, VALIDATING, VPAS
+from dovetail.install.doctor.collect import APISERVICES, METRICS, MUTATING, VALIDATING, VPAS
 from dovetail.install.doctor.controller import has_endpoints
 from dovetail.install.doctor.facts import Facts, Fault, Json, State, condition, failure, name_of, warning
 from dovetail.kube.resources import DEPLOYMENTS, ENDPOINTSLICES, HPAS, SERVICES
@@ -95,11 +95,12 @@ def check_metrics(facts: Facts) -> Iterator[Fault]:
     vertical = [vpa for vpa in facts.items(VPAS.name) if _update_mode(vpa) != "Off"]
     answer = facts.answers.get(METRICS)
     silent = answer is not None and answer.state in (State.ABSENT, State.UNREACHABLE)
+    silent = silent or bool(_metrics_fault(facts, ""))
     needing = [("hpa", hpa) for hpa in autoscalers] + [("vpa", vpa) for vpa in vertical]
     if needing and silent and answer is not None:
         kind, obj = needing[0]
         more = f" and {len(needing) - 1} more" if len(needing) > 1 else ""
-        cause = "is not served: metrics-server is not installed" if answer.state is State.ABSENT else answer.message
+        cause = _metrics_fault(facts, answer.message)
         yield failure(
             "apiservice/v1beta1.metrics.k8s.io",
             f"{kind} {name_of(obj)}{more} needs resource metrics, and metrics.k8s.io/v1beta1 {cause}",
@@ -121,6 +122,28 @@ def check_metrics(facts: Facts) -> Iterator[Fault]:
                     f"kubectl patch vpa {vpa['metadata']['name']} -n {vpa['metadata']['namespace']} --type=merge -p"
                     ' \'{"spec":{"updatePolicy":{"updateMode":"Off"}}}\'',
                 )
+
+
+def _metrics_fault(facts: Facts, message: str) -> str:
+    """Why metrics are not served, by the APIService and its Service; `message` where they do not say."""
+    answer = facts.answers.get(METRICS)
+    if answer is not None and answer.state is State.ABSENT:
+        return "is not served: metrics-server is not installed"
+    registered = facts.answers.get(APISERVICES.name)
+    if registered is None or registered.state is not State.READ or not registered.data:
+        return message
+    row = facts.named(APISERVICES.name, "v1beta1.metrics.k8s.io")
+    if row is None:
+        return "is not registered: metrics-server is not installed"
+    service = (row.get("spec") or {}).get("service")
+    if service and facts.named(SERVICES.name, service["name"], service["namespace"]) is None:
+        return f"is served by the Service {service['namespace']}/{service['name']}, which does not exist"
+    if service and not has_endpoints(facts, service["namespace"], service["name"]):
+        return f"is served by the Service {service['namespace']}/{service['name']}, which has no ready endpoint"
+    available = condition(row, "Available") or {}
+    if available.get("status") == "False":
+        return f"is not available ({available.get('reason', '')}): {available.get('message', '')}"
+    return message
 
 
 def _scaling_faults(hpa: Json) -> Iterator[Fault]:

@@ -25,6 +25,7 @@ ADMISSION = "admissionregistration.k8s.io"
 VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
 CLUSTERROLES = Resource(RBAC, "v1", "clusterroles", "ClusterRole", False)
 CLUSTERROLEBINDINGS = Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False)
+APISERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", False)
 LIMITRANGES = Resource("", "v1", "limitranges", "LimitRange")
 VALIDATING = Resource(ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False)
 MUTATING = Resource(ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False)
@@ -46,6 +47,7 @@ LISTED = (
     VPAS,
     kinds.LEASES,
     kinds.ENDPOINTSLICES,
+    APISERVICES,
     kinds.CRDS,
     kinds.NODEPOOLS,
     kinds.NODECLAIMS,

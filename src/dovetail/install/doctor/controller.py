@@ -324,7 +324,7 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
     namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
     subject = f"deployment/{namespace}/{name}"
     if deployment["spec"].get("replicas", 1) == 0:
-        yield warning(
+        yield failure(
             subject,
             "spec.replicas is 0: no controller runs",
             f"kubectl scale deployment {name} -n {namespace} --replicas=2",
