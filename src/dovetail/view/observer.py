@@ -146,7 +146,7 @@ class Observer:
     async def _leases(self) -> list[Lease] | None:
         named = f"metadata.name={Settings().leader_election_name}"
         try:
-            return (await self.kube.list(LEASES, fields=named, type=Lease)).items
+            return (await self.kube.list(LEASES, self._history_namespace, fields=named, type=Lease)).items
         except KubeError:
             return None
 

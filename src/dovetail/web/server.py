@@ -194,11 +194,12 @@ class Dashboard:
             raise NotAllowed("a request from another site is not answered", 403)
 
     def _is_ours(self, host: str) -> bool:
-        name = urlsplit(f"//{host}").hostname or ""
-        port = host.rpartition(":")[2] if ":" in host.rpartition("]")[2] else ""
-        if name in self._settings.hosts:
-            return True
-        return name in ("127.0.0.1", "localhost", "::1") and port == str(self.port)
+        """The port is the viewer's own where a tunnel leads here; only names can be another site's."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        return name in self._settings.hosts or name in ("127.0.0.1", "localhost", "::1")
 
     @property
     def cookie(self) -> str:
