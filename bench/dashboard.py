@@ -129,7 +129,7 @@ def report(name: str, value: str) -> None:
 def look(page: Page, base: str) -> None:
     page.goto(f"{base}/?token={TOKEN}")  # the first request waits for the first sync of the server
     page.goto(base)
-    page.wait_for_function("document.body.dataset.stream_open")
+    page.wait_for_selector("body[data-stream_open]")
     timing = page.evaluate(
         """() => { const entry = performance.getEntriesByType("navigation")[0];
         return { paint: performance.getEntriesByName("first-contentful-paint")[0].startTime,

@@ -98,9 +98,9 @@ SUFFIXES = (".py", ".md", ".yaml", ".yml", ".toml", ".json", ".tpl", ".txt", ".c
 
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 #: Kubernetes' own names that contain one: "mirror pod" is a static pod's image in the API server.
-#: Former scenario keys, which stay accepted.
+#: Former scenario keys, which stay accepted. JavaScript's own class.
 _ALLOWED = re.compile(
-    r"mirror[ _-]?pods?|skip-mirror|ignore_mirrors|usr/share.*menu|boughtAt(Least|Most)|"
+    r"new Promise\(|mirror[ _-]?pods?|skip-mirror|ignore_mirrors|usr/share.*menu|boughtAt(Least|Most)|"
     r"kubernetes\.io/config\.mirror|endpoints?[ _-]?(slice )?mirror\w*|mirror(s|ed|ing)? (the|a|of)",
     re.IGNORECASE,
 )
