@@ -116,15 +116,21 @@ def test_every_pod_is_explained_by_its_own_selector(run_scenario: RunScenario) -
         await world.pool("first")
         await world.pool("second", template={"taints": [TAINT]}, metadata={"labels": {"disk": "ssd"}})
         world.start()
-        tolerating = {"tolerations": [{"key": "team", "operator": "Exists"}]}
-        await world.pods(1, cpu="64", prefix="a", nodeSelector={"disk": "hdd"}, **tolerating)
-        await world.pods(1, cpu="64", prefix="b", nodeSelector={"disk": "tape"}, **tolerating)
+
+        def but(*disks: str) -> dict[str, Any]:
+            rule = {"key": "disk", "operator": "NotIn", "values": ["ssd", *disks]}
+            terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+            affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+            return {"affinity": affinity, "tolerations": [{"key": "team", "operator": "Exists"}]}
+
+        await world.pods(1, cpu="64", prefix="a", **but("hdd"))
+        await world.pods(1, cpu="64", prefix="b", **but("tape"))
         await asyncio.sleep(30)
-        for name, own, other in (("a0", "hdd", "tape"), ("b0", "tape", "hdd")):
-            answer = ask(world, "pod", f"default/{name}")
-            text = "\n".join((answer.line, *answer.details, *answer.deep[:10]))
-            assert own in text
-            assert other not in "\n".join(answer.details)
+        first, second = ask(world, "pod", "default/a0"), ask(world, "pod", "default/b0")
+        assert first.line == second.line, "the pool to blame says the same to both"
+        for answer, own, other in ((first, "hdd", "tape"), (second, "tape", "hdd")):
+            text = "\n".join(answer.details)
+            assert own in text and other not in text
 
     run_scenario(scenario)
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
+
 from dovetail.model.instance_type import InstanceType
+from dovetail.model.pods import Pod
 from dovetail.planner.plan import Unschedulable
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Pool, Snapshot, UnusablePool
 from tests.planner.conftest import SHOP, ZONE, kind, pod, pool
 from tests.planner.test_explain import the_reason
-from tests.planner.test_remedies import requirement
+from tests.planner.test_remedies import guests, requirement, stores
 
 TEAM = {"team": "a"}
 TAINT = ({"key": "dedicated", "value": "x", "effect": "NoSchedule"},)
@@ -121,3 +125,31 @@ def test_a_pool_whose_own_requirements_leave_nothing_is_blamed_before_one_that_i
     odd = pool("odd", types=(kind("huge", 64, 256, 3.0),), requirements=(requirement(ZONE, "nowhere"),))
     found = why(pod("p", cpu="32"), odd, pool("small", types=SHOP[:1]))
     assert next(iter(found.pools)) == "odd"
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(st.lists(stores(), min_size=1, max_size=2, unique_by=lambda each: each.name), guests(), st.booleans())
+def test_a_pool_that_the_pod_cannot_use_is_blamed_only_where_it_can_use_none(
+    pools: list[Pool], asking: Pod, all_ready: bool
+) -> None:
+    """And a pool that is not ready is blamed exactly where the pod would have a node if it were."""
+    first, *others = pools
+    unready = UnusablePool(pool=first, code="NO_NODEPOOL", why="is not ready", remedy="wait", object="nodepool/x")
+    snapshot = Snapshot(
+        pools=tuple(pools if all_ready else others),
+        unusable_pools=() if all_ready else (unready,),
+        pending=(asking,),
+    )
+    plan = provision(snapshot)
+    assume(plan.unschedulable)
+    found = the_reason(plan)
+    blamed = next(iter(found.pools.values()))
+    assert set(found.pools) == {each.name for each in pools}, "every pool has its say"
+    if blamed.unusable and blamed.misses == 1:
+        event("not ready")
+        assert not provision(Snapshot(pools=(first,), pending=(asking,))).unschedulable
+    elif any(each.suits for each in found.pools.values()):
+        event("usable")
+        assert blamed.suits or blamed.barren
+    if not all_ready and not provision(Snapshot(pools=(first,), pending=(asking,))).unschedulable:
+        assert blamed.unusable or blamed.barren

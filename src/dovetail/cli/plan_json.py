@@ -100,6 +100,7 @@ def _place(place: Placement) -> dict[str, Any]:
             "class": known.kind,
             "message": why.message,
             "remedy": why.remedy or known.remedy,
+            **({"object": why.object} if why.object else {}),
             "nodePools": pools,
         }
     }

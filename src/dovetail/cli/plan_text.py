@@ -366,6 +366,9 @@ def _share(workload: str, count: int, total: int) -> str:
 
 def _funnel(pool: str, funnel: Funnel) -> Iterator[str]:
     """How many offerings were left by each question that turned some away, and the nearest miss."""
+    if funnel.unusable:
+        yield f"  NodePool {pool} {funnel.emptied_by}"
+        return
     texts, before = [plural("{n} offering", "{n} offerings", n=funnel.start)], funnel.start
     for step in funnel.steps:
         if not step.left:
