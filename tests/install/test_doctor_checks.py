@@ -1108,6 +1108,39 @@ HEALTHY: dict[str, dict[str, Any]] = {
         "key k": VOLUME_KEY,
         "policy of key k": {"Statement": [{**KEY_USE, "Principal": {"AWS": "arn:aws:iam::1:root"}}]},
     },
+    "fresh EKS": {
+        **{kind: Answer(state=State.ABSENT) for kind in (CLASSES, POOLS, CLAIMS)},
+        DEPLOYMENTS: [coredns(ready=2)],
+        PODS: [dns_pod()],
+        NODES: [ready_node("n1"), ready_node("n2")],
+        kinds.DAEMONSETS.name: [daemon_set("aws-node", annotated=True), daemon_set("kube-proxy", annotated=True)],
+        METRICS: Answer(state=State.ABSENT),
+        "node groups": [{"nodegroupName": "g", "nodeRole": ARN}],
+    },
+    "Fargate": {
+        DEPLOYMENTS: [coredns(ready=2)],
+        PODS: [{**dns_pod(), "spec": {"nodeName": "fargate-1", "containers": []}}],
+        NODES: [
+            {
+                **ready_node("fargate-1"),
+                "metadata": {"name": "fargate-1", "labels": {"eks.amazonaws.com/compute-type": "fargate"}},
+                "spec": {"taints": [{"key": "eks.amazonaws.com/compute-type", "effect": "NoSchedule"}]},
+            }
+        ],
+    },
+    "several node groups": {
+        CLASSES: [CLASS],
+        "eks:DescribeCluster": api_mode("API_AND_CONFIG_MAP"),
+        "access entry nodes": {"type": "EC2_LINUX"},
+        "node groups": [{"nodegroupName": name, "nodeRole": f"{ARN}-{name}"} for name in ("a", "b", "c")],
+    },
+    "many pools": {
+        CLASSES: [CLASS],
+        kinds.DAEMONSETS.name: [daemon_set("kube-proxy", annotated=True)],
+        POOLS: [
+            {**tainted_pool("taints", f"team-{number}"), "metadata": {"name": f"team-{number}"}} for number in range(60)
+        ],
+    },
     "DNS on nodes with room": {DEPLOYMENTS: [coredns(ready=2)], PODS: [dns_pod()], NODES: [node()]},
     "a changed pool that rolls": {CLASSES: [CLASS], **changed_pool(Drifted=("True", ago(minutes=2)))},
 }
