@@ -72,7 +72,13 @@ def report(player: Measured, outcome: Outcome, seconds: float) -> None:
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     nodes, last, totals = [row.nodes for row in outcome.rows], outcome.rows[-1], outcome.totals
     hours = outcome.seconds / HOUR
+    pods = max(row.pods for row in outcome.rows)
     print(f"{hours:g} h: {seconds:.1f} s of processor time, {most} MB; {min(nodes)} to {max(nodes)} nodes")
+    print(
+        f"{outcome.seconds / seconds:,.0f} simulated seconds per processor second; "
+        f"{1e6 * seconds / hours / max(nodes):,.0f} µs for a node and hour, "
+        f"{1e6 * seconds / hours / pods:,.0f} µs for a pod and hour"
+    )
     print(
         f"{totals.get('instances launched', 0)} nodes launched, {totals.get('instances terminated', 0)} terminated; "
         f"{totals.get('pods created', 0)} pods made, {totals.get('evictions', 0)} evicted; "

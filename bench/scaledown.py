@@ -6,13 +6,14 @@ waves in which nodes went, and the seconds of work that choosing them took.
     python -m bench.scaledown
     python -m bench.scaledown --types kwok --gate PodDeletionCostManagement     # kwok's types: needs Go
     python -m bench.scaledown --pods 5000 --to 1750                             # a large fleet, 35 % used
+    python -m bench.scaledown --types kwok --autoscaler karpenter --to 300      # Karpenter's decisions, emulated
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -29,6 +30,7 @@ from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
 from dovetail.model.instance_type import InstanceType
 from dovetail.planner.provision import provision
+from dovetail.studies import karpenter
 
 SHAPES = (("100m", "128Mi"), ("250m", "512Mi"), ("500m", "1Gi"), ("1", "2Gi"), ("1500m", "6Gi"))
 POOL = {
@@ -126,6 +128,12 @@ class Yard:
             body = {"spec": {"replicas": total // len(SHAPES)}}
             await self.lab.kube.patch(kinds.DEPLOYMENTS, f"mix{number}", body, "default")
 
+    async def all_run(self) -> None:
+        async def settled() -> bool:
+            return self.settled()
+
+        await self.lab.until(settled, 900.0)
+
     async def rest(self, quiet: float, most: float = 900.0) -> float:
         """Seconds until nothing changed any more for `quiet` seconds."""
         clock = self.lab.clock
@@ -175,9 +183,16 @@ def sold(types: str) -> tuple[InstanceType, ...]:
 
 
 async def measure(
-    gates: Sequence[str] = (), steps: Sequence[int] = (300, 0), start: int = 1000, types: str = "ec2"
+    gates: Sequence[str] = (),
+    steps: Sequence[int] = (300, 0),
+    start: int = 1000,
+    types: str = "ec2",
+    autoscaler: str = "dovetail",
+    said: Callable[[str], None] = lambda line: None,
 ) -> list[Measured]:
     asked = Asked(types=sold(types), market=Market(boot=(1.0, 2.0), ready=(1.0, 2.0)), gates=tuple(gates))
+    if autoscaler == "karpenter":
+        asked = msgspec.structs.replace(asked, settings=karpenter.SETTINGS, controllers=karpenter.controllers())
     clock = Clock(asyncio.get_running_loop(), EPOCH)
     parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=False)
     scaler = Autoscaled(asked)
@@ -190,6 +205,11 @@ async def measure(
         for number, (cpu, memory) in enumerate(SHAPES):
             await lab.kube.create(kinds.DEPLOYMENTS, deployment(number, cpu, memory, start // len(SHAPES)), "default")
         yard.wanted = start
+        await yard.all_run()
+        fresh = await yard.fresh()
+        nodes = len(yard.scaler.cloud.standing()) if yard.scaler.cloud else 0
+        price = yard.price()
+        said(f"all {start} pods run: {nodes} nodes, ${price:.2f} an hour, {price / fresh - 1.0:.1%} above a fresh plan")
         await yard.rest(120.0)
         for total in steps:
             evicted, launched, before = yard.evictions, scaler.totals["instances launched"], yard.price()
@@ -218,9 +238,10 @@ async def measure(
 @click.option("--pods", default=1000)
 @click.option("--to", type=int, multiple=True, default=(300, 0))
 @click.option("--gate", "gates", multiple=True, help="A feature gate to open.")
-def main(types: str, pods: int, to: tuple[int, ...], gates: tuple[str, ...]) -> None:
+@click.option("--autoscaler", type=click.Choice(["dovetail", "karpenter"]), default="dovetail")
+def main(types: str, pods: int, to: tuple[int, ...], gates: tuple[str, ...], autoscaler: str) -> None:
     """A scale-down from start to rest, in virtual time."""
-    for row in run_virtual(measure(gates, to, pods, types)):
+    for row in run_virtual(measure(gates, to, pods, types, autoscaler, print)):
         print(row.reported())
 
 

@@ -137,6 +137,11 @@ def test_markdown_and_json_tell_the_same_findings() -> None:
     assert "| Cluster Autoscaler | $14.00 |" in markdown
 
 
+def test_a_comparison_of_one_set_up_claims_no_winner() -> None:
+    said = Report(comparison(run(DOVETAIL)), "en").short()
+    assert said == ["Dovetail costs $10.00, 25 % above the lower bound of $8.00."]
+
+
 def test_the_title_of_a_workload_cannot_break_the_page() -> None:
     hostile = msgspec.structs.replace(build("web", 1), title={"en": "<script>x</script>", "ko": "x"})
     page = Report(Comparison(hostile, (run(DOVETAIL),), "dovetail compare '<b>'"), "en").html()

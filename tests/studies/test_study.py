@@ -78,4 +78,4 @@ def test_a_set_up_that_the_workload_cannot_have_is_refused(tmp_path: Path) -> No
 def test_the_list_shows_every_built_in_workload() -> None:
     outcome = CliRunner().invoke(main, ["compare", "--list"])
     assert outcome.exit_code == 0
-    assert len(outcome.output.splitlines()) == 7
+    assert len(outcome.output.splitlines()) == 8

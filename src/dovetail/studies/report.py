@@ -28,13 +28,13 @@ _STYLE = """
 @media(prefers-color-scheme:dark){:root{--ink:#e7ecf2;--soft:#9aa6b5;--line:#39424e;--paper:#14181d;--card:#1d232b;
 --ca:#e0a058;--karpenter:#7fa8ee;--dovetail:#4fc79c}}
 body{font:16px/1.55 system-ui,-apple-system,"Noto Sans KR",sans-serif;color:var(--ink);background:var(--paper);
-max-width:1040px;margin:0 auto;padding:32px 20px 64px}
+max-width:1140px;margin:0 auto;padding:32px 20px 64px}
 h1{font-size:1.7rem;line-height:1.25;margin:0 0 .4em}h2{margin:2em 0 .6em;font-size:1.25rem}h3{margin:0 0 .3em}
 p.lead,p.note{color:var(--soft)}p.note{font-size:.86rem}
 .short{background:var(--card);border-left:4px solid var(--dovetail);padding:12px 18px;border-radius:4px}
 .short p{margin:.35em 0}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.88rem;width:100%}
-th,td{padding:7px 9px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
+th,td{padding:7px 7px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 th:first-child,td:first-child{text-align:left}th{color:var(--soft);font-weight:600}
 tr.first td{border-top:2px solid var(--line)}
 td .dot{display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:7px}
@@ -51,7 +51,7 @@ svg .bound{stroke:var(--ink);stroke-width:2;stroke-dasharray:5 3;fill:none}
 svg rect.ca{fill:var(--ca)}svg rect.karpenter{fill:var(--karpenter)}svg rect.dovetail{fill:var(--dovetail)}
 svg path,svg line.ca,svg line.karpenter,svg line.dovetail{fill:none;stroke-width:2.2}
 svg .ca{stroke:var(--ca)}svg .karpenter{stroke:var(--karpenter)}svg .dovetail{stroke:var(--dovetail)}
-svg rect{stroke:none!important}
+svg rect{stroke:none!important}svg .pale{opacity:.5}
 """
 
 
@@ -136,17 +136,17 @@ class Report:
                 for row in group
             )
 
+        above = words.share(best["above_bound"]) if "above_bound" in best.figures else "–"
         if len(ordered) > 1 and not best["dollars"].below(ordered[1]["dollars"]):
             return self._text("no_cheapest", variant=variant, others=shown(ordered))
-        above = words.share(best["above_bound"]) if "above_bound" in best.figures else "–"
         return self._text(
-            "cheapest",
+            "cheapest" if len(ordered) > 1 else "only",
             name=TITLES[best.setup.nodes],
             variant=variant,
             own=words.dollars(best["dollars"]),
             above=above,
             bound=words.dollars(best["lower_bound"]),
-            others=shown(ordered[1:]) or "–",
+            others=shown(ordered[1:]),
         )
 
     def _variant(self, setup: Setup) -> str:
@@ -159,7 +159,8 @@ class Report:
     def _sentence(self, finding: Finding) -> str:
         said = words.sentence(finding, self._by_setup, self._language)
         variant = self._variant(finding.about).strip()
-        return f"{variant}: {said}" if variant else said[:1].upper() + said[1:]
+        said = f"{variant}: {said}" if variant else said
+        return said[:1].upper() + said[1:]
 
     def effects(self) -> list[str]:
         return [words.sentence(each, self._by_setup, self._language) for each in self._effects]
@@ -195,7 +196,7 @@ class Report:
             bound = self._by_setup[setups[0]]["lower_bound"].median
             costs = [self._bar(setup, "dollars") for setup in setups]
             found.append(svg.Group(self._group_label(setups[0]), costs, bound))
-        return svg.bars(self._text("chart_cost"), found, "$", self._text("bound"))
+        return svg.bars(self._text("chart_cost"), found, self._legend(), "$", self._text("bound"))
 
     def _group_label(self, setup: Setup) -> str:
         return self._variant(setup).strip() or {"en": "pods as they are", "ko": "파드 그대로"}[self._language]
@@ -203,7 +204,8 @@ class Report:
     def _bar(self, setup: Setup, measure: str) -> svg.Bar:
         figure = self._by_setup[setup][measure]
         shown = words.FORMATS.get(measure, words.count)(figure)
-        return svg.Bar(figure.median, _CLASSES[setup.nodes], f"{setup.title}: {shown}")
+        colour = _CLASSES[setup.nodes] + (" pale" if measure == "ready_p50" else "")
+        return svg.Bar(figure.median, colour, f"{setup.title}: {shown}")
 
     def _rate_chart(self, setups: Sequence[Setup]) -> str:
         series = []
@@ -227,14 +229,17 @@ class Report:
                 if measure in self._by_setup[setup].figures
             ]
             groups.append(svg.Group(self._group_label(setups[0]), bars))
-        return svg.bars(self._text("chart_ready"), groups)
+        return svg.bars(self._text("chart_ready"), groups, self._legend())
 
     def _eviction_chart(self) -> str:
         groups = [
             svg.Group(self._group_label(setups[0]), [self._bar(setup, "evictions") for setup in setups])
             for setups in by_pods(self._by_setup).values()
         ]
-        return svg.bars(self._text("chart_evictions"), groups)
+        return svg.bars(self._text("chart_evictions"), groups, self._legend())
+
+    def _legend(self) -> list[tuple[str, str]]:
+        return [(TITLES[nodes], _CLASSES[nodes]) for nodes in self._autoscalers()]
 
     # -- wholes
 

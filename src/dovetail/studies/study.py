@@ -10,8 +10,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 
@@ -126,7 +128,7 @@ def _outcomes(missing: dict[str, Task], jobs: int) -> Iterator[tuple[str, Run]]:
         for key, task in missing.items():
             yield key, play(task)
         return
-    pool = ProcessPoolExecutor(min(jobs, len(missing)), mp_context=get_context("spawn"), initializer=_prepare)
+    pool = ProcessPoolExecutor(min(jobs, len(missing)), mp_context=get_context("spawn"), initializer=_end_with_parent)
     try:
         waiting: dict[Future[Run], str] = {pool.submit(play, task): key for key, task in missing.items()}
         while waiting:
@@ -140,6 +142,18 @@ def play(task: Task) -> Run:
     """One run, in this process."""
     _prepare()
     return run(task.source.workload(task.seed), task.setup, task.seed)
+
+
+def _end_with_parent() -> None:
+    """A worker whose study was killed ends at once, instead of finishing runs that no process waits for."""
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=_exit_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _exit_after(sentinel: int) -> None:
+    wait_for([sentinel])
+    os._exit(1)
 
 
 def _prepare() -> None:

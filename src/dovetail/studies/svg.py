@@ -10,10 +10,12 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 34, 64
 TICKS = 5
+#: Hours between two ticks of a time axis, and how many ticks it has at most.
+_HOUR_STEPS, MAX_HOUR_TICKS = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 12.0, 24.0), 8
 
 
 class Bar(NamedTuple):
-    """A bar of a colour class, with what a pointer over it shows."""
+    """A bar of a colour class (or several, separated by spaces), with what a pointer over it shows."""
 
     value: float
     colour: str
@@ -34,8 +36,10 @@ class Line(NamedTuple):
     points: Sequence[tuple[float, float]]
 
 
-def bars(title: str, groups: Sequence[Group], unit: str = "", mark_label: str = "") -> str:
-    """A bar chart."""
+def bars(
+    title: str, groups: Sequence[Group], legend: Sequence[tuple[str, str]], unit: str = "", mark_label: str = ""
+) -> str:
+    """A bar chart; `legend` has the name and the colour class of each kind of bar."""
     values = [bar.value for group in groups for bar in group.bars] + [group.mark or 0.0 for group in groups]
     top = _nice(max(values, default=1.0))
     inner, parts = WIDTH - LEFT - RIGHT, [_axis(title, top, unit)]
@@ -56,12 +60,18 @@ def bars(title: str, groups: Sequence[Group], unit: str = "", mark_label: str = 
                 f"<title>{escape(mark_label)} {group.mark:.2f}</title></line>"
             )
         parts += _label(start + each / 2, group.label)
-    if mark_label:
-        parts.append(
-            f'<line class="bound" x1="{WIDTH - 150}" x2="{WIDTH - 126}" y1="18" y2="18"/>'
-            f'<text x="{WIDTH - 120}" y="22">{escape(mark_label)}</text>'
-        )
+    entries = [*legend, *([(mark_label, "bound")] if mark_label else [])]
+    parts += [_entry(number, len(entries), *entry) for number, entry in enumerate(entries)]
     return _svg(title, parts)
+
+
+def _entry(number: int, count: int, label: str, colour: str) -> str:
+    """An entry of the legend under a chart."""
+    x, y = LEFT + number * (WIDTH - LEFT - RIGHT) / max(1, count), HEIGHT - 18
+    return (
+        f'<line class="{colour}" x1="{x:.1f}" x2="{x + 22:.1f}" y1="{y}" y2="{y}"/>'
+        f'<text x="{x + 28:.1f}" y="{y + 4}">{escape(label)}</text>'
+    )
 
 
 def lines(title: str, series: Sequence[Line], hours: float, unit: str = "") -> str:
@@ -69,9 +79,10 @@ def lines(title: str, series: Sequence[Line], hours: float, unit: str = "") -> s
     top = _nice(max((value for line in series for _, value in line.points), default=1.0))
     parts = [_axis(title, top, unit)]
     span = WIDTH - LEFT - RIGHT
-    for tick in range(TICKS + 1):
-        x = LEFT + span * tick / TICKS
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}">{hours * tick / TICKS:.3g} h</text>')
+    step = next((step for step in _HOUR_STEPS if hours / step <= MAX_HOUR_TICKS), hours / MAX_HOUR_TICKS)
+    for tick in range(int(hours / step + 1e-9) + 1):
+        x = LEFT + span * tick * step / hours
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}">{tick * step:.3g} h</text>')
     for number, line in enumerate(series):
         path, last = [], None
         for at, value in line.points:
@@ -81,11 +92,7 @@ def lines(title: str, series: Sequence[Line], hours: float, unit: str = "") -> s
         if last is not None:
             path.append(f"H{WIDTH - RIGHT}")
         parts.append(f'<path class="{line.colour}" d="{"".join(path)}"><title>{escape(line.label)}</title></path>')
-        x = LEFT + number * span / max(1, len(series))
-        parts.append(
-            f'<line class="{line.colour}" x1="{x:.1f}" x2="{x + 22:.1f}" y1="{HEIGHT - 18}" y2="{HEIGHT - 18}"/>'
-            f'<text x="{x + 28:.1f}" y="{HEIGHT - 14}">{escape(line.label)}</text>'
-        )
+        parts.append(_entry(number, len(series), line.label, line.colour))
     return _svg(title, parts)
 
 

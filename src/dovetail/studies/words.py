@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from dovetail.studies.findings import Finding, Side
-from dovetail.studies.setups import Setup
+from dovetail.studies.setups import TITLES, Setup
 from dovetail.studies.summary import Figure, Row
 
 LANGUAGES = ("en", "ko")
@@ -153,7 +153,7 @@ def sentence(finding: Finding, rows: Mapping[Setup, Row], language: str) -> str:
         )
         return text[:1].upper() + text[1:]
     others = ", ".join(
-        f"{setup.title} {shown(rows[setup][finding.measure])}{_against(finding.measure, rows[setup], own)}"
+        f"{TITLES[setup.nodes]} {shown(rows[setup][finding.measure])}{_against(finding.measure, rows[setup], own)}"
         for setup in finding.others
     )
     template = (_BEST if finding.side is Side.ADVANTAGE else _WORST)[finding.measure][language]
@@ -200,6 +200,10 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
         "en": "{name} is the cheapest{variant}: {own}, {above} above the lower bound of {bound}; {others}.",
         "ko": "비용이 가장 낮은 구성{variant}: {name} {own} (하한 {bound}보다 {above} 높음); {others}.",
     },
+    "only": {
+        "en": "{name} costs {own}{variant}, {above} above the lower bound of {bound}.",
+        "ko": "{name} 비용{variant}: {own} (하한 {bound}보다 {above} 높음).",
+    },
     "no_cheapest": {
         "en": "No set-up is the cheapest{variant} beyond the spread: {others}.",
         "ko": "편차를 넘어 가장 싼 구성은 없습니다{variant}: {others}.",
@@ -235,7 +239,10 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
     "again": {"en": "Run it again: {command}", "ko": "다시 실행: {command}"},
     "chart_cost": {"en": "Cost and lower bound", "ko": "비용과 하한"},
     "chart_rate": {"en": "Dollars an hour over time{variant}", "ko": "시간에 따른 시간당 비용{variant}"},
-    "chart_ready": {"en": "Seconds until pods are ready (50 %, 99 %)", "ko": "파드가 준비되기까지의 초 (50 %, 99 %)"},
+    "chart_ready": {
+        "en": "Seconds until 50 % (pale) and 99 % of the pods are ready",
+        "ko": "파드의 50 %(옅은 색)와 99 %가 준비되기까지의 초",
+    },
     "chart_evictions": {"en": "Evictions", "ko": "축출"},
     "bound": {"en": "lower bound", "ko": "하한"},
     "for_hpa": {"en": " with HPA", "ko": " (HPA)"},

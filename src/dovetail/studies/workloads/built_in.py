@@ -24,6 +24,7 @@ class Parts(NamedTuple):
     manifests: list[Json]
     groups: tuple[GroupSpec, ...]
     steps: Sequence[Json] = ()
+    start: str = "2026-01-01T00:00:00Z"
     market: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -42,6 +43,7 @@ def build(name: str, seed: int) -> Workload:
     document = {
         "name": name,
         "duration": parts.duration,
+        "start": parts.start,
         "cluster": {"pools": []},
         "autoscaler": {"region": objects.REGION, "market": dict(parts.market)},
         "steps": list(parts.steps),
@@ -65,7 +67,7 @@ def _rates(chance: Chance, points: Mapping[int, float]) -> str:
     return ",".join(f"{hour}h={_about(chance, rate):.0f}" for hour, rate in points.items())
 
 
-def _web(chance: Chance) -> Parts:
+def _web_day(chance: Chance) -> Parts:
     """A shop: load climbs in the morning, peaks at noon and in the evening; one front end of it, an API and workers."""
     rates = _rates(chance, {0: 120, 6: 60, 9: 420, 12: 700, 15: 480, 20: 820, 23: 260})
     manifests = [
@@ -91,6 +93,11 @@ def _web(chance: Chance) -> Parts:
         ),
     ]
     return Parts("1d", manifests, objects.groups("m5.xlarge"))
+
+
+def _web(chance: Chance) -> Parts:
+    """The shop from the afternoon through the peak of the evening into the night."""
+    return _web_day(chance)._replace(duration="8h", start="2026-01-01T17:00:00Z")
 
 
 def _batch(chance: Chance) -> Parts:
@@ -281,12 +288,20 @@ def _walk_through(chance: Chance) -> Parts:
 
 BUILT_IN: Mapping[str, BuiltIn] = {
     "web": BuiltIn(
-        {"en": "a web shop over a day", "ko": "하루 동안의 웹 쇼핑몰"},
+        {"en": "a web shop through its evening", "ko": "저녁 정점을 지나는 웹 쇼핑몰"},
         {
-            "en": "Load climbs in the morning and peaks at noon and in the evening; a front end, an API and workers.",
-            "ko": "아침에 부하가 오르고 정오와 저녁에 정점에 이릅니다. 프런트엔드, API, 워커로 이루어집니다.",
+            "en": "Eight hours: load climbs to its peak at eight in the evening and falls towards the night.",
+            "ko": "8시간: 부하가 저녁 8시에 정점에 이르고 밤으로 가며 줄어듭니다.",
         },
         _web,
+    ),
+    "web-day": BuiltIn(
+        {"en": "a web shop over a day", "ko": "하루 동안의 웹 쇼핑몰"},
+        {
+            "en": "The same shop over 24 h, with the peaks of noon and evening and the quiet of the night.",
+            "ko": "같은 쇼핑몰의 24시간: 정오와 저녁의 정점, 그리고 조용한 밤.",
+        },
+        _web_day,
     ),
     "batch": BuiltIn(
         {"en": "batch jobs in bursts", "ko": "몰려오는 배치 작업"},
