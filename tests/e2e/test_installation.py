@@ -68,12 +68,12 @@ def test_a_walk_through_ends_in_a_node(fresh: Outside, walk: str, version: str) 
         ("EXISTING_CLUSTER", "subnet tags", "kubectl get events", "karpenter.sh/discovery"),
         ("EXISTING_CLUSTER", "security group tags", "kubectl get events", "karpenter.sh/discovery"),
         ("EXISTING_CLUSTER", "aws-auth", "kubectl get events", "aws-auth"),
-        ("EXISTING_CLUSTER", "provisioner definition", LOG, "nodepools.karpenter.sh"),
-        ("EXISTING_CLUSTER", "template definition", LOG, "ec2nodeclasses.karpenter.k8s.aws"),
+        ("EXISTING_CLUSTER", "provisioner definition", LOG, "install the definitions"),
+        ("EXISTING_CLUSTER", "template definition", LOG, "install the definitions"),
         ("EXISTING_CLUSTER", "provisioner", "kubectl get events", "create a NodePool"),
         ("WORKSHOP", "pod identity", LOG, "allow the action in the controller's IAM policy"),
         ("WORKSHOP", "pod identity agent", LOG, "eks-pod-identity-agent"),
-        ("WORKSHOP", "queue", LOG, "test-cluster"),
+        ("WORKSHOP", "queue", LOG, "SQS has no queue 'test-cluster'"),
     ],
 )
 def test_a_step_that_was_left_out_is_named(fresh: Outside, walk: str, without: str, command: str, said: str) -> None:
