@@ -110,6 +110,8 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
     async with opened(settings, seed, extras) as running:
         if running.eks is not None:
             running.eks.initial_instances = instances = labelled(instances)
+            if running.lab.programs is not None:
+                running.lab.programs.aws_ready = running.eks.ready
         run_file = RunningLab(
             os.getpid(),
             running.url,

@@ -269,3 +269,22 @@ def _vpa(program: str) -> list[dict[str, Any]]:
     """What installs VPA, with one of its three Deployments."""
     objects = manifests("dovetail/controller", "1", "kube-system")
     return [item for item in objects if item["kind"] != "Deployment" or item["metadata"]["name"] == f"vpa-{program}"]
+
+
+def test_a_program_waits_until_the_labs_aws_answers() -> None:
+    """A pod that a lab kept from an earlier start runs again before its AWS does."""
+
+    async def body(world: ProgramLab) -> None:
+        assert world.lab.programs is not None
+        world.lab.programs.aws_ready = asyncio.Event()
+        await world.apply([deployment("proxy", "registry.k8s.io/kube-proxy:v1.36.0")])
+        await asyncio.sleep(30)
+        (pod,) = await world.pods("kube-system", "app=proxy")
+        assert await world.log(pod["metadata"]["name"]) == ""
+        world.lab.programs.aws_ready.set()
+        await asyncio.sleep(5)
+        assert "iptables" in await world.log(pod["metadata"]["name"])
+        (pod,) = await world.pods("kube-system", "app=proxy")
+        assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+
+    play(body)

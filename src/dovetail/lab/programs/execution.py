@@ -133,6 +133,8 @@ class RunningPrograms:
         self._runs = 0
         #: AWS as pods reach it, once there is one.
         self.aws: PodAws | None = None
+        #: Set once AWS answers, in a lab that has one: pods that were kept from an earlier start wait for it.
+        self.aws_ready: asyncio.Event | None = None
 
     async def run(self) -> None:
         with _log_lines_to_their_program(self._lab):
@@ -156,6 +158,8 @@ class RunningPrograms:
             process.log.write(self._lab.clock.now(), text)
 
         async def prepare() -> tuple[Program, ProgramContext]:
+            if self.aws_ready is not None:
+                await self.aws_ready.wait()
             variables = await environment(self._lab.kube, pod, container, pod_ip)
             identity = await self._identity(pod)
             variables = self._aws_variables(identity) | variables
