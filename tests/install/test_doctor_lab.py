@@ -13,7 +13,7 @@ import pytest
 
 from dovetail.chance import Chance
 from dovetail.cloud.aws.client import Calls
-from dovetail.install.doctor.checks import checks_of, report
+from dovetail.install.doctor.checks import CHECKS, checks_of, report
 from dovetail.install.doctor.collect import collect
 from dovetail.install.doctor.facts import Facts, Finding, Status
 from dovetail.kube import resources as kinds
@@ -88,6 +88,10 @@ def check(scenarios: Sequence[Scenario], findings: Sequence[Finding]) -> str:
     return ""
 
 
+#: They need nodes that a controller launched, or a cluster that EKS does not serve: their faults are given as facts.
+NOT_PROVOKED = {"D11", "P01", "P03", "V05", "V07", "V09"}
+
+
 def first_of_each_check() -> list[Scenario]:
     rows: dict[str, Scenario] = {}
     for scenario in SCENARIOS:
@@ -98,7 +102,7 @@ def first_of_each_check() -> list[Scenario]:
 def test_a_fault_of_each_check_gives_its_id_and_no_other(endpoint: Endpoint) -> None:
     assert len(SCENARIOS) >= 46
     chosen = first_of_each_check()
-    assert len(chosen) >= 28
+    assert {check.id for check in CHECKS} - {scenario.check for scenario in chosen} == NOT_PROVOKED
     check_each(endpoint, chosen)
 
 
