@@ -206,9 +206,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gap(self) -> float | None:
-        """How far the fleet is above the lower bound at most; None where either is unknown."""
+        """How far the fleet is above the lower bound at most; None where either is unknown, or the bound lags."""
         cost = self.fleet.money.per_hour
-        if cost is None or self.bound is None or self.bound.per_hour <= 0:
+        if cost is None or self.bound is None or not 0 < self.bound.per_hour <= cost * (1 + 1e-9):
             return None
         return max(0.0, cost / self.bound.per_hour - 1)
 

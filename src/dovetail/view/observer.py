@@ -9,12 +9,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from dovetail import __version__
-from dovetail.clock import Clock
+from dovetail.clock import Clock, beside, stopwatch
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain.answer import no_autoscaler, safe_mode
 from dovetail.controllers.history.store import LABEL, NAMESPACE
@@ -32,6 +33,7 @@ from dovetail.view import events
 from dovetail.view.decisions import DecisionLog
 from dovetail.view.difference import Difference, difference
 from dovetail.view.fleet import Fleet
+from dovetail.view.lower_bound import Bounds, bound
 from dovetail.view.model import Amounts, FleetView, Health
 
 VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
@@ -45,6 +47,8 @@ PROBE_INTERVAL_S, PROBE_TIMEOUT_S = 3.0, 3.0
 HEALTH_INTERVAL_S = 0.75
 USAGE_INTERVAL_S = 15.0
 LEASES_INTERVAL_S = 30.0
+#: How often the lower bound may be computed; and how many times as long as that took is waited at least.
+BOUND_INTERVAL_S, BOUND_PAUSE = 5.0, 60.0
 
 Listener = Callable[[FleetView, Difference], None]
 
@@ -104,6 +108,7 @@ class Observer:
             group.create_task(self._probe(), name="view probe")
             group.create_task(self._measure(), name="view usage")
             group.create_task(self._publish(), name="view publish")
+            group.create_task(self._bound(), name="view lower bound")
 
     # -- what the watches say
 
@@ -176,6 +181,21 @@ class Observer:
                 self.fleet.set_usage({})
             self._changed.set()
             await asyncio.sleep(USAGE_INTERVAL_S)
+
+    async def _bound(self) -> None:
+        """The lower bound, anew after the nodes changed: beside the loop, and for a small part of a processor."""
+        await self.ready.wait()
+        bounds, nodes = Bounds(self.state), None
+        while True:
+            took = 0.0
+            if self.view.nodes is not nodes:
+                nodes, began = self.view.nodes, stopwatch()
+                problem = bounds.problem(self.view)
+                found = await beside(partial(bound, problem)) if problem is not None else None
+                took = stopwatch() - began
+                self.fleet.set_bound(found)
+                self._changed.set()
+            await asyncio.sleep(max(BOUND_INTERVAL_S, took * BOUND_PAUSE) * self._speed)
 
     # -- publishing
 

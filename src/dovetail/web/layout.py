@@ -161,8 +161,9 @@ def fleet_figures(view: FleetView, t: Catalogue) -> Markup:
         _figure(
             "bound",
             t("Lower bound"),
-            figures.dollars(bound.per_hour if bound is not None else None, t),
+            figures.dollars(bound.per_hour if bound is not None and totals.gap is not None else None, t),
             t("gap {share}", share=figures.percent(totals.gap, t)) if bound is not None else t("not computed"),
+            bound.of if bound is not None else "",
         ),
         _figure("nodes", t("Nodes"), f"{fleet.nodes:,}", states(totals.states, t)),
         _figure("pods", t("Pods"), t("unknown") if totals.pods is None else f"{totals.pods:,}", t("on nodes")),
@@ -183,12 +184,12 @@ def fleet_figures(view: FleetView, t: Catalogue) -> Markup:
     return tag("dl", *cells, id="figures", aria_label=t("Figures of the fleet"))
 
 
-def _figure(name: str, label: str, value: str, below: str) -> Markup:
+def _figure(name: str, label: str, value: str, below: str, explained: str = "") -> Markup:
     kind = "value" if any(character.isdigit() for character in value) else "value unknown"
     return tag(
         "div",
         tag("dt", label),
-        tag("dd", tag("span", value, class_=kind), tag("small", below), data_figure=name),
+        tag("dd", tag("span", value, class_=kind), tag("small", below), data_figure=name, title=explained or None),
     )
 
 

@@ -1,0 +1,137 @@
+"""What no fleet for the same pods costs less than, as far as it can be proven from outside the controller.
+
+Nodes of no NodePool stay, with their price and their free room; all pods of the others are to be placed on nodes
+launched anew, at the packaged prices, or at a price that a node of the same offering was launched at if that is less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.aws import catalog
+from dovetail.cluster import nodepools
+from dovetail.cluster.snapshot import SnapshotBuilder
+from dovetail.cluster.state import ClusterState
+from dovetail.model import wellknown
+from dovetail.model.instance_type import InstanceType, Offering
+from dovetail.model.labels import SPOT
+from dovetail.model.pods import Pod, owned_by
+from dovetail.planner.cache import Memory
+from dovetail.planner.snapshot import Pool, Snapshot
+from dovetail.view.model import FleetView, LowerBound
+
+#: How long the relaxation may take, in seconds.
+RELAXATION_TIMEOUT_S = 5.0
+PACKAGED = "at packaged prices"
+SPOT_ESTIMATED = "spot prices are estimates"
+
+Offerings = Mapping[tuple[str, str, str], float]
+
+
+class BoundProblem(msgspec.Struct, frozen=True):
+    """What is to be bounded: a snapshot, and the price of the nodes that stay."""
+
+    snapshot: Snapshot
+    staying: float
+    note: str
+
+
+class Bounds:
+    """Problems from a cluster state. Types of a node class are derived again only when it changes."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._builder = SnapshotBuilder(state)
+        self._memory = Memory()
+        self._types: dict[str, tuple[Any, str, tuple[InstanceType, ...]]] = {}
+
+    def problem(self, view: FleetView) -> BoundProblem | None:
+        """None where it cannot be known: no NodePool, a price that is unknown, or more than one region."""
+        regions = {node.metadata.labels.get(wellknown.REGION, "") for node in self._state.nodes.store}
+        if len(regions) != 1 or not (regions & set(catalog.regions())):
+            return None
+        if view.totals.fleet.money.per_hour is None:
+            return None
+        (region,) = regions
+        paid = {
+            (node.instance_type or "", node.zone or "", node.capacity_type or ""): node.price.per_hour
+            for node in view.nodes.values()
+            if node.price is not None
+        }
+        pools = tuple(self._pools(region, paid))
+        if not pools:
+            return None
+        names = {pool.name for pool in pools}
+        snapshot = self._builder.build(pools, ())
+        managed = [state for state in snapshot.nodes if state.pool in names and not state.deleting]
+        staying = [state for state in snapshot.nodes if state.pool not in names and not state.deleting]
+        prices = {node.name: node.price.per_hour for node in view.nodes.values() if node.price is not None}
+        moved = tuple(_unbound(pod) for state in managed for pod in state.pods if _moves(pod))
+        spot = any(_may_be_spot(pool) for pool in pools)
+        return BoundProblem(
+            msgspec.structs.replace(snapshot, nodes=tuple(staying), pending=moved, memory=self._memory),
+            sum(prices.get(state.name, 0.0) for state in staying),
+            f"{PACKAGED}; {SPOT_ESTIMATED}" if spot else PACKAGED,
+        )
+
+    def _pools(self, region: str, paid: Offerings) -> Iterable[Pool]:
+        for pool in self._state.pools.store.all():
+            reference = pool.spec.template.spec.node_class_ref
+            node_class = self._state.node_classes.store.get(reference.name)
+            if nodepools.usable(pool) and node_class is not None:
+                types = self._types_of(reference.name, node_class, region)
+                yield nodepools.for_planner(pool, tuple(_lowered(each, paid) for each in types))
+
+    def _types_of(self, name: str, node_class: Mapping[str, Any], region: str) -> tuple[InstanceType, ...]:
+        held = self._types.get(name)
+        if held is None or held[0] is not node_class or held[1] != region:
+            held = self._types[name] = (node_class, region, catalog.of_class(region, node_class))
+        return held[2]
+
+
+def bound(problem: BoundProblem) -> LowerBound | None:
+    """Solve it; some seconds of a processor for a large fleet. None where time was short."""
+    from dovetail.planner.optimise.lower_bound import WORDS, proven
+    from dovetail.planner.problem.compile import Problem
+
+    compiled = Problem(problem.snapshot)
+    nowhere = {one.index: one.count for one in compiled.classes if not _is_offered(compiled, one)}
+    found = proven(compiled, nowhere, RELAXATION_TIMEOUT_S)
+    return None if found is None else LowerBound(problem.staying + found, f"{problem.note}; {WORDS}")
+
+
+def _is_offered(problem: Any, pod_class: Any) -> bool:
+    import numpy as np
+
+    request = problem.request(pod_class, len(pod_class.levels) - 1)
+    return bool((request.offerings & np.isfinite(problem.frontier.prices)).any())
+
+
+def _lowered(offered: InstanceType, paid: Offerings) -> InstanceType:
+    """The type with no offering dearer than a node of it was: a bound must hold for the prices that are paid."""
+
+    def price(offering: Offering) -> float | None:
+        seen = paid.get((offered.name, offering.zone, offering.capacity_type))
+        return seen if seen is not None and (offering.price is None or seen < offering.price) else offering.price
+
+    changed = [(offering, price(offering)) for offering in offered.offerings]
+    if all(offering.price == lower for offering, lower in changed):
+        return offered
+    offerings = tuple(msgspec.structs.replace(offering, price=lower) for offering, lower in changed)
+    return msgspec.structs.replace(offered, offerings=offerings)
+
+
+def _moves(pod: Pod) -> bool:
+    return not pod.finished and not owned_by(pod, "DaemonSet", "Node")
+
+
+def _unbound(pod: Pod) -> Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+
+
+def _may_be_spot(pool: Pool) -> bool:
+    terms = [term for term in pool.requirements if term.key == wellknown.CAPACITY_TYPE]
+    return not any(term.operator == "In" and SPOT not in term.values for term in terms)
