@@ -29,6 +29,8 @@ class RunningLab(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = {}
     ready: bool = True
     name: str = DEFAULT_NAME
+    #: The URL of its page, with the token; only the owner may read the run file.
+    dashboard: str = ""
     #: When the process started, by the kernel's count: another process may get the same pid.
     started: str = ""
 

@@ -17,7 +17,7 @@ import click
 
 from dovetail.cli.terminal import waiting
 from dovetail.errors import Problem
-from dovetail.runfile import DEFAULT_NAME, alive, command_for, find, folder, is_name, log_of
+from dovetail.runfile import DEFAULT_NAME, alive, command_for, find, folder, is_name, log_of, register
 from dovetail.runfile import running as running_labs
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def up(
     _make_room()
     try:
         if detach:
-            _detach(name)
+            _detach(name, with_page=not bare)
         elif bare:
             alone.run(port, config, token, data, click.echo, log, recover, name)
         else:
@@ -260,6 +260,8 @@ def _run(settings: Settings) -> None:
 @asynccontextmanager
 async def _dashboard(running: Running) -> AsyncIterator[str]:
     """The page of the lab, on the loopback; yields its URL."""
+    import msgspec
+
     from dovetail.web.run import Options, dashboard
 
     lab = running.lab
@@ -270,6 +272,9 @@ async def _dashboard(running: Running) -> AsyncIterator[str]:
         port=None if running.settings.name == DEFAULT_NAME else 0,
     )
     async with dashboard(lab.client("dovetail-dashboard"), lab.clock, options) as (url, _, _):
+        registered = find(running.settings.name)
+        if registered is not None:
+            register(msgspec.structs.replace(registered, dashboard=url))
         yield url
 
 
@@ -278,7 +283,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _detach(name: str) -> None:
+def _detach(name: str, with_page: bool) -> None:
     """Start the same command in a session of its own, and wait until it can be reached."""
     from dovetail.lab.apiserver_only import StartError, refuse_second
 
@@ -294,6 +299,8 @@ def _detach(name: str) -> None:
     try:
         with waiting(_STARTING):
             _poll(lambda: process.poll() is not None or _ready(find(name)), seconds=60)
+            if with_page:
+                _poll(lambda: process.poll() is not None or _has_page(find(name)), seconds=20)
     except KeyboardInterrupt:
         process.terminate()
         process.wait()
@@ -307,12 +314,18 @@ def _detach(name: str) -> None:
         raise StartError(f"the lab did not come up within a minute; its log is {log}")
     click.echo(f"lab         {found.url}   (process {found.pid}, log {log})")
     click.echo(f"kubeconfig  {found.kubeconfig}")
+    if found.dashboard:
+        click.echo(f"dashboard   {found.dashboard}")
     click.echo(f"{command_for('down', name)} stops it.")
 
 
 def _ready(found: RunningLab | None) -> bool:
     """Whether all that `dovetail env` tells can be reached: without its AWS, `aws` would ask the real one."""
     return found is not None and found.ready
+
+
+def _has_page(found: RunningLab | None) -> bool:
+    return found is None or bool(found.dashboard)
 
 
 def _poll(done: Callable[[], bool], seconds: float) -> bool:

@@ -37,7 +37,7 @@ from dovetail.lab.real_control_plane import RealControlPlane, StartFailed
 from dovetail.lab.server import LabServer
 from dovetail.lab.tunnel import Tunnel, tunnel
 from dovetail.lab.wall_clock_ages import Aged, resumed
-from dovetail.runfile import DEFAULT_NAME, RunningLab, leave, register
+from dovetail.runfile import DEFAULT_NAME, RunningLab, find, leave, register
 
 #: Seconds until what lost its owner goes: an idle controller manager is that quick.
 COLLECTED_AFTER = 0.01
@@ -145,7 +145,8 @@ def _tell_environment(eks: Eks, run_file: RunningLab) -> Extra:
 
     async def tell(lab: Lab) -> None:
         await eks.ready.wait()
-        register(msgspec.structs.replace(run_file, environment=eks.environment(), ready=True))
+        registered = find(run_file.name) or run_file  # its page may have been added
+        register(msgspec.structs.replace(registered, environment=eks.environment(), ready=True))
 
     return tell
 
