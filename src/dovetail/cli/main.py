@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("dovetail.cli.simulate", "Run a scenario in virtual time."),
     "uninstall": ("dovetail.cli.uninstall", "Remove what install made."),
     "up": ("dovetail.cli.up", "Start the lab: a cluster in one process."),
+    "view": ("dovetail.cli.view", "Show the fleet of a cluster in the terminal."),
     "vpa": ("dovetail.cli.vpa", "Run a program of the Vertical Pod Autoscaler."),
     "version": ("dovetail.cli.version", "Print the version."),
     "webhook": ("dovetail.cli.webhook", "Convert between API generations for an API server."),

@@ -49,6 +49,9 @@ USAGE_INTERVAL_S = 15.0
 LEASES_INTERVAL_S = 30.0
 #: How often the lower bound may be computed; and how many times as long as that took is waited at least.
 BOUND_INTERVAL_S, BOUND_PAUSE = 5.0, 60.0
+SETTLE_INTERVAL_S = 0.02
+#: What is said of usage before the first answer.
+NOT_ASKED = "not asked yet"
 
 Listener = Callable[[FleetView, Difference], None]
 
@@ -86,7 +89,8 @@ class Observer:
         self._changed = asyncio.Event()
         self._decided = False
         self._unreachable = ""
-        self._metrics_problem = "not asked yet"
+        self._metrics_problem = NOT_ASKED
+        self._bounded = False
         self._autoscaler: str | None = None
         self._kubernetes: str | None = None
         self._api_errors = 0
@@ -109,6 +113,19 @@ class Observer:
             group.create_task(self._measure(), name="view usage")
             group.create_task(self._publish(), name="view publish")
             group.create_task(self._bound(), name="view lower bound")
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until events, history, usage and bound are known or known to be missing, or so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds * self._speed):
+                while not self._is_complete():  # noqa: ASYNC110 (several watches, each with its own event)
+                    await asyncio.sleep(SETTLE_INTERVAL_S)
+        self._update()
+
+    def _is_complete(self) -> bool:
+        watches: tuple[Reflector[Any], ...] = (self._event_watch, *self.histories.values())
+        asked = self._metrics_problem != NOT_ASKED and self._bounded and bool(self.histories)
+        return asked and all(each.synced.is_set() or each.failure is not None for each in watches)
 
     # -- what the watches say
 
@@ -194,6 +211,7 @@ class Observer:
                 found = await beside(partial(bound, problem)) if problem is not None else None
                 took = stopwatch() - began
                 self.fleet.set_bound(found)
+                self._bounded = True
                 self._changed.set()
             await asyncio.sleep(max(BOUND_INTERVAL_S, took * BOUND_PAUSE) * self._speed)
 

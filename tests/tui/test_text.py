@@ -1,0 +1,158 @@
+"""The view as text: every line as wide as asked, unknown as `?`, and the same text for the same fleet."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.language import speaking
+from dovetail.language.columns import width_of
+from dovetail.tui import figures
+from dovetail.tui.body import body
+from dovetail.tui.figures import ASCII, UNICODE, bar, fit, fit_middle, printable, wrapped
+from dovetail.tui.tables import NODES, PODS, TABLES, Look, line, matching, ordered, widths
+from dovetail.tui.text import once, totals, trouble
+from dovetail.view import FleetView, Health, Money
+from tests.tui.conftest import NOW, a_node, a_pod, with_totals
+
+LOOK = Look(NOW)
+
+NARROW = """\
+5 nodes (1 draining, 1 launching)   4 pods   1 pending   Kubernetes v1.36.3
+≥$0.3540/hour ≥$258/month   1 price unknown   spot ?   on-demand $0.3540
+cpu █████▉······ 49% of 8, ? used   memory █▉·········· 16% of 32Gi, ? used
+
+NODEPOOL             NODES   PODS    CPU     MEM    $/HOUR LIMIT       STATE
+default                  4      4    3.9     5Gi   $0.3540 60% cpu     ready
+spot                     1      0      0       0         ? -           -
+
+NODE             CPU        MEM          PODS TYPE         $/HOUR STATE      AGE
+big-xxxxxxxxxxx… ████▊  95% █▎···  25%   1/29 m5.24xlarge $0.1180 ready       5h
+claim-1          ?          ?               ? ?                 ? launching   5h
+draining-1       █▎···  25% ▋····  12%   1/29 m5.large    $0.1180 draining    5h
+ip-10-0-0-10.ap… ███▊·  75% █▎···  25%   2/29 m5.large    $0.1180 ready       5h
+spot-1           ·····   0% ·····   0%   0/29 m5.large          ? ready       5h
+
+POD                        CPU   MEM  AGE WHY
+shop/api-0                   4   1Gi  42s 디스크가 없는 영역입니다\ufffd[31m\ufffdgnp <sc…"""
+
+
+def test_once_in_80_columns(fleet: FleetView) -> None:
+    text = "\n".join(once(fleet, LOOK, 80))
+    assert text == NARROW
+
+
+def test_once_in_200_columns_has_usage_zone_and_reason(fleet: FleetView) -> None:
+    lines = list(once(fleet, LOOK, 200))
+    header = next(text for text in lines if text.startswith("NODE "))
+    assert header.split() == [
+        *("NODE", "POOL", "CPU", "CPU", "USED", "MEM", "MEM", "USED", "PODS", "FULLEST"),
+        *("TYPE", "CAPACITY", "ZONE", "$/HOUR", "STATE", "AGE", "WHY"),
+    ]
+    row = next(text for text in lines if text.startswith("draining-1"))
+    assert "10%" in row and "ap-northeast-2a" in row and "Underutilized" in row
+    assert any("spot" in text and "?" in text for text in lines)
+
+
+@pytest.mark.parametrize("width", [40, 79, 80, 119, 120, 200])
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_no_line_is_wider_than_the_terminal(fleet: FleetView, width: int, language: str) -> None:
+    with speaking(language):
+        lines = list(once(fleet, LOOK, width, pods=True))
+    assert len(lines) > 15
+    assert max(map(width_of, lines)) <= width
+
+
+def test_an_unknown_price_is_a_question_mark_and_never_zero(fleet: FleetView) -> None:
+    columns = widths(NODES, 80)
+    text = line(columns, fleet.nodes["node/spot-1"], LOOK)
+    assert " ? ready" in text and "$0" not in text
+    assert figures.money(Money(0, 2, 2)) == "?"
+    assert figures.money(Money(10**9, 2, 1)) == "≥$1.0000"
+
+
+def test_the_lower_bound_and_the_gap_are_shown_where_every_price_is_known() -> None:
+    view = with_totals(FleetView(nodes={"node/a": a_node("a", (a_pod("p"),))}), bound=0.1)
+    assert totals(view, LOOK, 80)[1] == "$0.1180/hour $86.14/month   lower bound $0.1000/hour   at most 18% above it"
+
+
+def test_a_lost_connection_and_what_may_not_be_read_are_said() -> None:
+    health = Health(
+        connected=False,
+        problems={"API server": "connection refused"},
+        unread={"pods": "not permitted", "nodeclaims.karpenter.sh": "not served"},
+        safe_mode="launches fail",
+    )
+    lost, safe, refused = trouble(health)
+    assert lost.startswith("CONNECTION LOST (API server): connection refused")
+    assert safe == "safe mode: launches fail"
+    assert refused == "cannot be read: pods not permitted"
+
+
+def test_ascii_where_the_output_has_no_unicode(fleet: FleetView) -> None:
+    assert figures.glyphs("latin-1") is ASCII and figures.glyphs("utf-8") is UNICODE
+    view = msgspec.structs.replace(fleet, pending={})
+    lines = list(once(view, Look(NOW, ASCII), 80))
+    assert len(lines) > 10 and all(text.isascii() for text in lines)
+
+
+def test_hostile_text_cannot_move_the_cursor() -> None:
+    assert printable("a\x1b[2Jb\nc\u202ed") == "a\ufffd[2Jb c\ufffdd"
+
+
+def test_rows_are_filtered_by_words_and_fields(fleet: FleetView) -> None:
+    def names(text: str) -> list[str]:
+        return sorted(node.name for node in matching(NODES, fleet.nodes.values(), text))
+
+    assert names("pool:spot") == ["spot-1"]
+    assert names("SPOT") == ["spot-1"]
+    assert names("state:draining type:m5") == ["draining-1"]
+    assert names("state:draining pool:spot") == []
+    assert names("colour:red") == []
+    assert len(names("")) == 5
+    assert [row.pod.name for row in matching(PODS, PODS.rows(fleet), "ns:jobs")] == ["batch-1"]
+
+
+def test_rows_are_sorted_and_unknown_stands_last_either_way(fleet: FleetView) -> None:
+    for descending in (False, True):
+        found = ordered(NODES, fleet.nodes.values(), "price", descending)
+        assert {found[-1].name, found[-2].name} == {"spot-1", "claim-1"}
+    assert ordered(NODES, fleet.nodes.values(), "cpu", True)[0].name.startswith("big-")
+    for table in TABLES:
+        for column in table.columns:
+            rows = list(table.rows(fleet))
+            assert len(ordered(table, rows, column.name, False)) == len(rows) > 0
+
+
+def test_the_body_for_programs_has_null_for_unknown(fleet: FleetView) -> None:
+    found = msgspec.json.decode(msgspec.json.encode(body(fleet)))
+    assert found["totals"]["cost"] == {"perHour": None, "perMonth": None, "known": 0.354, "unpriced": 1}
+    assert found["totals"]["lowerBound"] is None
+    nodes = {node["name"]: node for node in found["nodes"]}
+    assert nodes["spot-1"]["pricePerHour"] is None and nodes["spot-1"]["usage"] is None
+    assert nodes["claim-1"]["kind"] == "NodeClaim"
+    assert [pod["name"] for pod in nodes["draining-1"]["pods"]] == ["web-3"]
+    assert found["pending"][0]["code"] == "VOLUME_ZONE"
+
+
+@given(st.text(max_size=60), st.integers(1, 30))
+def test_cut_text_fits(text: str, columns: int) -> None:
+    assert width_of(fit(text, columns)) <= columns
+    assert width_of(fit_middle(text, columns)) <= columns
+
+
+@given(st.text(alphabet="ab 한글é", max_size=80), st.integers(4, 30))
+def test_wrapped_text_fits_and_loses_no_letter(text: str, columns: int) -> None:
+    lines = wrapped(text, columns)
+    assert max(map(width_of, lines)) <= columns
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+@given(st.floats(0, 3), st.integers(1, 40))
+def test_a_bar_is_as_long_as_it_should_be(share: float, columns: int) -> None:
+    for drawn in (UNICODE, ASCII):
+        text = bar(share, columns, drawn)
+        assert len(text) == columns
+        assert abs(text.count(drawn.full) - min(share, 1) * columns) <= 1
