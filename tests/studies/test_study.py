@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import yaml
 from click.testing import CliRunner
 
 from dovetail.cli.main import main
@@ -61,6 +62,37 @@ def test_a_study_runs_on_several_processes_and_is_kept(tmp_path: Path) -> None:
     assert len(list(folder.iterdir())) == 2
     assert study.execute(wanted, 1, RunCache(folder)) == runs
     assert msgspec.json.encode(study.play(wanted[0])) == msgspec.json.encode(runs[0])
+
+
+def test_a_job_on_kubernetes_has_a_part_for_every_run_and_its_runs_are_collected(tmp_path: Path) -> None:
+    """The arguments of the Job's pods are run as kubelets would, with their index; the comparison finds all runs."""
+    path = small_study.write(tmp_path)
+    path.write_text(small_study.SCENARIO.replace("duration: 20m", "duration: 2m"), encoding="utf-8")
+    asked = ["compare", str(path), "--setup", "dovetail", "--seeds", "2"]
+    printed = CliRunner().invoke(main, [*asked, "--on", "kubernetes", "--image", "example.com/dovetail:1"])
+    assert printed.exit_code == 0, printed.output
+    claim, config, job = yaml.safe_load_all(printed.output)
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert job["spec"]["completionMode"] == "Indexed"
+    assert job["spec"]["completions"] == 2
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    mounted, results = tmp_path / "workload", tmp_path / "results"
+    mounted.mkdir()
+    (mounted / "small.yaml").write_text(config["data"]["small.yaml"], encoding="utf-8")
+    for index in range(job["spec"]["completions"]):
+        arguments = [text.replace("$(JOB_COMPLETION_INDEX)", str(index)) for text in container["args"]]
+        arguments = [text.replace("/workload", str(mounted)).replace("/results", str(results)) for text in arguments]
+        done = CliRunner().invoke(main, arguments)
+        assert (done.exit_code, done.output) == (0, "")
+    assert len(list(results.iterdir())) == 2
+    keys = {f"{task.key()}.json" for task in study.tasks(Source(str(path)), [DOVETAIL], [1, 2])}
+    assert {each.name for each in results.iterdir()} == keys
+
+
+def test_a_job_needs_an_image_and_a_part_a_number() -> None:
+    assert "--image" in CliRunner().invoke(main, ["compare", "web", "--on", "kubernetes"]).output
+    assert "0/4" in CliRunner().invoke(main, ["compare", "web", "--part", "4/4"]).output
+    assert CliRunner().invoke(main, ["compare", "web", "--part", "0/2", "--no-cache"]).exit_code == 2
 
 
 def test_an_unknown_workload_names_those_that_exist() -> None:

@@ -16,14 +16,29 @@ from dovetail.errors import Problem
 from dovetail.language import current, message
 
 if TYPE_CHECKING:
+    from dovetail.studies.sources import Source
     from dovetail.studies.study import OnProgress
 
 #: The page that is written where none is named.
 DEFAULT_PAGE = Path("dovetail-compare.html")
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_CACHE_HELP = "Folder of kept runs; the user's cache directory if left out."
+_PART_HELP = "Run only this part of the runs, keep them, and print nothing."
+_ON_HELP = "kubernetes prints an Indexed Job that runs the study, for kubectl apply."
 _FORMS = ["text", "json", "markdown", "html"]
 _SETUP_HELP = "Only this set-up, as karpenter or dovetail+hpa; repeat it for several."
 _SEEDS_HELP = "Runs of each set-up; several give medians and spread."
+
+
+def _part(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """`0/4`: the first of four parts."""
+    if value is None:
+        return None
+    number, _, count = value.partition("/")
+    if not number.isdigit() or not count.isdigit() or int(number) >= int(count):
+        raise click.BadParameter(f"{value!r} is no part; write 0/4 for the first of four", ctx, param)
+    return int(number), int(count)
 
 
 @click.command()
@@ -34,6 +49,10 @@ _SEEDS_HELP = "Runs of each set-up; several give medians and spread."
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Processes at once; all cores if left out.")
 @click.option("-o", "--output", "form", type=click.Choice(_FORMS), default="text", show_default=True)
 @click.option("--page", type=_FILE, default=None, help="Where the page goes; dovetail-compare.html if left out.")
+@click.option("--cache", "folder", type=_FOLDER, default=None, help=_CACHE_HELP)
+@click.option("--part", callback=_part, default=None, metavar="I/N", help=_PART_HELP)
+@click.option("--on", "place", type=click.Choice(["here", "kubernetes"]), default="here", help=_ON_HELP)
+@click.option("--image", default=None, help="Image of the pods, with --on kubernetes.")
 @click.option("--no-cache", is_flag=True, help="Run everything anew and keep nothing.")
 @click.option("--list", "listing", is_flag=True, help="Show the built-in workloads.")
 def compare(
@@ -44,6 +63,10 @@ def compare(
     jobs: int | None,
     form: str,
     page: Path | None,
+    folder: Path | None,
+    part: tuple[int, int] | None,
+    place: str,
+    image: str | None,
     no_cache: bool,
     listing: bool,
 ) -> None:
@@ -74,10 +97,19 @@ def compare(
                 raise UnknownSetup(
                     f"{setup.name}: {base.name} has no object of such a pod autoscaler among its manifests"
                 )
-        target = page or (DEFAULT_PAGE if form == "text" else None)
-        _check_writable(target)
         wanted = study.tasks(source, setups, range(first, first + seeds))
-        kept = study.RunCache(None if no_cache else study.cache_folder())
+        if place == "kubernetes":
+            _print_job(source, chosen, seeds, first, len(wanted), image)
+            return
+        if image is not None:
+            raise click.UsageError("--image needs --on kubernetes")
+        if no_cache and (folder is not None or part is not None):
+            raise click.UsageError("--no-cache keeps nothing; leave it out, or --cache and --part")
+        if part is not None:
+            wanted = wanted[part[0] :: part[1]]
+        target = None if part is not None else page or (DEFAULT_PAGE if form == "text" else None)
+        _check_writable(target)
+        kept = study.RunCache(None if no_cache else folder or study.cache_folder())
         with _progress() as on_progress:
             runs = study.execute(wanted, jobs or os.cpu_count() or 1, kept, on_progress)
     except (ScenarioError, UnknownSetup) as error:
@@ -86,6 +118,8 @@ def compare(
         if no_cache:
             raise Problem(message("interrupted")) from None
         raise Problem(message("interrupted; finished runs are kept: the same command goes on from here")) from None
+    if part is not None:
+        return
     comparison = Comparison(base, tuple(runs), _command(source.name, chosen, seeds, first, language))
     report = Report(comparison, language)
     if target is not None:
@@ -108,15 +142,32 @@ def compare(
         raise SystemExit(1)
 
 
-def _command(name: str, chosen: tuple[str, ...], seeds: int, first: int, language: str) -> str:
-    """The command that gives the same comparison."""
-    parts = ["dovetail", "compare", name]
+def _print_job(source: Source, chosen: tuple[str, ...], seeds: int, first: int, parts: int, image: str | None) -> None:
+    import yaml
+
+    from dovetail.studies import indexed_job
+
+    if image is None:
+        raise click.UsageError("--on kubernetes needs --image: the image of this version of Dovetail")
+    found = indexed_job.manifests(source, _options(chosen, seeds, first), parts, image)
+    click.echo(yaml.safe_dump_all(found, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def _options(chosen: tuple[str, ...], seeds: int, first: int) -> list[str]:
+    """The options that decide which runs there are."""
+    parts: list[str] = []
     for setup in chosen:
         parts += ["--setup", setup]
     if seeds != 1:
         parts += ["--seeds", str(seeds)]
     if first != 1:
         parts += ["--seed", str(first)]
+    return parts
+
+
+def _command(name: str, chosen: tuple[str, ...], seeds: int, first: int, language: str) -> str:
+    """The command that gives the same comparison."""
+    parts = ["dovetail", "compare", name, *_options(chosen, seeds, first)]
     if language != "en":
         parts += ["--lang", language]
     return shlex.join(parts)

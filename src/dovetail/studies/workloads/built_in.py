@@ -84,7 +84,7 @@ def _web_day(chance: Chance) -> Parts:
         objects.budget("shop"),
         objects.horizontal("shop", 6, 60),
         objects.vertical("shop"),
-        objects.deployment("api", 9, "1", "2Gi", model={"cpu": "300m", "memory": "700Mi"}, spread_zones=True),
+        objects.deployment("api", 6, "2", "4Gi", model={"cpu": "250m", "memory": "600Mi"}, spread_zones=True),
         objects.budget("api", 1),
         objects.vertical("api"),
         objects.deployment("worker", 4, "500m", "3Gi", model={"cpu": "350m", "memory": "2200Mi"}),
