@@ -1,0 +1,157 @@
+"""Blocks, autoscalers and figures as they are drawn: sizes are capacities, texts are escaped, unknown has no number."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from dovetail.view.model import Money, NodeView, PodView, Price, State
+from dovetail.web import figures
+from dovetail.web.autoscaler_pages import hpa_facts, metric_lines, recommendation_lines, replicas_bar
+from dovetail.web.blocks import block
+from dovetail.web.catalogue import catalogue
+from dovetail.web.funnel import funnels
+from dovetail.web.look import Look, comfortable_zoom, look_of
+from dovetail.web.manifest import without_secrets
+from dovetail.web.palette import Palette
+
+T = catalogue("en")
+GIB = 1 << 30
+HOSTILE = "\"><script>alert('x')</script>"
+
+
+def a_node(cpu: int = 4, **changes: Any) -> NodeView:
+    amounts = {"cpu": cpu * 1000, "memory": cpu * 4 * GIB, "pods": 58}
+    fields: dict[str, Any] = {
+        "name": "n",
+        "claim": None,
+        "has_node": True,
+        "state": State.READY,
+        "reason": "",
+        "until": None,
+        "pool": "default",
+        "group": None,
+        "zone": "a",
+        "instance_type": "m5.xlarge",
+        "capacity_type": "on-demand",
+        "architecture": "amd64",
+        "price": Price(0.192, "list"),
+        "capacity": amounts,
+        "allocatable": amounts,
+        "requests": {"cpu": 1000, "memory": GIB, "pods": 1},
+        "usage": None,
+        "pods": (
+            PodView(
+                namespace="shop",
+                name="p",
+                uid="u",
+                workload="Pod/p",
+                phase="Running",
+                requests={"cpu": 1000, "memory": GIB},
+            ),
+        ),
+        **changes,
+    }
+    return NodeView(**fields)
+
+
+def side(node: NodeView, zoom: str = "l") -> int:
+    found = re.search(r'<svg width="(\d+)" height="(\d+)"', block(node, Look(zoom=zoom), Palette(), T))
+    assert found is not None and found[1] == found[2]
+    return int(found[1])
+
+
+def test_the_area_of_a_block_is_the_capacity_of_its_node() -> None:
+    small, large = side(a_node(4)), side(a_node(16))
+    assert abs(large**2 / small**2 - 4) < 0.1
+
+
+def test_a_block_is_filled_by_requests_and_has_a_line_only_where_usage_is_known() -> None:
+    plain = block(a_node(), Look(zoom="l"), Palette(), T)
+    assert 'class="c0"' in plain and 'class="use"' not in plain
+    assert 'class="use"' in block(a_node(usage={"cpu": 500, "memory": GIB}), Look(zoom="l"), Palette(), T)
+    unknown = block(a_node(requests=None, pods=()), Look(zoom="l"), Palette(), T)
+    assert 'class="c0"' not in unknown and "unknown" in unknown
+
+
+def test_no_text_of_the_cluster_becomes_markup() -> None:
+    hostile = a_node(name=HOSTILE, pool=HOSTILE, zone=HOSTILE, instance_type=HOSTILE, reason=HOSTILE)
+    drawn = block(hostile, Look(zoom="xl"), Palette(), T)
+    assert "<script" not in drawn and drawn.count("&lt;script&gt;") >= 4
+    assert "<script" not in funnels({HOSTILE: {"start": 1, "steps": [{"clause": HOSTILE, "left": 0}]}}, T)
+
+
+def test_a_look_that_a_link_does_not_know_is_the_usual_one() -> None:
+    look = look_of({"group": "nonsense", "zoom": "99", "filter": "x" * 500, "colour": HOSTILE}, "en")
+    assert (look.group, look.zoom, look.colour, len(look.filter)) == ("pool", "m", "namespace", 200)
+    assert look.query(group="zone").startswith("?group=zone")
+
+
+def test_the_zoom_follows_the_size_of_the_fleet() -> None:
+    few = {str(number): a_node(2) for number in range(3)}
+    many = {str(number): a_node(16) for number in range(2000)}
+    assert (comfortable_zoom(few), comfortable_zoom(many)) == ("xl", "xs")
+
+
+def test_an_unknown_amount_is_a_word() -> None:
+    assert figures.dollars(None, T) == figures.percent(None, T) == figures.memory(None, T) == "unknown"
+    assert figures.money(Money(0, 2, 2), T) == "unknown"
+    assert figures.money(Money(5 * 10**8, 2, 1), T) == "≥ $0.5000"
+    assert figures.monthly(Money(10**9, 1, 0), T) == "$730"
+    assert [figures.span(seconds) for seconds in (5, 65, 3700, 90000)] == ["5s", "1m 5s", "1h 1m", "1d 1h"]
+
+
+HPA: dict[str, Any] = {
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {
+        "scaleTargetRef": {"kind": "Deployment", "name": "web"},
+        "minReplicas": 2,
+        "maxReplicas": 10,
+        "metrics": [
+            {
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}},
+            },
+            {
+                "type": "Pods",
+                "pods": {"metric": {"name": "rps"}, "target": {"type": "AverageValue", "averageValue": "9"}},
+            },
+        ],
+    },
+    "status": {
+        "currentReplicas": 6,
+        "desiredReplicas": 8,
+        "currentMetrics": [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 93}}}],
+        "conditions": [{"type": "ScalingLimited", "status": "True", "reason": "TooMany", "message": HOSTILE}],
+    },
+}
+
+
+def test_an_hpa_shows_what_is_used_beside_its_target_and_what_is_not_measured_as_unknown() -> None:
+    assert metric_lines(HPA["spec"], HPA["status"], T) == ["cpu 93% / 70%", "rps unknown / 9"]
+    drawn = replicas_bar(HPA["spec"], HPA["status"], T)
+    assert "6 of 2 to 10 → 8" in drawn and 'width="50.0"' in drawn
+    assert "unknown" in replicas_bar(HPA["spec"], {}, T)
+    assert "<script" not in hpa_facts(HPA, T)
+
+
+def test_a_vpa_shows_its_recommendation_or_that_there_is_none() -> None:
+    containers = [{"containerName": "c", "target": {"cpu": "250m"}, "lowerBound": {"cpu": "100m"}}]
+    vpa = {"metadata": {"name": "v"}, "status": {"recommendation": {"containerRecommendations": containers}}}
+    assert recommendation_lines(vpa, T) == ["c: cpu 250m (100m … unknown)"]
+    assert recommendation_lines({"metadata": {"name": "v"}}, T) == ["unknown"]
+
+
+def test_a_manifest_has_no_secret_and_keeps_labels_of_any_name() -> None:
+    container = {"name": "c", "env": [{"name": "A", "value": "s3cret"}], "args": ["--x"], "command": ["y"]}
+    last = {"kubectl.kubernetes.io/last-applied-configuration": "s3cret"}
+    labels = {"data": "kept"}
+    obj = {
+        "metadata": {"labels": labels, "annotations": last, "managedFields": []},
+        "spec": {"containers": [container], "userData": "s3cret"},
+        "data": {"k": "s3cret"},
+    }
+    shown = without_secrets(obj)
+    assert "s3cret" not in str(shown) and "managedFields" not in shown["metadata"]
+    assert shown["metadata"]["labels"] == labels
+    assert shown["spec"]["containers"][0]["env"] == [{"name": "A", "value": "(hidden)"}]
