@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from dovetail.autoscalers.node_groups import program
@@ -18,6 +19,7 @@ from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import Endpoint
 from dovetail.lab.aws.node_groups import NodeGroups, create_configured
 from dovetail.lab.aws.offerings import Market
+from dovetail.lab.aws.service_account_roles import create_roles
 from dovetail.lab.cluster import Lab
 from dovetail.lab.cluster_config import ClusterConfig, ConfigRefused, parse
 
@@ -109,6 +111,81 @@ def test_managed_groups_and_taints() -> None:
     [group] = config.groups
     assert group.managed and group.spot and group.taints == (("k", "v", "NoSchedule"),)
     assert config.version == "1.30"
+
+
+ACCOUNT_FIELDS = """  serviceAccounts:
+  - metadata: {name: cluster-autoscaler, namespace: kube-system, labels: {team: infra}}
+    wellKnownPolicies: {autoScaler: true}
+  - metadata: {name: reader, namespace: apps}
+    attachPolicyARNs: ["arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"]
+    attachPolicy: {Version: "2012-10-17", Statement: [{Effect: Allow, Action: ["sqs:*"], Resource: "*"}]}
+    roleName: reader-role
+  - metadata: {name: existing}
+    attachRoleARN: arn:aws:iam::123456789012:role/old
+  - metadata: {name: only-a-role}
+    wellKnownPolicies: {ebsCSIController: true}
+    roleOnly: true
+"""
+WITH_ACCOUNTS = WALK_THROUGH.replace("  withOIDC: true\n", "  withOIDC: true\n" + ACCOUNT_FIELDS)
+
+
+def test_service_accounts_get_a_role_that_only_they_can_take() -> None:
+    config = parse(WITH_ACCOUNTS)
+    endpoint = Endpoint(Market(config.region, families=frozenset({"t3"})))
+    try:
+        account.build(
+            endpoint, config.name, version="1.34", api_url="https://127.0.0.1:6443", ca=b"c", cidr=config.cidr,
+            node_group=False, fresh=True, oidc_provider=True,
+        )  # fmt: skip
+        autoscaler, reader, existing = (body["metadata"] for body in create_roles(endpoint, config))
+        iam = account.client(endpoint, "iam")
+        assert (autoscaler["name"], autoscaler["namespace"]) == ("cluster-autoscaler", "kube-system")
+        assert autoscaler["labels"] == {"app.kubernetes.io/managed-by": "eksctl", "team": "infra"}
+        name = autoscaler["annotations"]["eks.amazonaws.com/role-arn"].rpartition("/")[2]
+        assert name.startswith("eksctl-eks-cluster-addon-iamserviceaccount-kube-system")
+        role = iam.get_role(RoleName=name)["Role"]
+        [statement] = role["AssumeRolePolicyDocument"]["Statement"]
+        assert "system:serviceaccount:kube-system:cluster-autoscaler" in statement["Condition"]["StringEquals"].values()
+        assert iam.list_role_policies(RoleName=name)["PolicyNames"] == ["PolicyAutoScaling"]
+        assert reader["annotations"]["eks.amazonaws.com/role-arn"].endswith("role/reader-role")
+        [attached] = iam.list_attached_role_policies(RoleName="reader-role")["AttachedPolicies"]
+        assert attached["PolicyName"] == "AmazonS3ReadOnlyAccess"
+        assert existing["annotations"]["eks.amazonaws.com/role-arn"] == "arn:aws:iam::123456789012:role/old"
+        assert "only-a-role" in str(iam.list_roles()["Roles"])
+        missing = WITH_ACCOUNTS.replace("AmazonS3ReadOnlyAccess", "NoSuchPolicy").replace("reader-role", "other")
+        with pytest.raises(ConfigRefused, match=r"cluster.yaml:\d+: iam.serviceAccounts: .*attachPolicy"):
+            create_roles(
+                endpoint, msgspec.structs.replace(config, service_accounts=parse(missing).service_accounts[1:])
+            )
+    finally:
+        endpoint.close()
+        endpoint.forget()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("withOIDC: true", "withOIDC: false", "iam.serviceAccounts: needs iam.withOIDC: true"),
+        ("name: cluster-autoscaler, ", "", r"cluster.yaml:10: iam.serviceAccounts: metadata.name is missing"),
+        ("autoScaler: true", "autoscaler: true", "did you mean autoScaler"),
+        ("    wellKnownPolicies: {autoScaler: true}\n", "", "cluster-autoscaler gets no policy"),
+        ("    attachRoleARN", "    attachPolicyARNs: [a]\n    attachRoleARN", "exclude each other"),
+        ("attachPolicy: {Version", "attachPolicy: {Versions: 1, Statement: []} #", "an IAM policy document"),
+    ],
+)
+def test_wrong_service_accounts_are_refused(before: str, after: str, message: str) -> None:
+    with pytest.raises(ConfigRefused, match=message):
+        parse(WITH_ACCOUNTS.replace(before, after, 1))
+
+
+def test_the_karpenter_block_installs_and_needs_oidc() -> None:
+    assert parse(WALK_THROUGH).karpenter is None
+    block = WALK_THROUGH + "karpenter: {version: v0.20.0, withSpotInterruptionQueue: true}\n"
+    config = parse(block)
+    assert config.karpenter is not None and config.karpenter.interruption_queue
+    assert "karpenter.version is not the version that is installed" in config.ignored[-1]
+    with pytest.raises(ConfigRefused, match=r"karpenter: needs iam\.withOIDC: true"):
+        parse(block.replace("withOIDC: true", "withOIDC: false"))
 
 
 def walk(config: ClusterConfig, words: list[str]) -> tuple[int, dict[str, int], set[str]]:

@@ -41,7 +41,9 @@ _STARTING = "starting the lab …"
 @click.option("--zones", default=None, help="Their zones, dealt in turn; three of the region by default.")
 @click.option("--cluster-name", default="dovetail", show_default=True, help="What EKS calls the cluster.")
 @click.option("--region", default="ap-northeast-2", show_default=True, help="The AWS region the lab is in.")
-@click.option("--config", "cluster_config", type=_FILE, default=None, help="An eksctl ClusterConfig to start with.")
+@click.option(
+    "--config", "cluster_config", type=_FILE, default=None, help="An eksctl ClusterConfig: exactly its cluster."
+)
 @click.option(
     "--autoscaler/--no-autoscaler",
     default=True,
@@ -125,6 +127,7 @@ def up(
     configured = _configured(cluster_config, autoscaler)
     if configured is not None:
         cluster_name, region = configured.name, configured.region
+        fresh = fresh or configured.karpenter is None
     names, log = _zones(zones, region), os.environ.get(_LOG, "")
     if not _NAME.fullmatch(cluster_name):
         raise Problem(f"--cluster-name: {cluster_name!r} is none that EKS takes: letters, digits, - and _, up to 100")

@@ -352,7 +352,7 @@ def rule_name(site: Site, event: str) -> str:
 
 
 def cluster_autoscaler_policy(site: Site) -> Json:
-    """Groups are found by their tags, and changed only where the tags name this cluster."""
+    """Groups are found by their tags, and changed only where the tags name this cluster, with whatever value."""
     reads = [
         "autoscaling:DescribeAutoScalingGroups",
         "autoscaling:DescribeLaunchConfigurations",
@@ -363,8 +363,8 @@ def cluster_autoscaler_policy(site: Site) -> Json:
         "ec2:GetInstanceTypesFromInstanceRequirements",
     ]
     tags = {
-        "aws:ResourceTag/k8s.io/cluster-autoscaler/enabled": "true",
-        f"aws:ResourceTag/k8s.io/cluster-autoscaler/{site.cluster}": "owned",
+        "aws:ResourceTag/k8s.io/cluster-autoscaler/enabled": "false",
+        f"aws:ResourceTag/k8s.io/cluster-autoscaler/{site.cluster}": "false",
     }
     groups = [f"arn:{site.partition}:autoscaling:{site.region}:{site.account}:autoScalingGroup:*"]
     nodegroups = [f"arn:{site.partition}:eks:{site.region}:{site.account}:nodegroup/{site.cluster}/*"]
@@ -374,7 +374,7 @@ def cluster_autoscaler_policy(site: Site) -> Json:
             "AllowScopedScaling",
             ["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"],
             groups,
-            StringEquals=tags,
+            Null=tags,
         ),
         _allow("AllowNodeGroupDiscovery", ["eks:DescribeNodegroup"], nodegroups),
     )

@@ -56,6 +56,31 @@ class NodeGroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_pods: int | None = None
 
 
+class ServiceAccountConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A service account with an IAM role. `line`: where it stands, for messages of what only AWS can refuse."""
+
+    name: str
+    namespace: str = "default"
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    policy_arns: tuple[str, ...] = ()
+    policy: Mapping[str, Any] | None = None
+    #: eksctl's policy for Cluster Autoscaler.
+    auto_scaler: bool = False
+    ebs_csi_controller: bool = False
+    role_name: str = ""
+    #: A role that exists: none is made.
+    role_arn: str = ""
+    role_only: bool = False
+    line: str = ""
+
+
+class KarpenterConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The block that lets eksctl install Karpenter; here it installs Dovetail."""
+
+    interruption_queue: bool = False
+
+
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`ignored`: fields that were set and mean nothing here, with their lines."""
 
@@ -64,16 +89,22 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     cidr: str = ""
     with_oidc: bool = False
+    service_accounts: tuple[ServiceAccountConfig, ...] = ()
+    #: None: no autoscaler of nodes is installed.
+    karpenter: KarpenterConfig | None = None
     groups: tuple[NodeGroupConfig, ...] = ()
     ignored: tuple[str, ...] = ()
 
 
 #: Fields by place: a kind of value, a table of fields, a list of one table, or a reason why it means nothing here.
 TEXT, INT, FLOAT, BOOL, TEXTS, MAP, TAINTS = "text", "int", "float", "bool", "texts", "map", "taints"
+DOCUMENT = "document"
 _NOTHING = "means nothing in the lab"
+#: Under which a table keeps where it stands; no field of eksctl is called so.
+LINE = "#"
 _MEANT = {
     INT: "a whole number", FLOAT: "a number", BOOL: "true or false", TEXT: "a text", TEXTS: "a list of texts",
-    MAP: "fields with texts", TAINTS: "a list of key, value and effect",
+    MAP: "fields with texts", TAINTS: "a list of key, value and effect", DOCUMENT: "an IAM policy document",
 }  # fmt: skip
 
 
@@ -112,18 +143,33 @@ _MANAGED = _GROUP | {
     "instanceTypes": TEXTS, "spot": BOOL, "updateConfig": _OFF, "launchTemplate": _OFF, "releaseVersion": _OFF,
     "nodeRepairConfig": _OFF,
 }  # fmt: skip
+_SERVICE_ACCOUNT: dict[str, Any] = {
+    "metadata": {"name": TEXT, "namespace": TEXT, "labels": MAP, "annotations": MAP},
+    "attachPolicyARNs": TEXTS, "attachPolicy": DOCUMENT, "attachRoleARN": TEXT, "roleName": TEXT, "roleOnly": BOOL,
+    "wellKnownPolicies": {
+        "autoScaler": BOOL, "ebsCSIController": BOOL, "imageBuilder": _OFF, "awsLoadBalancerController": _OFF,
+        "externalDNS": _OFF, "certManager": _OFF, "efsCSIController": _OFF,
+    },
+    "permissionsBoundary": _OFF, "tags": _OFF, "status": _OFF,
+}  # fmt: skip
+_KARPENTER: dict[str, Any] = {
+    "version": Ignored("is not the version that is installed: the lab installs this version of Dovetail"),
+    "createServiceAccount": Ignored("changes nothing: the chart makes the service account"),
+    "withSpotInterruptionQueue": BOOL, "defaultInstanceProfile": _OFF,
+}  # fmt: skip
 SCHEMA: dict[str, Any] = {
     "apiVersion": TEXT, "kind": TEXT,
     "metadata": {"name": TEXT, "region": TEXT, "version": TEXT, "tags": _OFF, "annotations": _OFF},
-    "iam": {"withOIDC": BOOL, "serviceAccounts": _OFF, "serviceRoleARN": _OFF, "vpcResourceControllerPolicy": _OFF,
-            "podIdentityAssociations": _OFF, "serviceRolePermissionsBoundary": _OFF,
+    "iam": {"withOIDC": BOOL, "serviceAccounts": [_SERVICE_ACCOUNT], "serviceRoleARN": _OFF,
+            "vpcResourceControllerPolicy": _OFF, "podIdentityAssociations": _OFF,
+            "serviceRolePermissionsBoundary": _OFF,
             "autoCreatePodIdentityAssociations": _OFF},
     "vpc": {"cidr": TEXT, "id": _OFF, "subnets": _OFF, "nat": _OFF, "clusterEndpoints": _OFF, "securityGroup": _OFF,
             "sharedNodeSecurityGroup": _OFF, "publicAccessCIDRs": _OFF, "autoAllocateIPv6": _OFF, "ipFamily": _OFF,
             "manageSharedNodeSecurityGroupRules": _OFF, "extraCIDRs": _OFF, "hostnameType": _OFF},
     "availabilityZones": _OFF, "localZones": _OFF, "addons": _OFF, "addonsConfig": _OFF, "cloudWatch": _OFF,
     "secretsEncryption": _OFF, "fargateProfiles": _OFF, "privateCluster": _OFF, "identityProviders": _OFF,
-    "gitops": _OFF, "kubernetesNetworkConfig": _OFF, "karpenter": _OFF, "accessConfig": _OFF, "outpost": _OFF,
+    "gitops": _OFF, "kubernetesNetworkConfig": _OFF, "karpenter": _KARPENTER, "accessConfig": _OFF, "outpost": _OFF,
     "upgradePolicy": _OFF, "zonalShiftConfig": _OFF, "autoModeConfig": _OFF,
     "nodeGroups": [_SELF_MANAGED],
     "managedNodeGroups": [_MANAGED],
@@ -164,7 +210,7 @@ class _Reader:
             if name in found:
                 raise self.refuse(key, place, "stands there twice; keep one")
             found[name] = self.read(value, schema[name], place)
-        return found
+        return {**found, LINE: f"{self.source}:{node.start_mark.line + 1}"}
 
     def _value(self, node: yaml.Node, kind: str, field: str) -> Any:
         value = yaml.SafeLoader("").construct_object(node, deep=True)
@@ -183,6 +229,8 @@ class _Reader:
                 return tuple(value)
             case "map" if isinstance(value, dict):
                 return {str(key): _plain(entry) for key, entry in value.items()}
+            case "document" if isinstance(value, dict) and value.get("Statement"):
+                return value
             case "taints" if isinstance(value, dict | list):
                 return self._taints(node, value, field)
         raise self.refuse(node, field, f"{value!r} must be {_MEANT[kind]}")
@@ -244,6 +292,12 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
             raise ConfigRefused(f"{source}: vpc.cidr: {problem}; write one such as 192.168.0.0/16") from problem
         if network.prefixlen != 16:
             raise ConfigRefused(f"{source}: vpc.cidr: {cidr} must be a /16, which the lab cuts into zones")
+    iam = found.get("iam") or {}
+    accounts = tuple(_service_account(entry) for entry in iam.get("serviceAccounts") or ())
+    karpenter = found.get("karpenter")
+    for field, wanted in (("iam.serviceAccounts", accounts), ("karpenter", karpenter is not None)):
+        if wanted and not iam.get("withOIDC"):
+            raise ConfigRefused(f"{source}: {field}: needs iam.withOIDC: true, without which no pod can take a role")
     groups = [_group(source, entry, False) for entry in found.get("nodeGroups") or ()]
     groups += [_group(source, entry, True) for entry in found.get("managedNodeGroups") or ()]
     names = [group.name for group in groups]
@@ -252,7 +306,11 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
             raise ConfigRefused(f"{source}: two node groups are named {name}; give each a name of its own")
     return ClusterConfig(
         name=metadata["name"], region=metadata["region"], version=metadata.get("version") or "", cidr=cidr,
-        with_oidc=bool((found.get("iam") or {}).get("withOIDC")), groups=tuple(groups), ignored=tuple(reader.ignored),
+        with_oidc=bool(iam.get("withOIDC")), groups=tuple(groups), ignored=tuple(reader.ignored),
+        service_accounts=accounts,
+        karpenter=None if karpenter is None else KarpenterConfig(
+            interruption_queue=bool(karpenter.get("withSpotInterruptionQueue"))
+        ),
     )  # fmt: skip
 
 
@@ -282,6 +340,32 @@ def _group(source: str, entry: Mapping[str, Any], managed: bool) -> NodeGroupCon
         volume_gib=entry.get("volumeSize") or DEFAULT_VOLUME_GIB, spot=bool(entry.get("spot")),
         distribution=distribution, max_pods=entry.get("maxPodsPerNode"),
     )  # fmt: skip
+
+
+def _service_account(entry: Mapping[str, Any]) -> ServiceAccountConfig:
+    metadata, line = entry.get("metadata") or {}, entry[LINE]
+    if not metadata.get("name"):
+        raise ConfigRefused(f"{line}: iam.serviceAccounts: metadata.name is missing; give the service account one")
+    known = entry.get("wellKnownPolicies") or {}
+    account = ServiceAccountConfig(
+        name=metadata["name"], namespace=metadata.get("namespace") or "default", line=line,
+        labels=metadata.get("labels") or {}, annotations=metadata.get("annotations") or {},
+        policy_arns=entry.get("attachPolicyARNs") or (), policy=entry.get("attachPolicy"),
+        auto_scaler=bool(known.get("autoScaler")), ebs_csi_controller=bool(known.get("ebsCSIController")),
+        role_name=entry.get("roleName") or "", role_arn=entry.get("attachRoleARN") or "",
+        role_only=bool(entry.get("roleOnly")),
+    )  # fmt: skip
+    granted = account.policy_arns or account.policy or known
+    if not granted and not account.role_arn:
+        raise ConfigRefused(
+            f"{line}: iam.serviceAccounts: {account.name} gets no policy; name one with attachPolicyARNs,"
+            " attachPolicy or wellKnownPolicies, or a role with attachRoleARN"
+        )
+    if granted and account.role_arn:
+        raise ConfigRefused(
+            f"{line}: iam.serviceAccounts: {account.name}: attachRoleARN and policies exclude each other; keep one"
+        )
+    return account
 
 
 def _sizes(source: str, name: str, entry: Mapping[str, Any]) -> tuple[int, int, int]:

@@ -155,18 +155,19 @@ def _eks(settings: Settings, url: str, authority: bytes) -> Eks | None:
     if not settings.autoscaler:
         return None
     timing = Timing() if settings.boot is None else Timing(settings.boot, 0.0, min(settings.boot, Timing().ready))
+    config = settings.config
     asked = EksSettings(
         cluster_name=settings.cluster_name,
         region=settings.region,
         gates=settings.gates,
         timing=timing,
         fresh=settings.fresh,
-        config=settings.config,
+        config=config,
         serves_charts=True,
         system_pods=settings.nodes <= MAX_NODES_WITH_SYSTEM_PODS,
     )
-    if settings.config is not None and settings.config.version:
-        asked = msgspec.structs.replace(asked, version=settings.config.version)
+    if config is not None and config.version:
+        asked = msgspec.structs.replace(asked, version=config.version)
     return Eks(asked, url, authority)
 
 

@@ -1,11 +1,16 @@
-"""Cluster Autoscaler as a pod: under the roles of its manifests it scales the group of a managed node group."""
+"""Cluster Autoscaler as a pod: under the roles of its manifests it scales the group of a managed node group.
+
+Like upstream's, these roles grant `update` of nodes and of the status ConfigMap, and no `patch`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 
 from dovetail.autoscalers.node_groups.manifests import manifests
-from dovetail.kube.resources import DEPLOYMENTS, LEASES, NODES
+from dovetail.install.iam import Site, cluster_autoscaler_policy
+from dovetail.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES, NODES
 from dovetail.lab.aws import account
 from dovetail.lab.aws.endpoint import ACCOUNT
 from tests.lab.programs.test_installed_autoscaler import FreshCluster, play
@@ -28,6 +33,16 @@ def test_the_pod_scales_the_group_of_pending_pods() -> None:
                 nodeRole=f"arn:aws:iam::{ACCOUNT}:role/eks-dovetail-nodes",
                 instanceTypes=["m5.large"],
                 scalingConfig={"minSize": 1, "maxSize": 3, "desiredSize": 1},
+            ),
+        )
+
+        site = Site(cluster="dovetail", region=endpoint.market.region, account=ACCOUNT)
+        policy = json.dumps(cluster_autoscaler_policy(site))
+        iam = account.client(endpoint, "iam")
+        await asyncio.get_running_loop().run_in_executor(
+            None,
+            lambda: iam.put_role_policy(
+                RoleName="eks-dovetail-nodes", PolicyName="ClusterAutoscaler", PolicyDocument=policy
             ),
         )
 
@@ -58,5 +73,15 @@ def test_the_pod_scales_the_group_of_pending_pods() -> None:
         lease = await world.kube.get(LEASES, "cluster-autoscaler", "kube-system")
         assert lease["spec"]["holderIdentity"] == pod["metadata"]["name"]
         assert "scale" in (await world.log(pod["metadata"]["name"])).lower()
+        await world.kube.delete(DEPLOYMENTS, "inflate", "default", propagation="Background")
+
+        async def candidates() -> bool:
+            nodes = (await world.kube.list(NODES, labels="eks.amazonaws.com/nodegroup=workers")).items
+            taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints") or ()]
+            return "DeletionCandidateOfClusterAutoscaler" in taints
+
+        await world.until(candidates, 900)  # not while it cools down after the scale-up
+        status = await world.kube.get(CONFIGMAPS, "cluster-autoscaler-status", "kube-system")
+        assert "autoscalerStatus: Running" in status["data"]["status"]
 
     play(body)

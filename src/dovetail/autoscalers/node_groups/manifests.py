@@ -59,7 +59,7 @@ def manifests(cluster: str, image: str, tag: str, namespace: str, region: str = 
 
 def _cluster_rules() -> list[dict[str, Any]]:
     rules: list[dict[str, Any]] = [
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": [*_READ, "patch", "update"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": [*_READ, "update"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": _READ},
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
@@ -77,14 +77,14 @@ def _namespace_rules() -> list[dict[str, Any]]:
             "apiGroups": [""],
             "resources": ["configmaps"],
             "resourceNames": list(CONFIG_MAPS),
-            "verbs": ["get", "patch", "update", "delete"],
+            "verbs": ["get", "update", "delete"],
         },
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
         {
             "apiGroups": ["coordination.k8s.io"],
             "resources": ["leases"],
             "resourceNames": [NAME],
-            "verbs": ["get", "update", "patch"],
+            "verbs": ["get", "update"],
         },
     ]
 

@@ -1,4 +1,7 @@
-"""Taints that this program puts on nodes and takes off, each with the node's newest version as precondition."""
+"""Taints that this program puts on nodes and takes off, each with the node's newest version as precondition.
+
+The whole node is written back: the roles of Cluster Autoscaler's manifests grant `update` of nodes, and no `patch`.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +59,14 @@ async def _edit(
             taints.append(add)
         if taints == before:
             return True
-        changes: dict[str, Any] = {"taints": taints or None}
+        changed = {key: value for key, value in spec.items() if key != "taints"}
+        if taints:
+            changed["taints"] = taints
         if cordon is not None:
-            changes["unschedulable"] = True if cordon else None
-        body = {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": changes}
+            changed.pop("unschedulable", None)
+            changed |= {"unschedulable": True} if cordon else {}
         try:
-            await kube.patch(NODES, name, body)
+            await kube.update(NODES, {**node, "spec": changed})
         except NotFound:
             return False
         except Conflict:

@@ -13,7 +13,7 @@ from dovetail.autoscalers.node_groups.scale_up import MAX_TOTAL_REACHED, Result,
 from dovetail.autoscalers.node_groups.status import StatusWriter, config_map, initializing
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
+from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from dovetail.kube.events import EventRecorder, Reference
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.model.pods import Pod
@@ -99,11 +99,15 @@ class Recording:
 
     def _is_new(self, uid: str, reason: str, message: str) -> bool:
         now = self._clock.monotonic()
-        for key in [key for key, reported in self._reported.items() if now - reported >= REPEAT_S]:
-            del self._reported[key]
+        while self._reported:  # in the order in which they were reported: only expired entries are looked at
+            oldest = next(iter(self._reported))
+            if now - self._reported[oldest] < REPEAT_S:
+                break
+            del self._reported[oldest]
         key = (uid, reason, message)
         if key in self._reported and not self._duplicates:
             return False
+        self._reported.pop(key, None)
         self._reported[key] = now
         return True
 
@@ -123,16 +127,23 @@ class Recording:
             return
         body = config_map(self._name, self._namespace, text, now)
         try:
-            written: dict[str, Any]
-            try:
-                written = await self._kube.patch(CONFIGMAPS, self._name, body, self._namespace)
-            except NotFound:
-                written = await self._kube.create(CONFIGMAPS, body)
+            written = await self._replace(body)
             self._uid = str(written["metadata"].get("uid", ""))
-        except AlreadyExists:
+        except (AlreadyExists, Conflict):
             return  # another wrote it between our two requests; the next loop writes ours
         except KubeError as problem:
             self._klog.error(_SOURCE, f"Failed to write status configmap: {problem}")
+
+    async def _replace(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Create or update: the roles of Cluster Autoscaler's manifests grant no `patch` of ConfigMaps."""
+        try:
+            there: dict[str, Any] = await self._kube.get(CONFIGMAPS, self._name, self._namespace, type=dict)
+        except NotFound:
+            return await self._kube.create(CONFIGMAPS, body, type=dict)
+        metadata = there["metadata"]
+        annotations = {**(metadata.get("annotations") or {}), **body["metadata"]["annotations"]}
+        changed = {**there, "metadata": {**metadata, "annotations": annotations}, "data": body["data"]}
+        return await self._kube.update(CONFIGMAPS, changed, type=dict)
 
     async def withdraw(self) -> None:
         """At a clean end: a status of a program that does not run misleads."""

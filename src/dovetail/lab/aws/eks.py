@@ -16,8 +16,9 @@ from dovetail.install.chart import Chart, Release, chart_directory
 from dovetail.install.iam import Site
 from dovetail.install.kubernetes_parts import resource_of
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.kube.resources import CONFIGMAPS, CRDS, NAMESPACES, NODES
+from dovetail.kube.resources import CONFIGMAPS, CRDS, NAMESPACES, NODES, SERVICEACCOUNTS
 from dovetail.lab import metrics
+from dovetail.lab.apiserver_only import StartError
 from dovetail.lab.aws import account, controller_access
 from dovetail.lab.aws.cluster_tokens import ClusterTokens
 from dovetail.lab.aws.ec2 import Ec2, Timing
@@ -28,9 +29,10 @@ from dovetail.lab.aws.initial_instances import register
 from dovetail.lab.aws.node_groups import NodeGroups, create_configured
 from dovetail.lab.aws.offerings import Market
 from dovetail.lab.aws.pod_credentials import PodCredentials
+from dovetail.lab.aws.service_account_roles import create_roles
 from dovetail.lab.chart_registry import ChartRegistry
 from dovetail.lab.cluster import Lab
-from dovetail.lab.cluster_config import ClusterConfig
+from dovetail.lab.cluster_config import ClusterConfig, ConfigRefused
 from dovetail.lab.instances import SimulatedInstance
 from dovetail.lab.programs.execution import ROLE_ANNOTATION
 from dovetail.model.kinds import crds
@@ -111,7 +113,9 @@ class Eks:
                 endpoint.scaling.now = endpoint.trail.now = lab.clock.now
                 await self._register_nodes(lab, endpoint, made)
                 if not settings.fresh:
-                    await _install(lab, controller_access.site(endpoint, made), settings.gates)
+                    await _install(lab, self._site(endpoint, made), settings.gates)
+                if config is not None:
+                    await _create_service_accounts(lab, endpoint, config)
                 node_groups = NodeGroups(endpoint, made, kubelet)
                 group.create_task(self.instances.run(), name="ec2 instances")
                 group.create_task(node_groups.run(), name="node groups")
@@ -136,6 +140,13 @@ class Eks:
                 await lab.kube.patch(NODES, node, {"metadata": {"labels": registered.labels}})
             except NotFound:
                 continue  # it has not joined, or is gone again
+
+    def _site(self, endpoint: Endpoint, made: account.AwsAccount) -> Site:
+        """Without a queue where the ClusterConfig's `karpenter:` block has none."""
+        site, config = controller_access.site(endpoint, made), self.settings.config
+        if config is None or config.karpenter is None or config.karpenter.interruption_queue:
+            return site
+        return msgspec.structs.replace(site, queue="")
 
     def environment(self) -> dict[str, str]:
         charts = {"DOVETAIL_CHARTS": self.charts.address} if self.charts is not None else {}
@@ -179,6 +190,17 @@ async def _install(lab: Lab, site: Site, gates: Mapping[str, bool]) -> None:
         resource = resource_of(body)
         namespace = body["metadata"].get("namespace", NAMESPACE) if resource.namespaced else None
         await _create(lab, resource, body, namespace)
+
+
+async def _create_service_accounts(lab: Lab, endpoint: Endpoint, config: ClusterConfig) -> None:
+    try:
+        bodies = await asyncio.get_running_loop().run_in_executor(None, lambda: create_roles(endpoint, config))
+    except ConfigRefused as problem:
+        raise StartError(f"--config: {problem}") from problem
+    for body in bodies:
+        namespace = body["metadata"]["namespace"]
+        await _create(lab, NAMESPACES, {"metadata": {"name": namespace}})
+        await _create(lab, SERVICEACCOUNTS, body, namespace)
 
 
 async def _authorise(lab: Lab, made: account.AwsAccount) -> None:
