@@ -77,7 +77,7 @@ def fleet() -> FleetView:
             claim="claim-1",
             has_node=False,
             state=State.LAUNCHING,
-            requests=None,
+            requests={"cpu": 4000, "memory": GIB},
             usage=None,
             allocatable={},
             instance_type=None,

@@ -234,3 +234,10 @@ def test_thirty_thousand_pods_are_drawn_as_quickly_as_thirty(fleet: FleetView) -
     pods = [tuple(a_pod(f"p{70_000 + number * 30 + pod}") for pod in range(30)) for number in range(1000)]
     nodes = [a_node(f"n{number}", pods[number]) for number in range(1000)]
     play(with_totals(FleetView(nodes={node.key: node for node in nodes})), story)
+
+
+def test_warnings_of_the_caller_stand_above_the_tables(fleet: FleetView) -> None:
+    async def story(stage: Stage, app: ViewApp, pilot: Pilot[None]) -> None:
+        assert "broken: api-slow" in screen(app)
+
+    play(fleet, story, warnings=lambda: ["broken: api-slow"])

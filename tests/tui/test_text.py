@@ -22,7 +22,7 @@ LOOK = Look(NOW)
 NARROW = """\
 5 nodes (1 draining, 1 launching)   4 pods   1 pending   Kubernetes v1.36.3
 ≥$0.3540/hour ≥$258/month   1 price unknown   spot ?   on-demand $0.3540
-cpu █████▉······ 49% of 8, ? used   memory █▉·········· 16% of 32Gi, ? used
+cpu ████▉····· 49% of 8, ? used   memory █▌········ 16% of 32Gi, ? used
 
 NODEPOOL             NODES   PODS    CPU     MEM    $/HOUR LIMIT       STATE
 default                  4      4    3.9     5Gi   $0.3540 60% cpu     ready

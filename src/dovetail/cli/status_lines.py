@@ -1,14 +1,14 @@
-"""What `dovetail up` shows: one screen that says what runs, then a calm view, or plain lines without a terminal."""
+"""What `dovetail up` prints: what runs and what to type next; then, without a screen, a line for every change."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dovetail.kube.resources import CORE_EVENTS, NODES, PODS
 from dovetail.lab.controllers.informer import Informer
@@ -16,14 +16,11 @@ from dovetail.lab.controllers.views import Json, NodeView, PodView
 from dovetail.runfile import command_for
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
     from dovetail.lab.up import Running
 
 REFRESH_SECONDS = 1.0
-KEPT_EVENTS = 200
-#: Lines of events that any screen has room for, and what stands above them on a larger one.
-SHOWN_LINES, ABOVE = 8, 18
 #: Seconds for which a reported warning is not repeated.
 WARNING_REPEAT_S = 60.0
 
@@ -82,6 +79,12 @@ def _charts(running: Running) -> list[str]:
     return [f"            or helm, with --plain-http: oci://{address}/karpenter/karpenter"] if address else []
 
 
+def faults_now(running: Running) -> list[str]:
+    """The kinds of faults that the lab has now."""
+    faults = running.lab.faults
+    return sorted({each.kind for each in faults.now.values()}) if faults is not None else []
+
+
 class View:
     """Counts nodes and pods, keeps the last events."""
 
@@ -93,17 +96,14 @@ class View:
         self._pods: Informer[PodView] = Informer(kube, PODS, PodView)
         self._nodes: Informer[NodeView] = Informer(kube, NODES, NodeView)
         self._news: Informer[Json] = Informer(kube, CORE_EVENTS, dict)
-        self._events: deque[Json] = deque(maxlen=KEPT_EVENTS)
         self._warnings: list[Json] = []
         self._warned: dict[tuple[str, ...], float] = {}
         self._last_line: str = ""
         self._news.listen(self._event)
 
     def _event(self, old: Json | None, new: Json | None) -> None:
-        if new is not None:
-            self._events.append(new)
-            if not self._console.is_terminal and new.get("type") == "Warning" and old is None:
-                self._warnings.append(new)
+        if new is not None and new.get("type") == "Warning" and old is None:
+            self._warnings.append(new)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -114,15 +114,7 @@ class View:
             names = sorted(self._nodes.objects)
             for line in (*self._running.notes, *welcome(self._running, names, self._dashboard)):
                 self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-            await (self._live() if self._console.is_terminal else self._plain())
-
-    async def _live(self) -> None:
-        from rich.live import Live
-
-        with Live(self._screen(), console=self._console, refresh_per_second=2, transient=True) as live:
-            while True:
-                await asyncio.sleep(REFRESH_SECONDS * self._running.settings.speed)
-                live.update(self._screen())
+            await self._plain()
 
     async def _plain(self) -> None:
         while True:
@@ -149,21 +141,8 @@ class View:
         nodes = f"{total} node{'' if total == 1 else 's'}" + ("" if up == total else f", {up} ready")
         order = ("running", "starting", "pending", "failed", "done", "going")
         pods = ", ".join(f"{counts[name]} {name}" for name in order if counts[name])
-        faults = self._running.lab.faults
-        broken = sorted({each.kind for each in faults.now.values()}) if faults is not None else []
+        broken = faults_now(self._running)
         return f"{nodes}; pods: {pods or 'none'}" + (f"; broken: {', '.join(broken)}" if broken else "")
-
-    def _screen(self) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
-
-        clock = self._running.lab.clock.now().strftime("%H:%M:%S")
-        lines: list[Any] = [Text(f"\n{clock}  {self._summary()}", style="bold")]
-        shown = max(SHOWN_LINES, self._console.height - ABOVE)
-        for events in list(together(self._events).values())[-shown:]:
-            style = "yellow" if events[-1].get("type") == "Warning" else "dim"
-            lines.append(Text(_line(events), style=style, overflow="ellipsis", no_wrap=True))
-        return Group(*lines)
 
 
 def together(events: Iterable[Json]) -> dict[tuple[str, ...], list[Json]]:

@@ -17,6 +17,7 @@ import click
 
 from dovetail.cli.terminal import waiting
 from dovetail.errors import Problem
+from dovetail.language import message
 from dovetail.runfile import DEFAULT_NAME, alive, command_for, find, folder, is_name, log_of, register
 from dovetail.runfile import running as running_labs
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dovetail.lab.cluster_config import ClusterConfig
     from dovetail.lab.up import Running, Settings
     from dovetail.runfile import RunningLab
+    from dovetail.view.observer import Observer
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -96,6 +98,7 @@ _STARTING = "starting the lab …"
     help="The API server, scheduler and controllers: ours, or the real ones.",
 )
 @click.option("--bare", is_flag=True, help="The API server alone, without nodes or controllers.")
+@click.option("--plain", is_flag=True, help="Plain lines in place of the screen, also on a terminal.")
 @click.option("--detach", is_flag=True, help="Leave the lab in the background; dovetail down stops it.")
 def up(
     name: str,
@@ -118,6 +121,7 @@ def up(
     token: str | None,
     control_plane: str,
     bare: bool,
+    plain: bool,
     detach: bool,
 ) -> None:
     """Start the lab: a cluster in one process."""
@@ -174,7 +178,8 @@ def up(
                     gates=_gates(gates),
                     log=log,
                     config=configured,
-                )
+                ),
+                plain,
             )
     except alone.StartError as error:
         raise Problem(str(error)) from error
@@ -235,11 +240,12 @@ def _gates(text: str) -> Mapping[str, bool]:
         raise Problem(f"--feature-gates: {error}") from error
 
 
-def _run(settings: Settings) -> None:
+def _run(settings: Settings, plain: bool) -> None:
     from rich.console import Console
 
     from dovetail.cli.status_lines import View
     from dovetail.cli.terminal import quiet_logs
+    from dovetail.cli.view import is_terminal
     from dovetail.clock import run_scaled
     from dovetail.lab import up as lab
     from dovetail.lab.apiserver_only import StartError
@@ -249,9 +255,12 @@ def _run(settings: Settings) -> None:
     starting = console.status(_STARTING)
 
     async def show(running: lab.Running) -> None:
-        async with _dashboard(running) as url:
+        async with _dashboard(running) as (url, observer):
             starting.stop()
-            await View(running, console, url).run()
+            if plain or not is_terminal():
+                await View(running, console, url).run()
+            else:
+                await _screen(running, observer, url)
 
     try:
         with starting:
@@ -260,9 +269,32 @@ def _run(settings: Settings) -> None:
         raise _first(group) from None
 
 
+async def _screen(running: Running, observer: Observer, url: str) -> None:
+    """The live view of the lab. What runs is printed too: it stays in the terminal once the screen is gone."""
+    from dovetail.cli.status_lines import faults_now, welcome
+    from dovetail.cli.view import source_of
+    from dovetail.tui.app import ViewApp
+    from dovetail.tui.figures import glyphs
+
+    await observer.ready.wait()
+    names = sorted(node.name for node in observer.view.nodes.values() if node.has_node)
+    lines = [*running.notes, *welcome(running, names, url)]
+    for text in lines:
+        click.echo(text)
+
+    def faults() -> list[str]:
+        broken = ", ".join(faults_now(running))
+        return [message("broken: {faults}", faults=broken)] if broken else []
+
+    notes = [*lines, "", message("Esc shows the nodes; q stops the lab.")]
+    await ViewApp(
+        source_of(observer), running.url, notes, glyphs=glyphs(sys.stdout.encoding), warnings=faults
+    ).run_async()
+
+
 @asynccontextmanager
-async def _dashboard(running: Running) -> AsyncIterator[str]:
-    """The page of the lab, on the loopback; yields its URL."""
+async def _dashboard(running: Running) -> AsyncIterator[tuple[str, Observer]]:
+    """The page of the lab, on the loopback; yields its URL, and what it observes."""
     import msgspec
 
     from dovetail.web.run import Options, dashboard
@@ -274,11 +306,11 @@ async def _dashboard(running: Running) -> AsyncIterator[str]:
         speed=running.settings.speed,
         port=None if running.settings.name == DEFAULT_NAME else 0,
     )
-    async with dashboard(lab.client("dovetail-dashboard"), lab.clock, options) as (url, _, _):
+    async with dashboard(lab.client("dovetail-dashboard"), lab.clock, options) as (url, _, observer):
         registered = find(running.settings.name)
         if registered is not None:
             register(msgspec.structs.replace(registered, dashboard=url))
-        yield url
+        yield url, observer
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -103,7 +103,10 @@ class Page(ModalScreen[None]):
 
 
 class ViewApp(App[None]):
-    """`notes` are shown first, and again with the keys: where the lab is, and what to type next."""
+    """`notes` are shown first, and again with the keys: where the lab is, and what to type next.
+
+    `warnings` are shown above the tables, beside what the view itself has to warn of.
+    """
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -142,11 +145,13 @@ class ViewApp(App[None]):
         filter_text: str = "",
         sort: str = "",
         usage: bool = False,
+        warnings: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         super().__init__(ansi_color=True)
         self.title = title
         self._source = view_source
         self._notes = notes
+        self._warnings = warnings
         self._glyphs = glyphs
         self._usage = usage
         self.filter_text = filter_text
@@ -200,7 +205,8 @@ class ViewApp(App[None]):
         )
         self._columns = widths(self.table, width)
         base.query_one("#totals", Static).update(Text("\n".join(text.totals(view, self._look, width)), no_wrap=True))
-        troubles = [part for found in text.trouble(view.health) for part in wrapped(found, width)]
+        found = (*text.trouble(view.health), *map(printable, self._warnings()))
+        troubles = [part for each in found for part in wrapped(each, width)]
         shown = base.query_one("#trouble", Static)
         shown.display = bool(troubles)
         shown.update(Text("\n".join(troubles)))

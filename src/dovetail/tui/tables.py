@@ -176,7 +176,7 @@ def _usage(resource: str) -> Callable[[NodeView, Look, int], str]:
 
 def _pods(node: NodeView, look: Look, columns: int) -> str:
     most = node.allocatable.get("pods")
-    count = figures.UNKNOWN if node.requests is None else str(len(node.pods))
+    count = figures.UNKNOWN if node.requests is None or not node.has_node else str(len(node.pods))
     return count if most is None else f"{count}/{most}"
 
 

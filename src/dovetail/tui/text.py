@@ -13,7 +13,7 @@ from dovetail.tui.tables import NODES, PENDING, PODS, POOLS, Look, Table, headin
 from dovetail.view.model import FleetView, Health, Totals
 
 #: Columns of a bar above the tables.
-_BAR = 12
+_BAR = 10
 _UNREAD_SHOWN = 3
 
 

@@ -45,8 +45,11 @@ def pod_share(node: NodeView, pod: PodView) -> float | None:
 
 
 def contributions(node: NodeView) -> Iterator[tuple[str, str, Sum]]:
-    """What a node adds to the sums: (dimension, key, amount). A node that is launching adds no money yet."""
-    money, requested = node_money(node), node.requests or {}
+    """What a node adds to the sums: (dimension, key, amount). A node that is launching adds no money yet.
+
+    What a NodeClaim without a node asks for is what pods request that are pending: they are counted once they run.
+    """
+    money, requested = node_money(node), (node.requests if node.has_node else None) or {}
     whole = Sum(1, len(node.pods), requested.get("cpu", 0), requested.get("memory", 0), money)
     yield "fleet", "", whole
     yield "pools", node.pool or NONE, whole
