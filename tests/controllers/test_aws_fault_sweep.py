@@ -60,13 +60,16 @@ ENDING_OPERATIONS = (
     "iam remove_role_from_instance_profile",
     "iam delete_instance_profile",
 )
-#: Operations of features that the worlds here do not use; their own tests make them fail.
-FEATURES = {
-    "describe_access_entry",
-    "describe_capacity_reservations",
-    "describe_placement_groups",
-    "reboot_instances",
-    "get_caller_identity",
+#: Operations that only a NodeClass with such a field needs.
+SELECTED_BY: dict[str, dict[str, Any]] = {
+    "ec2 describe_capacity_reservations": {"capacityReservationSelectorTerms": [{"tags": {"team": "shop"}}]},
+    "ec2 describe_placement_groups": {"placementGroupSelector": {"name": "racks"}},
+}
+#: Operations outside of the controllers' loops: the test that makes each fail, and the call as that test names it.
+FAILED_ELSEWHERE = {
+    "describe_access_entry": ("cloud/aws/test_awsauth.py", "GET /clusters/demo/access-entries"),
+    "reboot_instances": ("cloud/aws/test_provider.py", 'Rule("ec2", "RebootInstances"'),
+    "get_caller_identity": ("cloud/aws/test_start_checks.py", 'Rule("sts", "GetCallerIdentity"'),
 }
 #: Those that the normal suite sweeps.
 USUAL = ("ec2 describe_instances", "ec2 create_fleet", "iam get_instance_profile")
@@ -110,6 +113,8 @@ def _garbage(name: str) -> Any:
         "InstanceTypeOfferings": [{}],
         "TerminatingInstances": [{}],
         "InstanceProfile": {},
+        "CapacityReservations": [{}],
+        "PlacementGroups": [{"State": "available"}],
     }
 
 
@@ -136,6 +141,9 @@ def _sweep() -> Iterator[Any]:
     for operation, way in zip(OPERATIONS, cycle(FAULTS)):
         marks = () if operation in USUAL else (pytest.mark.slow,)
         yield pytest.param(operation, way, marks=marks, id=f"{operation.split()[1]}-{way.__name__[1:]}")
+    for operation in SELECTED_BY:
+        for way in (_denied, _slow, _empty, _garbage):
+            yield pytest.param(operation, way, marks=pytest.mark.slow, id=f"{operation.split()[1]}-{way.__name__[1:]}")
 
 
 class Fault:
@@ -173,7 +181,8 @@ def test_an_operation_that_fails_for_ten_minutes_from_the_start_stops_nothing_fo
     aws: Account, operation: str, way: Callable[[str], Any]
 ) -> None:
     async def scenario(world: AwsWorld) -> None:
-        await world.node_class()
+        aws.endpoint.groups.put("racks", "cluster")
+        await world.node_class(**SELECTED_BY.get(operation, {}))
         await world.pool()
         world.start()
         await world.pods(2, prefix="before", cpu="1500m")
@@ -287,7 +296,7 @@ def test_an_operation_that_fails_in_every_way_delays_what_ends_and_loses_nothing
 
 
 def test_the_sweeps_leave_no_operation_out() -> None:
-    """Every operation that the provider's modules name is swept, or is of a feature with tests of its own."""
+    """Every operation that the provider's modules name is swept, or fails in a test of its own."""
     modules = Path(provider.__file__).parent.glob("*.py")
     of_node_groups = ("auto_scaling_groups.py", "group_templates.py", "managed_node_groups.py", "group_tags.py")
     named = {
@@ -298,5 +307,7 @@ def test_the_sweeps_leave_no_operation_out() -> None:
             r'"((?:describe|get|create|delete|terminate|reboot|list|add|remove|run|receive)_\w+)"', module.read_text()
         )
     }
-    swept = {operation.split()[1] for operation in (*OPERATIONS, *ENDING_OPERATIONS)}
-    assert named - FEATURES == swept
+    swept = {operation.split()[1] for operation in (*OPERATIONS, *ENDING_OPERATIONS, *SELECTED_BY)}
+    assert named == swept | set(FAILED_ELSEWHERE)
+    tests = Path(__file__).parents[1]
+    assert [call for file, call in FAILED_ELSEWHERE.values() if call not in (tests / file).read_text()] == []

@@ -8,8 +8,9 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.provider import CloudError, InstanceNotFound, InsufficientCapacity, Remedy
+from dovetail.cloud.provider import CloudError, InstanceNotFound, InsufficientCapacity, RebootRejected, Remedy
 from dovetail.lab.aws.account import client
+from dovetail.lab.aws.injected_errors import Rule
 from dovetail.lab.instances import address
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from tests.cloud.aws.conftest import Account
@@ -100,6 +101,29 @@ def test_a_instance_is_rebooted_in_place_and_one_that_is_not_there_is_said_to_be
         assert (await aws.get(launched.provider_id)).state in ("pending", "running")
         with pytest.raises(InstanceNotFound):
             await aws.reboot("aws:///ap-northeast-2a/i-0123456789abcdef0", "once")
+
+    account.run(talk)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "rejected", "remedy"),
+    [
+        ("IncorrectInstanceState", 400, True, Remedy.RETRY),
+        ("UnauthorizedOperation", 403, False, Remedy.OPERATOR),
+        ("InternalError", 500, False, Remedy.RETRY),
+    ],
+)
+def test_a_reboot_is_rejected_only_where_the_instance_cannot_be_rebooted(
+    account: Account, code: str, status: int, rejected: bool, remedy: Remedy
+) -> None:
+    """A rejected reboot ends in a replacement; a refused or failed call is no reason for one."""
+    account.endpoint.trouble.add(Rule("ec2", "RebootInstances", code, "no", status=status))
+
+    async def talk(aws: Aws) -> None:
+        with pytest.raises(CloudError) as raised:
+            await aws.reboot("aws:///ap-northeast-2a/i-0123456789abcdef0", "once")
+        assert isinstance(raised.value, RebootRejected) is rejected
+        assert rejected or raised.value.remedy is remedy
 
     account.run(talk)
 

@@ -31,6 +31,19 @@ def test_nodes_of_another_region_are_refused_with_what_differs_and_the_remedy(ac
     account.run(talk)
 
 
+@pytest.mark.parametrize(("code", "status"), [("AccessDenied", 403), ("InternalFailure", 500)])
+def test_nodes_of_another_region_are_refused_though_sts_does_not_answer(
+    account: Account, code: str, status: int
+) -> None:
+    account.endpoint.trouble.add(Rule("sts", "GetCallerIdentity", code, "no", status=status))
+
+    async def talk(aws: Aws) -> None:
+        with pytest.raises(StartRefused, match=r"an account that STS does not name, region ap-northeast-2"):
+            await check_identity(aws.calls, "demo", ["aws:///us-east-1a/i-1", "aws:///us-east-1b/i-2"])
+
+    account.run(talk)
+
+
 def test_an_account_that_knows_none_of_three_instances_is_refused(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         with pytest.raises(StartRefused, match="knows none of 3 instances"):
