@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from click.testing import CliRunner
 
-from dovetail.cli.webhook import RELOAD_INTERVAL_S, reload_certificate
+from dovetail.cli.webhook import RELOAD_INTERVAL_S, reload_certificate, webhook
 from dovetail.clock import run_virtual
 from dovetail.model.kinds.convert import review
 from tests.kube.test_strict_tls import pair
@@ -43,6 +45,29 @@ def test_a_certificate_is_loaded_again_when_its_file_changes(tmp_path: Path) -> 
         task.cancel()
 
     run_virtual(main())
+
+
+def test_the_command_serves_a_changed_certificate_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, file = pair(tmp_path, strict=True)
+    loads: list[int] = []
+
+    async def serve(app: web.Application, context: Loads) -> None:
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await asyncio.sleep(2 * RELOAD_INTERVAL_S)
+        loads.append(context.loads)
+        pair(tmp_path, strict=True)
+        await asyncio.sleep(2 * RELOAD_INTERVAL_S)
+        loads.append(context.loads)
+        await runner.cleanup()
+
+    monkeypatch.setattr(ssl, "create_default_context", lambda _: Loads(ssl.PROTOCOL_TLS_SERVER))
+    monkeypatch.setattr(web, "run_app", lambda app, ssl_context, **_: run_virtual(serve(app, ssl_context)))
+    result = CliRunner().invoke(webhook, ["--tls-cert", str(file), "--tls-key", str(file)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert loads == [1, 2]
 
 
 V1BETA1, V1 = "karpenter.sh/v1beta1", "karpenter.sh/v1"

@@ -14,6 +14,7 @@ import pytest
 
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws.client import Bucket, Calls, Record
+from dovetail.cloud.aws.provider import Aws, AwsSettings
 
 
 class OneAtATime:
@@ -179,6 +180,21 @@ def test_the_share_of_ec2s_buckets_is_a_setting_and_zero_is_no_limit() -> None:
     assert half > all_of_it > none == 0.0
 
 
+def test_the_provider_hands_the_share_on_to_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Fleets()
+    monkeypatch.setattr(boto3.session, "Session", lambda **_: session)
+
+    async def main(share: float) -> float:
+        loop = asyncio.get_running_loop()
+        aws = Aws(AwsSettings(cluster_name="demo", region="eu-west-1", ec2_share=share), Clock(loop))
+        for _ in range(60):
+            await aws.calls("ec2", "create_fleet", TargetCapacitySpecification={"TotalTargetCapacity": 1})
+        aws.calls.close()
+        return loop.time()
+
+    assert run_virtual(main(0.0)) == 0.0 < run_virtual(main(0.5))
+
+
 def test_a_service_that_does_not_answer_takes_no_thread_from_another() -> None:
     """A burst of IAM calls into a network without a route must not hold up CreateFleet."""
     stuck = threading.Event()
@@ -213,14 +229,20 @@ from types import SimpleNamespace
 from dovetail.clock import Clock
 from dovetail.cloud.aws.client import Calls
 
+begun = threading.Event()
+
+def wait():
+    begun.set()
+    threading.Event().wait(60)
+
 class Session:
     def client(self, service, **_):
-        return SimpleNamespace(ask=lambda: threading.Event().wait(60), close=lambda: None)
+        return SimpleNamespace(ask=wait, close=lambda: None)
 
 async def main():
     calls = Calls(Clock(asyncio.get_running_loop()), region="eu-west-1", session=Session())
     poll = asyncio.create_task(calls("sqs", "ask"))
-    await asyncio.sleep(0.2)
+    await asyncio.to_thread(begun.wait)
     poll.cancel()
     calls.close()
 

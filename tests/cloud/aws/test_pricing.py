@@ -33,7 +33,8 @@ class Aws:
     async def pages(self, *what: str, **arguments: Any) -> AsyncIterator[str]:
         tenancy = {each["Field"]: each["Value"] for each in arguments["Filters"]}["tenancy"]
         if self.dollars is not None and tenancy == "Shared":
-            price = {"priceDimensions": {"d": {"pricePerUnit": {"USD": str(self.dollars)}}}}
+            currency = "CNY" if self.region.startswith("cn-") else "USD"
+            price = {"priceDimensions": {"d": {"pricePerUnit": {currency: str(self.dollars)}}}}
             yield json.dumps(
                 {"product": {"attributes": {"instanceType": "m5.large"}}, "terms": {"OnDemand": {"t": price}}}
             )
@@ -106,6 +107,13 @@ def test_a_region_without_packaged_prices_has_estimates_that_say_so(region: str,
     assert ("CNY" in price.source) is region.startswith("cn-")
     assert spot is not None and spot.dollars < price.dollars
     assert pricing.on_demand("no-such.type") is None
+
+
+def test_the_price_list_of_china_is_in_yuan() -> None:
+    aws = Aws(1.05)
+    aws.region = "cn-north-1"
+    price = learnt(aws).on_demand("m5.large")
+    assert price is not None and (price.dollars, price.source) == (1.05, "aws price list, in CNY")
 
 
 @pytest.mark.parametrize(("region", "asked"), [("us-gov-west-1", False), ("cn-north-1", True), (REGION, True)])
