@@ -69,7 +69,7 @@ def test_a_walk_through_ends_in_a_node(fresh: Outside, walk: str, version: str) 
         ("EXISTING_CLUSTER", "security group tags", "kubectl get events", "karpenter.sh/discovery"),
         ("EXISTING_CLUSTER", "aws-auth", "kubectl get events", "aws-auth"),
         ("EXISTING_CLUSTER", "provisioner definition", LOG, "install the definitions"),
-        ("EXISTING_CLUSTER", "template definition", LOG, "install the definitions"),
+        ("EXISTING_CLUSTER", "template definition", "kubectl get events", "EC2NodeClass default does not exist"),
         ("EXISTING_CLUSTER", "provisioner", "kubectl get events", "create a NodePool"),
         ("WORKSHOP", "pod identity", LOG, "allow the action in the controller's IAM policy"),
         ("WORKSHOP", "pod identity agent", LOG, "eks-pod-identity-agent"),
