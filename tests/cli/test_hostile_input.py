@@ -41,8 +41,10 @@ def test_yaml_that_is_nested_without_end_is_refused_in_one_line(tmp_path: Path, 
     assert answer.stderr.startswith(f"Error: {file}: nested too deeply to be a")
 
 
-def test_a_request_of_more_processors_than_there_are_atoms_has_an_answer(tmp_path: Path) -> None:
-    (tmp_path / "big.yaml").write_text(POD % "99999999999999999999999999")
+@pytest.mark.parametrize("quote", ['"', ""])
+def test_a_request_of_more_processors_than_there_are_atoms_has_an_answer(tmp_path: Path, quote: str) -> None:
+    """A number without quotes is an integer that no message of 64 bits holds."""
+    (tmp_path / "big.yaml").write_text((POD % "99999999999999999999999999").replace('"', quote))
     answer = CliRunner().invoke(main, ["plan", str(tmp_path / "big.yaml")])
     assert (answer.exit_code, type(answer.exception)) == (1, SystemExit)
     assert "NO_TYPE_FITS" in answer.stdout

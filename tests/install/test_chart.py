@@ -203,6 +203,19 @@ def test_a_default_is_removed_by_null(chart: Chart) -> None:
     assert "priorityClassName" not in pod
 
 
+def test_flow_schemas_keep_the_lease_and_the_other_requests_of_our_account_apart(chart: Chart) -> None:
+    objects = chart.objects(KARPENTER, {"flowSchemas": {"enabled": True}})
+    account = by_kind(objects, "ServiceAccount")["metadata"]["name"]
+    levels = {}
+    for name in ("karpenter-leader-election", "karpenter"):
+        spec = by_kind(objects, "FlowSchema", name)["spec"]
+        (rule,) = spec["rules"]
+        assert [subject["serviceAccount"]["name"] for subject in rule["subjects"]] == [account]
+        levels[spec["priorityLevelConfiguration"]["name"]] = spec["matchingPrecedence"]
+    assert list(levels) == ["leader-election", "workload-high"]
+    assert levels["leader-election"] < levels["workload-high"], "the lower number is matched first"
+
+
 def test_zero_is_a_value(chart: Chart) -> None:
     spec = by_kind(chart.objects(KARPENTER, {"replicas": 0, "terminationGracePeriodSeconds": 0}), "Deployment")["spec"]
     assert (spec["replicas"], spec["template"]["spec"]["terminationGracePeriodSeconds"]) == (0, 0)

@@ -44,6 +44,14 @@ def test_every_requirement_is_locked_with_hashes() -> None:
     assert [name for name in wanted if f"\n{name}==" not in locked] == []
 
 
+def test_no_boto3_is_allowed_that_lacks_a_parameter_of_create_fleet() -> None:
+    """One that lacks it refuses the launch itself (ParamValidationError); the tests run with 1.44."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    (bound,) = [name for name in declared if name.startswith("boto3")]
+    oldest = re.fullmatch(r"boto3>=(\d+)\.(\d+)", bound)
+    assert oldest is not None and (int(oldest[1]), int(oldest[2])) >= (1, 44)
+
+
 def test_both_architectures_are_locked_alike() -> None:
     amd64, arm64 = build_image.locked("amd64"), build_image.locked("arm64")
     assert amd64.keys() == arm64.keys() == set(build_image.PACKAGES)

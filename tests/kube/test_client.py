@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail import __version__
 from dovetail.clock import run_virtual
 from dovetail.kube.errors import (
     AlreadyExists,
@@ -200,6 +201,15 @@ def test_a_refused_eviction_is_an_answer() -> None:
         assert len(script.requests) == 1
         body = msgspec.json.decode(script.requests[0].body)
         assert body["deleteOptions"]["preconditions"] == {"uid": "u"}
+
+    run_virtual(main())
+
+
+def test_requests_name_the_program_and_its_version() -> None:
+    async def main() -> None:
+        script = Script(ok({}))
+        await script.kube().get(NODES, "n1")
+        assert script.requests[0].headers["user-agent"] == f"dovetail/{__version__}"
 
     run_virtual(main())
 
