@@ -16,7 +16,7 @@ import pytest
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.aws.client import Calls, Record
 from dovetail.controllers.settings import read
-from dovetail.install import removal, run
+from dovetail.install import cluster_autoscaler, removal, run
 from dovetail.install.chart import Chart, Release, chart_directory
 from dovetail.install.discovery import Found, discover
 from dovetail.install.iam import OWNER_TAG
@@ -600,3 +600,59 @@ def test_each_step_has_the_command_that_does_the_same(endpoint: Endpoint) -> Non
         assert any(command.startswith("kubectl apply --server-side -n karpenter -f -") for command in commands)
 
     tell(endpoint, story)
+
+
+def test_cluster_autoscaler_is_installed_again_after_every_interruption_and_leaves_nothing(endpoint: Endpoint) -> None:
+    async def story(site: Site) -> None:
+        async def install(after: int | None = None) -> list[str]:
+            async def work(account: Account) -> None:
+                found = await discover(account, None, SERVER)
+                there = await cluster_autoscaler.deployment(account, "kube-system")
+                planned = cluster_autoscaler.plan(found, there, "kube-system", "image", "1")
+                await cluster_autoscaler.install(account, planned, site.report, wait_s=0.0)
+
+            return await site._as_operator(work, after)
+
+        async def uninstall(after: int | None = None) -> list[str]:
+            async def work(account: Account) -> None:
+                found = await discover(account, None, SERVER)
+                planned = cluster_autoscaler.plan(found, None, "kube-system", "image", "1", removing=True)
+                await cluster_autoscaler.uninstall(account, planned, site.report)
+
+            return await site._as_operator(work, after)
+
+        before = await site.state()
+        for write in range(1, len(await install()) + 1):
+            await uninstall()
+            assert await site.state() == before
+            with pytest.raises(Interrupted):
+                await install(after=write)
+            await install()
+            assert await install() == []  # nothing is left to do
+        account = await site.kube.get(kinds.SERVICEACCOUNTS, "cluster-autoscaler", "kube-system")
+        role = account["metadata"]["annotations"]["eks.amazonaws.com/role-arn"].rpartition("/")[2]
+        iam = client(endpoint, "iam")
+        assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["ClusterAutoscaler"]
+        [statement] = iam.get_role(RoleName=role)["Role"]["AssumeRolePolicyDocument"]["Statement"]
+        subject = "system:serviceaccount:kube-system:cluster-autoscaler"
+        assert subject in statement["Condition"]["StringEquals"].values()
+        with pytest.raises(Interrupted):
+            await uninstall(after=2)
+        await uninstall()
+        assert await site.state() == before
+        await site.kube.create(kinds.SERVICEACCOUNTS, {"metadata": {"name": "cluster-autoscaler"}}, "kube-system")
+        await install()
+        await uninstall()
+        assert await site.kube.get(kinds.SERVICEACCOUNTS, "cluster-autoscaler", "kube-system")  # it was not ours
+        await site.kube.delete(kinds.SERVICEACCOUNTS, "cluster-autoscaler", "kube-system")
+
+    tell(endpoint, story)
+
+
+def test_a_cluster_autoscaler_that_runs_is_not_replaced() -> None:
+    found = Found(
+        cluster="a", region=REGION, account=ACCOUNT, partition="aws", version="1.34", endpoint=SERVER, issuer="oidc/x",
+        authentication_mode="API", subnets=(), security_groups=(),
+    )  # fmt: skip
+    with pytest.raises(RefusedError, match="kubectl delete deployment cluster-autoscaler -n kube-system"):
+        cluster_autoscaler.plan(found, {"metadata": {"name": "cluster-autoscaler"}}, "kube-system", "image", "1")

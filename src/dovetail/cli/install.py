@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.argument("program", type=click.Choice(["dovetail", "cluster-autoscaler"]), default="dovetail")
 @click.option("--cluster", default=None, help="Name of the EKS cluster; found by the kubeconfig if left out.")
 @click.option("--region", default=None, help="Region; default as the AWS command's.")
 @click.option("-n", "--namespace", default="karpenter", show_default=True)
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the aws or kubectl command of each step.")
 def install(
+    program: str,
     cluster: str | None,
     region: str | None,
     namespace: str,
@@ -70,6 +72,14 @@ def install(
     from dovetail.install.plan import Options
     from dovetail.install.values import read_values
 
+    if program == "cluster-autoscaler":
+        from dovetail.cli import install_cluster_autoscaler as autoscaler
+
+        autoscaler.install(
+            cluster, autoscaler.checked_namespace(), region=region, kubeconfig=kubeconfig, context=context,
+            dry_run=dry_run, printed=printed, wait_s=wait_s, verbose=verbose,
+        )  # fmt: skip
+        return
     if take_over and hand_back:
         raise click.UsageError("--take-over and --hand-back are opposites; give one")
     try:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.argument("program", type=click.Choice(["dovetail", "cluster-autoscaler"]), default="dovetail")
 @click.option("--cluster", default=None, help="Name of the EKS cluster; found by the kubeconfig if left out.")
 @click.option("--region", default=None, help="Region; default as the AWS command's.")
 @click.option("-n", "--namespace", default="karpenter", show_default=True)
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the aws or kubectl command of each step.")
 def uninstall(
+    program: str,
     cluster: str | None,
     region: str | None,
     namespace: str,
@@ -60,6 +62,14 @@ def uninstall(
     from dovetail.install.removal import Nodes
     from dovetail.install.values import read_values
 
+    if program == "cluster-autoscaler":
+        from dovetail.cli import install_cluster_autoscaler as autoscaler
+
+        autoscaler.uninstall(
+            cluster, autoscaler.checked_namespace("wait_s"), region=region, kubeconfig=kubeconfig, context=context,
+            dry_run=dry_run, verbose=verbose,
+        )  # fmt: skip
+        return
     if drain and keep_nodes:
         raise click.UsageError("--drain and --keep-nodes are opposites; give one")
     nodes = Nodes.DRAIN if drain else Nodes.KEEP if keep_nodes else Nodes.REFUSE

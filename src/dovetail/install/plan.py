@@ -215,16 +215,12 @@ def _first_pool(found: Found, site: Site) -> list[Part]:
             "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "1m"},
         },
     }
-    release = Release(name="none", namespace="none")
-    return [
-        Object(body=_annotated(obj, release, site.cluster), owner=site.cluster, keep=True)
-        for obj in (node_class, node_pool)
-    ]
+    return [Object(body=annotated(obj, site.cluster), owner=site.cluster, keep=True) for obj in (node_class, node_pool)]
 
 
-def _annotated(obj: Json, release: Release, owner: str) -> Json:
-    """Our mark without Helm's: the first pool belongs to no release, so that no upgrade takes it away."""
-    whole = marked(obj, release, owner)
+def annotated(obj: Json, owner: str) -> Json:
+    """Our mark without Helm's: the object belongs to no release, so that no upgrade takes it away."""
+    whole = marked(obj, Release(name="none", namespace="none"), owner)
     metadata = whole["metadata"]
     kept = {key: text for key, text in metadata["annotations"].items() if not key.startswith("meta.helm.sh/")}
     labels = {key: text for key, text in metadata["labels"].items() if key != "app.kubernetes.io/managed-by"}

@@ -1,0 +1,135 @@
+"""`dovetail install cluster-autoscaler` and `dovetail uninstall cluster-autoscaler`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from dovetail import __version__
+from dovetail.autoscalers.node_groups.manifests import DEFAULT_IMAGE
+from dovetail.cli.installing import check_same_cluster, conversation, show, totals
+from dovetail.install import cluster_autoscaler, run
+from dovetail.install.discovery import discover
+from dovetail.language import message
+
+if TYPE_CHECKING:
+    from dovetail.install.cluster_autoscaler import AutoscalerInstallation
+    from dovetail.install.steps import Account, Change, Part
+    from dovetail.kube.config import Connection
+
+DEFAULT_NAMESPACE = "kube-system"
+#: Options of both commands that are about Dovetail's own release and nodes.
+_NOT_HERE = ("name", "files", "sets", "no_node_pool", "take_over", "hand_back", "drain", "keep_nodes")
+
+
+def checked_namespace(*unused: str) -> str:
+    """The namespace that was given, or the usual one. An option that means nothing here is refused."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name in (*_NOT_HERE, *unused):
+            raise click.UsageError(
+                message("{option} is not for cluster-autoscaler; leave it out", option=max(parameter.opts, key=len))
+            )
+    if context.get_parameter_source("namespace") is ParameterSource.COMMANDLINE:
+        return str(context.params["namespace"])
+    return DEFAULT_NAMESPACE
+
+
+async def _planned(
+    account: Account,
+    connection: Connection,
+    cluster: str | None,
+    context: str | None,
+    namespace: str,
+    *,
+    removing: bool,
+) -> AutoscalerInstallation:
+    found = await discover(account, cluster, connection.server)
+    check_same_cluster(found, connection, context)
+    there = await cluster_autoscaler.deployment(account, namespace)
+    click.echo(
+        message(
+            "cluster {cluster} ({version}) in {region}, account {account}",
+            cluster=found.cluster,
+            version=found.version,
+            region=found.region,
+            account=found.account,
+        ),
+        err=True,
+    )
+    return cluster_autoscaler.plan(found, there, namespace, DEFAULT_IMAGE, __version__, removing=removing)
+
+
+def install(
+    cluster: str | None,
+    namespace: str,
+    *,
+    region: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    dry_run: bool,
+    printed: bool,
+    wait_s: float,
+    verbose: bool,
+) -> None:
+    """Policy, role, service account, rights and Deployment, with the groups found by their tags."""
+
+    def report(part: Part | str, change: Change) -> None:
+        show(part, change, verbose=verbose)
+
+    async def talk(account: Account, connection: Connection) -> None:
+        planned = await _planned(account, connection, cluster, context, namespace, removing=False)
+        if printed:
+            _print(planned)
+        elif dry_run:
+            _show_plan(await run.changes(account, [*planned.cloud, *planned.cluster]), verbose=verbose)
+        else:
+            changed = await cluster_autoscaler.install(account, planned, report, wait_s=wait_s)
+            click.echo(message("installed") if changed else message("nothing to do: everything is as it should be"))
+
+    conversation(talk, region=region, kubeconfig=kubeconfig, context=context)
+
+
+def uninstall(
+    cluster: str | None,
+    namespace: str,
+    *,
+    region: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    dry_run: bool,
+    verbose: bool,
+) -> None:
+    """What was there before the installation stays, and so do the nodes."""
+
+    def report(part: Part | str, change: Change) -> None:
+        show(part, change, verbose=verbose)
+
+    async def talk(account: Account, connection: Connection) -> None:
+        planned = await _planned(account, connection, cluster, context, namespace, removing=True)
+        if dry_run:
+            _show_plan(await run.removals(account, [*planned.cluster, *planned.cloud]), verbose=verbose)
+            return
+        await cluster_autoscaler.uninstall(account, planned, report)
+        click.echo(message("uninstalled"))
+
+    conversation(talk, region=region, kubeconfig=kubeconfig, context=context)
+
+
+def _show_plan(changes: list[tuple[Part, Change]], *, verbose: bool) -> None:
+    for part, change in changes:
+        show(part, change, verbose=verbose)
+    click.echo(message("plan: {totals}; nothing was touched", totals=totals(changes)))
+
+
+def _print(planned: AutoscalerInstallation) -> None:
+    from dovetail.install.kubernetes_parts import Object
+    from dovetail.install.sprig import dump_yaml
+
+    for part in planned.cluster:
+        if isinstance(part, Object):
+            click.echo("---\n" + dump_yaml(part.body))

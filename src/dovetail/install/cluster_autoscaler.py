@@ -1,0 +1,120 @@
+"""Cluster Autoscaler on a cluster with node groups: its role at IAM, its service account and its Deployment.
+
+Parts and steps are those of `dovetail install`. A service account or role of the same name that was there before, as
+`eksctl create iamserviceaccount` leaves it, is used as it is and stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dovetail.autoscalers.node_groups.manifests import CONFIG_MAPS, NAME, manifests
+from dovetail.install import iam
+from dovetail.install.aws_parts import OidcProvider, PodIdentity, Role
+from dovetail.install.discovery import Found
+from dovetail.install.iam import OWNER_TAG, Site, bounded_name
+from dovetail.install.kubernetes_parts import Object
+from dovetail.install.plan import ROLE_ANNOTATION, RefusedError, annotated
+from dovetail.install.run import Report, available, bring, undo, wait_until
+from dovetail.install.steps import Account, Change, Part, Status
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES
+
+
+class AutoscalerInstallation(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts in order."""
+
+    namespace: str
+    cloud: tuple[Part, ...]
+    cluster: tuple[Part, ...]
+
+
+async def deployment(account: Account, namespace: str) -> dict[str, Any] | None:
+    """The Deployment of this name, ours or not."""
+    try:
+        there: dict[str, Any] = await account.kube.get(DEPLOYMENTS, NAME, namespace, type=dict)
+    except NotFound:
+        return None
+    return there
+
+
+def plan(
+    found: Found, there: Mapping[str, Any] | None, namespace: str, image: str, tag: str, *, removing: bool = False
+) -> AutoscalerInstallation:
+    """Pure. Raises `RefusedError` where a Cluster Autoscaler that is not ours runs."""
+    if there is not None and not removing and OWNER_TAG not in (there["metadata"].get("annotations") or {}):
+        raise RefusedError(
+            f"Deployment {namespace}/{NAME} was not made by dovetail; delete it first:"
+            f" kubectl delete deployment {NAME} -n {namespace}"
+        )
+    irsa = found.issuer_registered or not found.pod_identity_agent
+    site = Site(
+        cluster=found.cluster,
+        region=found.region,
+        account=found.account,
+        partition=found.partition,
+        namespace=namespace,
+        service_account=NAME,
+        issuer=found.issuer if irsa else "",
+    )
+    role = bounded_name(f"ClusterAutoscalerRole-{found.cluster}")
+    bodies = manifests(found.cluster, image, tag, namespace, found.region)
+    if site.issuer:
+        account = next(body for body in bodies if body["kind"] == "ServiceAccount")
+        account["metadata"] = {**account["metadata"], "annotations": {ROLE_ANNOTATION: site.role_arn(role)}}
+    owner = found.cluster
+    return AutoscalerInstallation(
+        namespace=namespace,
+        cloud=tuple(_cloud_parts(found, site, role, removing=removing)),
+        cluster=tuple(Object(body=annotated(body, owner), owner=owner, keep=True) for body in bodies),
+    )
+
+
+def _cloud_parts(found: Found, site: Site, role: str, *, removing: bool) -> list[Part]:
+    owner, parts = site.cluster, list[Part]()
+    arn = f"arn:{site.partition}:iam::{site.account}:oidc-provider/{site.issuer}"
+    if site.issuer and not (removing and found.autoscalers):  # Dovetail's own role needs the provider as well
+        parts.append(OidcProvider(arn=arn, issuer=site.issuer, owner=owner))
+    policies = {"ClusterAutoscaler": iam.cluster_autoscaler_policy(site)}
+    parts.append(Role(name=role, owner=owner, trust=iam.controller_trust(site), inline=policies))
+    if not site.issuer:
+        parts.append(
+            PodIdentity(
+                cluster=site.cluster,
+                namespace=site.namespace,
+                service_account=site.service_account,
+                role_arn=site.role_arn(role),
+                owner=owner,
+            )
+        )
+    return parts
+
+
+async def install(account: Account, planned: AutoscalerInstallation, report: Report, *, wait_s: float) -> int:
+    """How many parts changed. `wait_s` bounds the wait for the pod; 0 does not wait."""
+    changed = await bring(account, planned.cloud, report)
+    changed += await bring(account, planned.cluster, report)
+    if wait_s:
+        waited = await wait_until(available(account, NAME, planned.namespace), wait_s, account.kube.clock)
+        if not waited.done:
+            raise RefusedError(
+                f"Deployment {planned.namespace}/{NAME}: {waited.seen} after {wait_s:g} s;"
+                f" see kubectl describe pods -n {planned.namespace} -l app={NAME}, then repeat the command"
+            )
+        report(f"Deployment {planned.namespace}/{NAME}: {waited.seen}", Change(Status.EXISTS))
+    return changed
+
+
+async def uninstall(account: Account, planned: AutoscalerInstallation, report: Report) -> int:
+    """Interrupted at any step, it can be repeated. The nodes stay: they belong to their groups."""
+    changed = await undo(account, tuple(reversed(planned.cluster)), report)
+    if changed:
+        for resource, name in ((LEASES, NAME), (CONFIGMAPS, CONFIG_MAPS[0])):
+            try:
+                await account.kube.delete(resource, name, planned.namespace)
+            except NotFound:
+                continue
+    return changed + await undo(account, tuple(reversed(planned.cloud)), report)
