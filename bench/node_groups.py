@@ -79,6 +79,9 @@ class Groups:
     def prices(self) -> Mapping[str, float]:
         return {}
 
+    def spot_prices(self) -> Mapping[str, float]:
+        return {}
+
     async def close(self) -> None:
         return None
 

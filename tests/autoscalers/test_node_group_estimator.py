@@ -313,6 +313,18 @@ def test_priority(config: Any, kept: list[str], warned: list[str]) -> None:
     assert [each.reason for each in warnings] == warned
 
 
+@pytest.mark.parametrize("label", ["eks.amazonaws.com/capacityType", "capacityType"])
+def test_price_knows_spot_groups_by_the_label_of_their_nodes(label: str) -> None:
+    kind = "node.kubernetes.io/instance-type"
+    priced = {
+        "fixed": info(node("fixed", 2000, 8 * GIB, labels={kind: "m5.large", label: "ON_DEMAND"})),
+        "spot": info(node("spot", 2000, 8 * GIB, labels={kind: "m5.large", label: "SPOT"})),
+    }
+    options = [option("fixed", 1), option("spot", 1)]
+    assert ids(price_filter(Prices({"m5.large": 0.1}, {"m5.large": 0.04}), 4)(options, priced)) == ["spot"]
+    assert ids(price_filter(Prices({"m5.large": 0.1}, {"m5.large": 0.2}), 4)(options, priced)) == ["fixed"]
+
+
 def test_price_prefers_the_cheaper_way() -> None:
     types = {"small": 0.05, "large": 0.1, "memory": 0.5}
     priced = {

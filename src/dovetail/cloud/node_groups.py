@@ -124,5 +124,8 @@ class NodeGroupCloud(Protocol):
     def prices(self) -> Mapping[str, float]:
         """Dollars per hour by instance type, of the types that are known; empty where prices are not known."""
 
+    def spot_prices(self) -> Mapping[str, float]:
+        """The same of spot instances."""
+
     async def close(self) -> None:
         """Let go of connections."""

@@ -301,6 +301,9 @@ class SimulatedGroups:
     def prices(self) -> Mapping[str, float]:
         return {}
 
+    def spot_prices(self) -> Mapping[str, float]:
+        return {}
+
     async def close(self) -> None:
         for task in list(self._tasks):
             task.cancel()

@@ -419,7 +419,8 @@ class NodeGroupAutoscaler:
             if name in plain:
                 filters.append(plain[name])
             elif name == PRICE:
-                filters.append(price_filter(Prices(self._cloud.prices()), len(nodes)))
+                prices = Prices(self._cloud.prices(), self._cloud.spot_prices())
+                filters.append(price_filter(prices, len(nodes)))
             elif name == PRIORITY:
                 filters.append(priority_filter(await self._priorities(), self._record.priority_warning))
         return filters

@@ -19,6 +19,9 @@ from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
 
 GIB = 1 << 30
+#: On nodes of managed node groups, and on templates made of DescribeNodegroup's answer.
+CAPACITY_TYPE_LABELS = ("eks.amazonaws.com/capacityType", "capacityType")
+SPOT = "SPOT"
 #: An m5.large in most regions, split between CPU and memory by the difference to a c5.large and an r5.large.
 CPU_PRICE_PER_CORE_H = 0.0328
 MEMORY_PRICE_PER_GIB_H = 0.0042
@@ -32,15 +35,21 @@ _PREFERRED_CORES_BEYOND = 32
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """Dollars per hour: nodes by instance type, pods by core and GiB."""
+    """Dollars per hour: nodes by instance type, pods by core and GiB.
+
+    A group is known to be of spot instances by the label that EKS gives its nodes. A group that mixes both is priced
+    as on-demand: which of the two comes next is the Auto Scaling group's choice.
+    """
 
     instance_types: Mapping[str, float]
+    spot: Mapping[str, float] = {}
     per_core: float = CPU_PRICE_PER_CORE_H
     per_gib: float = MEMORY_PRICE_PER_GIB_H
 
     def node(self, info: NodeInfo) -> float | None:
         """The price of a node, None where it is not known."""
-        return self.instance_types.get(info.labels.get(INSTANCE_TYPE, ""))
+        is_spot = any(info.labels.get(label) == SPOT for label in CAPACITY_TYPE_LABELS)
+        return (self.spot if is_spot else self.instance_types).get(info.labels.get(INSTANCE_TYPE, ""))
 
     def pod(self, pod: Pod) -> float:
         asked = requests(pod)

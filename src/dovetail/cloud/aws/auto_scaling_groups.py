@@ -271,6 +271,17 @@ class AutoScalingGroups:
             return {}
         return {name: quote[0] for name in catalog.specs() if (quote := catalog.on_demand(region, name)) is not None}
 
+    def spot_prices(self) -> Mapping[str, float]:
+        """Estimates: the program has no right to read the history of spot prices, and needs none."""
+        region = self._calls.region
+        if region not in catalog.regions():
+            return {}
+        return {
+            name: catalog.spot_estimate(quote, name)[0]
+            for name in catalog.specs()
+            if (quote := catalog.on_demand(region, name)) is not None
+        }
+
     async def close(self) -> None:
         self._calls.close()
 
