@@ -286,7 +286,8 @@ aws eks create-pod-identity-association --cluster-name ${CLUSTER_NAME} --namespa
 POD_IDENTITY_AGENT = """
 aws eks create-addon --cluster-name ${CLUSTER_NAME} --addon-name eks-pod-identity-agent
 """
-QUEUE = "aws sqs create-queue --queue-name ${CLUSTER_NAME}\n"
+#: Version 1 of the aws command looks for SQS at Amazon whatever the environment says.
+QUEUE = 'aws sqs create-queue --queue-name ${CLUSTER_NAME} --endpoint-url "$AWS_ENDPOINT_URL"\n'
 WORKSHOP_RELEASE = r"""
 EKS_CLUSTER_NAME=${CLUSTER_NAME} KARPENTER_SQS_QUEUE=${CLUSTER_NAME} KARPENTER_VERSION=1.2.1
 "$HELM" upgrade --install karpenter oci://$DOVETAIL_CHARTS/karpenter/karpenter --plain-http \
