@@ -86,8 +86,9 @@ class Groups:
         return None
 
 
-def node(number: int, group: int) -> Node:
-    amounts = {"cpu": "15890m", "memory": "60Gi", "pods": "110"}
+def node(number: int, group: int, different: bool) -> Node:
+    """`different`: the nodes of no two groups have the same memory, so that no packing serves two groups."""
+    amounts = {"cpu": "15890m", "memory": f"{60 + group * different}Gi", "pods": "110"}
     labels = {"kubernetes.io/hostname": f"n{number}", "topology.kubernetes.io/zone": f"z{number % 3}",
               "group": f"g{group}"}  # fmt: skip
     return view(
@@ -116,12 +117,14 @@ def pod(name: str, owner: str, on: str, cpu: int, memory: int) -> Pod:
     )  # fmt: skip
 
 
-def fill(watch: ClusterWatch, nodes: int, groups: int, pods: int, pending: int, share: int) -> list[NodeGroup]:
+def fill(
+    watch: ClusterWatch, nodes: int, groups: int, pods: int, pending: int, share: int, different: bool
+) -> list[NodeGroup]:
     """`share`: milli-CPU that each running pod requests."""
     per_group = nodes // groups
     members: dict[int, list[Instance]] = {}
     for number in range(nodes):
-        watch.nodes._put(f"n{number}", node(number, number // per_group))
+        watch.nodes._put(f"n{number}", node(number, number // per_group, different))
         members.setdefault(number // per_group, []).append(Instance(f"aws:///z/i-{number}"))
     for number in range(pods):
         owner = f"run-{number % 200}"
@@ -139,11 +142,13 @@ def fill(watch: ClusterWatch, nodes: int, groups: int, pods: int, pending: int, 
     ]
 
 
-async def loop(nodes: int, groups: int, pods: int, pending: int, share: int) -> tuple[float, float, Groups]:
+async def loop(
+    nodes: int, groups: int, pods: int, pending: int, share: int, different: bool
+) -> tuple[float, float, Groups]:
     clock = Clock(asyncio.get_running_loop(), NOW)
     kube = Kube(Silent(), clock)
     watch = ClusterWatch(kube, lambda pod: None)
-    cloud = Groups(fill(watch, nodes, groups, pods, pending, share))
+    cloud = Groups(fill(watch, nodes, groups, pods, pending, share, different))
     settings = parse([])
     metrics = Metrics()
     recording = Recording(
@@ -168,11 +173,12 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=50)
     parser.add_argument("--pods", type=int, default=30_000)
     parser.add_argument("--pending", type=int, default=1000)
+    parser.add_argument("--different", action="store_true", help="no two groups have nodes of the same size")
     asked = parser.parse_args()
-    call, whole, cloud = run_virtual(loop(asked.nodes, asked.groups, asked.pods, asked.pending, 500))
+    call, whole, cloud = run_virtual(loop(asked.nodes, asked.groups, asked.pods, asked.pending, 500, asked.different))
     grown = sum(delta for _, delta, _ in cloud.increases)
     print(f"scale-up: {call:.2f} s from pending pods to the cloud call ({whole:.2f} s the loop), {grown} nodes")
-    _, idle, _ = run_virtual(loop(asked.nodes, asked.groups, asked.pods, 0, 150))
+    _, idle, _ = run_virtual(loop(asked.nodes, asked.groups, asked.pods, 0, 150, asked.different))
     print(f"scale-down: {idle:.2f} s for a loop in which every node is underutilised")
     print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB at most")
 
