@@ -96,3 +96,15 @@ def test_the_command_prints_all_some_or_says_what_there_is() -> None:
     assert yaml.safe_load(hooked)["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"] == 8443
     assert run.invoke(crds, ["nonsense"]).exit_code == 2
     assert run.invoke(crds, ["--webhook", "nonsense"]).exit_code == 2
+
+
+def test_the_v1_definitions_alone_add_no_version_to_a_cluster_of_karpenter() -> None:
+    run = CliRunner()
+    printed = list(yaml.safe_load_all(run.invoke(crds, ["--only", "v1"]).output))
+    assert [each["spec"]["names"]["kind"] for each in printed] == ["NodePool", "NodeClaim", "EC2NodeClass"]
+    for each in printed:
+        (version,) = each["spec"]["versions"]
+        whole = DEFINITIONS[each["metadata"]["name"]]["spec"]["versions"]
+        assert version["storage"] and version == next(other for other in whole if other["name"] == "v1")
+    assert run.invoke(crds, ["--only", "v1", "provisioners"]).exit_code == 2
+    assert "nothing to convert" in run.invoke(crds, ["--only", "v1", "--webhook", "a/b"]).output

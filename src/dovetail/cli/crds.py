@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from dovetail.language import message
+
 #: A bundle of certificates is smaller than this.
 MAX_CA_BYTES = 1 << 20
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----")
@@ -20,22 +22,32 @@ _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----")
     help="Let this service convert between v1 and v1beta1 (see docs/api.md).",
 )
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="CA of the service, PEM.")
+@click.option(
+    "--only",
+    type=click.Choice(["v1"]),
+    help="Leave out v1beta1 and the kinds of older generations, as in a cluster of Karpenter 1.x.",
+)
 @click.argument("names", nargs=-1)
-def crds(output: str, webhook: str | None, ca: Path | None, names: tuple[str, ...]) -> None:
+def crds(output: str, webhook: str | None, ca: Path | None, only: str | None, names: tuple[str, ...]) -> None:
     """Print the custom resource definitions of every generation, or those NAMES alone (nodepools …).
 
     dovetail crds | kubectl apply -f -
     """
     import json
 
-    from dovetail.model.kinds.crds import KINDS, definition, render
+    from dovetail.model.kinds.crds import KINDS, definition, in_version, render
 
-    chosen = [kind for kind in KINDS if not names or {kind.plural, kind.kind, kind.name} & set(names)]
-    unknown = set(names) - {name for kind in KINDS for name in (kind.plural, kind.kind, kind.name)}
+    if only and webhook:
+        raise click.UsageError(
+            message("--only {version} leaves nothing to convert; leave out --webhook, or --only", version=only)
+        )
+    kinds = KINDS if only is None else in_version(only)
+    chosen = [kind for kind in kinds if not names or {kind.plural, kind.kind, kind.name} & set(names)]
+    unknown = set(names) - {name for kind in kinds for name in (kind.plural, kind.kind, kind.name)}
     if unknown:
-        known = ", ".join(kind.plural for kind in KINDS)
-        message = f"{', '.join(sorted(unknown))}: no such definition; there are {known}"
-        raise click.BadParameter(message, param_hint="NAMES")
+        known = ", ".join(kind.plural for kind in kinds)
+        text = message("{names}: no such definition; there are {known}", names=", ".join(sorted(unknown)), known=known)
+        raise click.BadParameter(text, param_hint="NAMES")
     found = [definition(kind, _client(webhook, ca)) for kind in chosen]
     click.echo(
         json.dumps({"apiVersion": "v1", "kind": "List", "items": found}) if output == "json" else render(found),

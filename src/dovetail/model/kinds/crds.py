@@ -211,6 +211,12 @@ def definitions(conversion: Mapping[str, Any] | None = None) -> list[Json]:
     return [definition(kind, conversion) for kind in KINDS]
 
 
+def in_version(name: str) -> tuple[Kind, ...]:
+    """The kinds that have a version of this name, with that version alone."""
+    versions = [(kind, tuple(version for version in kind.versions if version.name == name)) for kind in KINDS]
+    return tuple(msgspec.structs.replace(kind, versions=named) for kind, named in versions if named)
+
+
 def definition(kind: Kind, conversion: Mapping[str, Any] | None = None) -> Json:
     names: Json = {
         "categories": list(kind.categories),
