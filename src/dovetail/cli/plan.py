@@ -11,6 +11,7 @@ import click
 
 from dovetail.cli.terminal import waiting
 from dovetail.errors import Problem
+from dovetail.language import message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +53,7 @@ STEADY = 500
     is_flag=True,
     help="Plan what a cluster could terminate: kubectl's, unless files or another are named.",
 )
+@click.option("--svg", metavar="FILE", help="Also write the planned nodes with their pods as a picture.")
 @click.option("--kubeconfig", metavar="FILE", help="Read the objects from a cluster.")
 @click.option("--context", help="Context of the kubeconfig.")
 def plan(
@@ -64,6 +66,7 @@ def plan(
     output: str,
     verbose: bool,
     consolidating: bool,
+    svg: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -104,6 +107,8 @@ def plan(
     pods = len(snapshot.pending) + (sum(len(node.pods) for node in snapshot.nodes) if consolidating else 0)
     with waiting(f"planning for {pods} pods …") if pods > MANY else nullcontext():
         found = _solve(snapshot, seed, deadline, pods, terms)
+    if svg is not None:
+        _draw(found, snapshot, consolidating, svg)
     for piece in _printed(found, types if region else (), snapshot, output, consolidating, verbose):
         click.echo(piece, nl=False)
     sys.exit(1 if found.unschedulable else 0)
@@ -125,6 +130,19 @@ def _solve(snapshot: Snapshot, seed: int, deadline: float | None, pods: int, ter
         deadline = min(2.5, 0.5 + pods / 100)
         optimiser = better_by_work if pods <= STEADY else better_with_clock_slack
     return provision(snapshot, seed=seed, deadline=deadline or None, optimiser=optimiser)
+
+
+def _draw(found: Plan, snapshot: Snapshot, consolidating: bool, file: str) -> None:
+    from pathlib import Path
+
+    from dovetail.cli.plan_svg import as_svg
+
+    try:
+        Path(file).write_text(as_svg(found, snapshot, consolidating), encoding="utf-8")
+    except OSError as problem:
+        raise Problem(
+            message("--svg {file}: {why}; name a file that can be written", file=file, why=problem.strerror)
+        ) from problem
 
 
 def _printed(
