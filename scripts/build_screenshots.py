@@ -1,19 +1,33 @@
-"""Pictures of the page for the docs, from the real page of a real lab: `make screenshots`.
+"""Pictures of the page and of the terminal for the docs, from a real lab: `make screenshots`.
 
 A lab is started, two NodePools and some workloads are created, and once the nodes are there the pages are drawn in
-both languages and both themes into docs/images.
+both languages and both themes into docs/images, and the screen of `dovetail view` as SVG beside them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
+
+from dovetail.chance import Chance
+from dovetail.cli.cluster_session import server_time
+from dovetail.cli.terminal import quiet_logs
+from dovetail.cli.view import source_of
+from dovetail.clock import Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.config import load
+from dovetail.language import speaking
+from dovetail.tui.app import ViewApp
+from dovetail.view.observer import Observer
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
@@ -29,6 +43,15 @@ PICTURES = (
     ("dashboard-time.png", "/time", "en", "light"),
     ("dashboard-why.png", "/pod/batch/{unschedulable}", "en", "light"),
     ("dashboard-why-ko.png", "/pod/batch/{unschedulable}", "ko", "dark"),
+)
+
+#: Fonts that a picture would load from elsewhere: the reader's own will do.
+_FONT_FACE = re.compile(r"@font-face\s*\{[^}]*\}")
+#: file, keys that are pressed, columns and lines, language
+SCREENS: tuple[tuple[str, tuple[str, ...], tuple[int, int], str], ...] = (
+    ("view.svg", ("s", "s"), (140, 26), "en"),
+    ("view-why.svg", ("3", "enter"), (100, 26), "en"),
+    ("view-ko.svg", ("s", "s"), (140, 26), "ko"),
 )
 
 POOLS = """
@@ -132,6 +155,36 @@ def draw(page: Page, base: str) -> None:
         print(f"docs/images/{file}")
 
 
+async def draw_screen(config: Path, file: str, keys: tuple[str, ...], size: tuple[int, int]) -> None:
+    """The screen of `dovetail view` after some keys, as the terminal would have it."""
+    connection = load(str(config), None)
+    transport = connection.transport()
+    clock = Clock(asyncio.get_running_loop(), await server_time(transport))
+    observer = Observer(Kube(transport, clock, chance=Chance(1)), clock)
+    watching = asyncio.create_task(observer.run())
+    try:
+        await observer.ready.wait()
+        await observer.settle(SETTLING_S)
+        app = ViewApp(source_of(observer), "dovetail view")
+        async with app.run_test(size=size) as pilot:
+            await pilot.press(*keys)
+            await pilot.pause()
+            picture = _FONT_FACE.sub("", app.export_screenshot(title="dovetail view"))
+            (IMAGES / file).write_text(picture, encoding="utf-8")
+        print(f"docs/images/{file}")
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+        await transport.close()
+
+
+def draw_screens(config: Path) -> None:
+    quiet_logs()
+    for file, keys, size, language in SCREENS:
+        with speaking(language):
+            asyncio.run(draw_screen(config, file, keys, size))
+
+
 def main() -> None:
     program = os.environ.get("DOVETAIL_CHROMIUM") or shutil.which("chromium")
     if not program:
@@ -159,6 +212,8 @@ def main() -> None:
                     page.wait_for_timeout(1000)
             draw(page, url.partition("?")[0].rstrip("/"))
             browser.close()
+            with ThreadPoolExecutor(1) as beside:  # Playwright's own loop runs in this thread
+                beside.submit(draw_screens, config).result()
         finally:
             lab.terminate()
             lab.wait()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from click.testing import CliRunner
 
 from dovetail.cli import plan_svg
 from dovetail.cli.main import main
+from dovetail.planner.plan import Cost, Plan
+from dovetail.planner.snapshot import NodeState, Snapshot
 
 SVG = "{http://www.w3.org/2000/svg}"
 WORKLOAD = """
@@ -80,6 +83,19 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "no" / "plan.svg"
     result = CliRunner().invoke(main, ["plan", str(tmp_path / "in.yaml"), "--svg", str(missing)])
     assert result.exit_code == 2 and f"--svg {missing}: No such file or directory" in result.output
+
+
+def test_nodes_that_stay_and_nodes_that_are_removed_are_different(tmp_path: Path) -> None:
+    def node(name: str, **fields: Any) -> NodeState:
+        return NodeState(name=name, labels={}, allocatable={"cpu": 2000, "memory": 2**33}, **fields)
+
+    snapshot = Snapshot(pools=(), nodes=(node("stays", price=0.1), node("goes", price=0.2), node("unknown")))
+    plan = Plan(nodes=(), placements={}, cost=Cost(per_hour=0.1, unpriced=1), remove=("goes",))
+    picture = ElementTree.fromstring(plan_svg.as_svg(plan, snapshot, consolidating=True))
+    assert _titles(picture)[1:] == ["stays", "goes", "unknown"]
+    assert "2 nodes are kept, 1 node is removed, 1 price unknown" in _texts(picture)
+    assert sum("stroke-dasharray" in rectangle.attrib for rectangle in picture.iter(f"{SVG}rect")) == 1
+    assert "?" in _texts(picture)
 
 
 def test_text_is_escaped() -> None:

@@ -25,7 +25,7 @@ _HEAD, _CAPTION = 84, 46
 _GAP = 14
 #: The longest side of a block, and the shortest that a caption is readable under.
 _MAX_SIDE, _MIN_SIDE = 180.0, 96.0
-#: Colours that are told apart without seeing red and green (Okabe and Ito); workloads take them in turn.
+#: Colours that differ without seeing red and green (Okabe and Ito); workloads take them in turn.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 _OVERHEAD = "#9AA0A6"
 _RESOURCES = ("cpu", "memory")
@@ -93,6 +93,8 @@ def _headlines(plan: Plan, blocks: Sequence[Block]) -> tuple[str, list[str]]:
         facts.append(plural("{n} node is removed", "{n} nodes are removed", n=len(plan.remove)))
     if plan.unschedulable:
         facts.append(plural("{n} pod has no place", "{n} pods have no place", n=len(plan.unschedulable)))
+    if plan.cost.unpriced:
+        facts.append(plural("{n} price unknown", "{n} prices unknown", n=plan.cost.unpriced))
     if not blocks:
         facts.append(message("nothing is to be launched"))
     return title, [*lines, *([", ".join(facts)] if facts else [])]
@@ -148,7 +150,8 @@ def _side(block: Block, most: Mapping[str, int]) -> float:
 
 
 def _drawn(block: Block, side: float, colours: Mapping[str, str]) -> str:
-    dashes = {"removed": ' stroke-dasharray="6 4"', "kept": ' stroke="#5f6368"'}.get(block.kind, "")
+    dashes = ' stroke-dasharray="6 4"' if block.kind == "removed" else ""
+    stroke = "#202124" if block.kind == "new" else "#80868b"
     parts = [f'<rect width="{side:.1f}" height="{side:.1f}" fill="#f1f3f4"/>']
     fade = ' opacity="0.35"' if block.kind == "removed" else ""
     for column, name in enumerate(_RESOURCES):
@@ -168,7 +171,7 @@ def _drawn(block: Block, side: float, colours: Mapping[str, str]) -> str:
                 f' fill="{colour}"{pale} stroke="#ffffff" stroke-width="0.5">'
                 f"<title>{escape(f'{key}: {name} {100 * amount / total:.0f}%')}</title></rect>"
             )
-    outline = f'<rect width="{side:.1f}" height="{side:.1f}" fill="none" stroke="#202124"{dashes}/>'
+    outline = f'<rect width="{side:.1f}" height="{side:.1f}" fill="none" stroke="{stroke}"{dashes}/>'
     texts = "".join(
         f'<text y="{side + 13 + 13 * number:.0f}" font-size="11">{escape(_cut(line, max(side, _MIN_SIDE)))}</text>'
         for number, line in enumerate(block.lines)

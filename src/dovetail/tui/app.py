@@ -25,6 +25,8 @@ from dovetail.view.model import FleetView, NodeView
 
 #: Ages grow without an event; so often they are drawn anew.
 AGE_INTERVAL_S = 10.0
+#: Columns of a page that its padding and its scroll bar take.
+PAGE_MARGIN = 4
 _STATE_STYLES = {
     "not-ready": Style(color="red"),
     "draining": Style(color="yellow"),
@@ -90,7 +92,7 @@ class Page(ModalScreen[None]):
         self.draw()
 
     def draw(self) -> None:
-        width = max(20, self.size.width - 2)
+        width = max(20, self.size.width - PAGE_MARGIN)
         self.query_one("#page-text", Static).update(Text("\n".join(self._lines(width)), no_wrap=True))
         keys = message("Esc back   arrows, PgUp PgDn scroll")
         self.query_one("#page-keys", Static).update(Text(fit(keys, width), style=Style(dim=True)))

@@ -126,8 +126,6 @@ def _facts(row: Any, now: datetime) -> Iterator[str]:
         case PendingPod():
             yield message("workload {workload}", workload=row.workload)
             yield message("requests {requests}", requests=_amounts(row.requests))
-            if row.remedy:
-                yield message("remedy: {remedy}", remedy=row.remedy)
         case Pool() if row.view is not None:
             yield message("budgets {budgets}", budgets="; ".join(row.view.budgets) or "-")
             yield message("limits {limits}", limits=_amounts(row.view.limits) or "-")
