@@ -51,7 +51,6 @@ _FONT_FACE = re.compile(r"@font-face\s*\{[^}]*\}")
 SCREENS: tuple[tuple[str, tuple[str, ...], tuple[int, int], str], ...] = (
     ("view.svg", ("s", "s"), (140, 26), "en"),
     ("view-why.svg", ("3", "enter"), (100, 26), "en"),
-    ("view-ko.svg", ("s", "s"), (140, 26), "ko"),
 )
 
 POOLS = """
