@@ -649,6 +649,35 @@ def test_cluster_autoscaler_is_installed_again_after_every_interruption_and_leav
     tell(endpoint, story)
 
 
+def test_the_provider_stays_as_long_as_one_of_the_two_autoscalers_needs_it(endpoint: Endpoint) -> None:
+    async def story(site: Site) -> None:
+        async def planned(account: Account, removing: bool) -> cluster_autoscaler.AutoscalerInstallation:
+            found = await discover(account, None, SERVER)
+            return cluster_autoscaler.plan(found, None, "kube-system", "image", "1", removing=removing)
+
+        async def install(account: Account) -> None:
+            await cluster_autoscaler.install(account, await planned(account, False), site.report, wait_s=0.0)
+
+        async def uninstall(account: Account) -> None:
+            await cluster_autoscaler.uninstall(account, await planned(account, True), site.report)
+
+        before = await site.state()
+        iam = client(endpoint, "iam")
+        await site.install()
+        await site._as_operator(install, None)
+        await site.uninstall()
+        assert iam.list_open_id_connect_providers()["OpenIDConnectProviderList"]
+        await site.settle()
+        await site.install()
+        await site._as_operator(uninstall, None)
+        assert iam.list_open_id_connect_providers()["OpenIDConnectProviderList"]
+        await site.uninstall()
+        assert await site.state() == before
+        assert not iam.list_open_id_connect_providers()["OpenIDConnectProviderList"]
+
+    tell(endpoint, story)
+
+
 def test_a_cluster_autoscaler_that_runs_is_not_replaced() -> None:
     found = Found(
         cluster="a", region=REGION, account=ACCOUNT, partition="aws", version="1.34", endpoint=SERVER, issuer="oidc/x",

@@ -48,6 +48,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     tagged: tuple[str, ...] = ()
     #: Deployments of Karpenter or Dovetail.
     autoscalers: tuple[Mapping[str, Any], ...] = ()
+    #: Whether `dovetail install cluster-autoscaler` was run here.
+    installed_cluster_autoscaler: bool = False
     node_pools: tuple[str, ...] = ()
     node_claims: tuple[str, ...] = ()
 
@@ -96,6 +98,7 @@ async def discover(account: Account, cluster: str | None, server: str) -> Found:
         issuer_registered=registered in [row["Arn"] for row in providers["OpenIDConnectProviderList"]],
         pod_identity_agent=await _has_pod_identity(account),
         autoscalers=tuple(await _autoscalers(account)),
+        installed_cluster_autoscaler=await _has_cluster_autoscaler(account),
         node_pools=await _names(account, NODEPOOLS),
         node_claims=await _names(account, NODECLAIMS),
     )
@@ -160,6 +163,11 @@ async def _has_pod_identity(account: Account) -> bool:
 
 async def _autoscalers(account: Account) -> list[dict[str, Any]]:
     return (await account.kube.list(DEPLOYMENTS, labels="app.kubernetes.io/name=karpenter")).items
+
+
+async def _has_cluster_autoscaler(account: Account) -> bool:
+    listing = await account.kube.list(DEPLOYMENTS, labels="app.kubernetes.io/name=cluster-autoscaler")
+    return any(OWNER_TAG in (obj["metadata"].get("annotations") or {}) for obj in listing.items)
 
 
 async def _names(account: Account, resource: Any) -> tuple[str, ...]:

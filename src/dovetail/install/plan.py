@@ -133,7 +133,7 @@ def _cloud_parts(found: Found, site: Site, given_role: str | None, *, removing: 
         InstanceProfile(name=site.instance_profile, owner=owner, role=site.node_role),
     ]
     if given_role is None or given_role == site.role_arn(site.controller_role):
-        if site.issuer:
+        if site.issuer and not (removing and found.installed_cluster_autoscaler):  # whose role needs the provider
             arn = f"arn:{site.partition}:iam::{site.account}:oidc-provider/{site.issuer}"
             parts.append(OidcProvider(arn=arn, issuer=site.issuer, owner=owner))
         inline = {f"Karpenter{name}": policy for name, policy in iam.controller_policies(site).items()}
