@@ -96,14 +96,17 @@ def _of_label(
     elif key == wellknown.CAPACITY_TYPE:
         default = "on-demand is the default; allow spot in its requirements"
         yield f"NodePool {claim.node_pool} names no capacity type: {default}"
-    refused = [lost for lost in (made.cheaper if made is not None else ()) if _names(lost, key)]
+    refused = [lost for lost in made.cheaper if _differs_in(lost, key, made)] if made is not None else []
     yield from shortened([f"cheaper, but {lost}" for lost in refused], 5)
     if not asking and not pinned and not spread and (own is None or len(own.values) > 1):
         yield f"{shown} {value}: the cheapest that EC2 had of the offerings that were sent to it"
 
 
-def _names(lost: str, key: str) -> bool:
-    return ("/spot" in lost.partition(":")[0]) if key == wellknown.CAPACITY_TYPE else True
+def _differs_in(lost: str, key: str, made: CreatedNodeClaim) -> bool:
+    """Whether a cheaper offering, `c5.large/ap-northeast-2d/on-demand: …`, speaks for this label: not another type."""
+    if key == wellknown.CAPACITY_TYPE:
+        return "/spot" in lost.partition(":")[0]
+    return lost.startswith(f"{made.instance_type}/")
 
 
 def _requires(pod: Pod, key: str) -> bool:
