@@ -86,6 +86,7 @@ check: $(TEST_STAMP)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/check_cycles.py
+	@$(BIN)/python scripts/build_messages.py --check
 
 bench: $(TEST_STAMP)
 	@$(BIN)/python -m bench $(ARGS)
