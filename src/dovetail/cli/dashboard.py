@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dovetail.cli.errors import Problem
+from dovetail.errors import Problem
 
 
 @click.command()

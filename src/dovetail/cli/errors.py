@@ -1,3 +1,0 @@
-"""The error of commands: see `dovetail.errors`."""
-
-from dovetail.errors import Problem as Problem
