@@ -98,10 +98,10 @@ kubernetes:
 
 # Real processes in real time race with each other on a busy host: what fails is run once more, alone, and named.
 test-kubernetes: $(TEST_STAMP) kubernetes
-	@$(BIN)/python -m pytest -m kubernetes $(ARGS) || { \
+	@$(BIN)/python -m pytest -m 'kubernetes and not slow' $(ARGS) || { \
 		echo "retrying, alone:"; \
-		$(BIN)/python -m pytest -m kubernetes --last-failed --last-failed-no-failures none --collect-only $(ARGS); \
-		$(BIN)/python -m pytest -m kubernetes --last-failed --last-failed-no-failures none -rA --show-capture=no $(ARGS); }
+		$(BIN)/python -m pytest -m 'kubernetes and not slow' --last-failed --last-failed-no-failures none --collect-only $(ARGS); \
+		$(BIN)/python -m pytest -m 'kubernetes and not slow' --last-failed --last-failed-no-failures none -rA --show-capture=no $(ARGS); }
 
 # The pictures of the docs, from the real page of a real lab.
 screenshots: $(TEST_STAMP) browser

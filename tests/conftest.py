@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dovetail.kube import log
+
 settings.register_profile("dovetail", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dovetail"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dovetail")
+
+
+@pytest.fixture(autouse=True)
+def log_configuration() -> Iterator[None]:
+    """A command that was run in process has quieted the logs of its process; the next test reads them."""
+    yield
+    log.quiet(False)
+    if "structlog" in sys.modules:
+        sys.modules["structlog"].reset_defaults()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

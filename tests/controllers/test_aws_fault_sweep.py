@@ -238,7 +238,7 @@ async def _claims_by_pod(world: AwsWorld) -> dict[str, dict[str, Any]]:
     [
         pytest.param(
             operation,
-            marks=() if operation in ("ec2 terminate_instances", "sqs receive_message") else (pytest.mark.slow,),
+            marks=() if operation == "ec2 terminate_instances" else (pytest.mark.slow,),
             id=operation.split()[1],
         )
         for operation in ENDING_OPERATIONS

@@ -146,7 +146,7 @@ class Autoscaler:
         start: Start | None = None,
         instances: SimulatedInstances | None = None,
         namespace: str = "",
-        controllers: Sequence[MakeController] = CONTROLLERS,
+        controllers: Sequence[MakeController] | None = None,
     ) -> None:
         """`namespace` is that of the pod we run in, if we run in one: the lease is there unless settings say otherwise.
 
@@ -154,9 +154,9 @@ class Autoscaler:
 
         `instances` are those of a simulated cloud: they run while this process leads.
 
-        `controllers` are those that run; a study of another autoscaler replaces some of them.
+        `controllers` are those that run instead of ours; a study of another autoscaler replaces some of them.
         """
-        self._controllers = tuple(controllers)
+        self._controllers = tuple(CONTROLLERS if controllers is None else controllers)
         self._instances = instances
         self._start = start
         self._started = start is None

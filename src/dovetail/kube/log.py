@@ -8,10 +8,10 @@ _UNSAID_IN_QUIET = frozenset({"debug", "info", "warning"})
 _quiet = False
 
 
-def quiet() -> None:
+def quiet(on: bool = True) -> None:
     """Say nothing but errors from now on."""
     global _quiet
-    _quiet = True
+    _quiet = on
 
 
 class Log:

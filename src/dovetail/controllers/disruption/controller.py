@@ -36,6 +36,8 @@ from dovetail.controllers.metrics.definitions import snake
 from dovetail.controllers.nodeclaim.deletion import delete
 from dovetail.controllers.worker import EXPLAINED
 from dovetail.kube.errors import KubeError
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Pool
@@ -100,6 +102,7 @@ class Disruption:
         self._waiting_since: float | None = None
 
     async def run(self) -> None:
+        await self._read_marks()
         self.queue.resume()  # before taints are removed that a command still needs
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run(), name="disruption queue")
@@ -112,6 +115,24 @@ class Disruption:
                         self._context.log.error("Reconciler error", error=str(problem))
                         acted = False
                 await self._pause(1.0 if acted else PERIOD_S)
+
+    async def _read_marks(self) -> None:
+        """The NodeClaims as the server has them now, once for each leadership.
+
+        A replica that stood by may have missed what the last leader marked: a node that is disrupted already would not
+        count for its budget (`dovetail simulate --random 1005`).
+        """
+        context = self._context
+        while True:
+            try:
+                claims = await context.kube.list(NODECLAIMS, type=NodeClaim)
+            except KubeError as problem:
+                context.log.error("nodeclaims not read, no disruption yet", controller="disruption", error=str(problem))
+                await asyncio.sleep(PERIOD_S)
+                continue
+            for claim in claims.items:
+                context.cluster_state.assume(claim)
+            return
 
     async def _pause(self, seconds: float) -> None:
         seconds = min(seconds, self._consolidation_state.left())
