@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import structlog
 
+from dovetail.chance import Chance
 from dovetail.clock import run_virtual
 from dovetail.cluster.indexes import STAGE, of_claim
 from dovetail.controllers.context import Context
@@ -45,7 +46,9 @@ def test_a_nodeclaim_becomes_on_demand_even_while_its_node_is_missing() -> None:
         status = {"providerID": "cloud:///i-1", "nodeName": "gone"}
         store.put("c", msgspec.convert({"metadata": metadata, "status": status}, NodeClaim))
         kube, cluster_state = _Kube(), SimpleNamespace(claims=SimpleNamespace(store=store))
-        context = SimpleNamespace(kube=kube, cluster_state=cluster_state, cloud=_Cloud(), log=structlog.get_logger())
+        context = SimpleNamespace(
+            kube=kube, cluster_state=cluster_state, cloud=_Cloud(), chance=Chance(1), log=structlog.get_logger()
+        )
         await CapacityReservations(cast(Context, context)).check()
         assert kube.labels["c"][KIND] == "on-demand"
 
