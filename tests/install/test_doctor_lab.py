@@ -134,7 +134,7 @@ def check_each(endpoint: Endpoint, scenarios: Sequence[Scenario]) -> None:
             problems += [
                 f"{row.id} has no remedy" for row in findings if row.status is Status.FAILED and not row.remedy
             ]
-        assert not any(problems), "\n".join(filter(None, problems))
+        assert problems and not any(problems), "\n".join(filter(None, problems))
         await asyncio.sleep(SETTLING_S)
         assert with_status(report(await look(site)), Status.FAILED, Status.WARNING) == {}
         await site.uninstall()

@@ -18,7 +18,7 @@ def test_those_a_spread_only_counts_stay_off_its_owners_nodes_where_no_pod_goes_
     plan = solve(*owners, *others, pools=(pool(types=(SMALL,)),))
     assert not plan.unschedulable
     assert plan.nodes
-    assert all(len({name.rsplit("-")[0] for name in planned.pods}) == 1 for planned in plan.nodes)
+    assert plan.nodes and all(len({name.rsplit("-")[0] for name in planned.pods}) == 1 for planned in plan.nodes)
 
 
 def test_a_spread_with_slack_launches_no_node_for_balance(solve: Solve) -> None:

@@ -80,7 +80,7 @@ def test_no_node_is_launched_whose_daemons_alone_exceed_it(solve: Solve) -> None
     plan = solve(asking, pools=(pool(types=(nano, *SHOP)),), daemons=(agent,))
     assert [planned.choice.instance_type for planned in plan.nodes] == ["small"]
     assert plan.nodes
-    assert all(choice.instance_type != "nano" for planned in plan.nodes for choice in planned.offerings)
+    assert plan.nodes and all(choice.instance_type != "nano" for planned in plan.nodes for choice in planned.offerings)
 
 
 def test_a_pod_without_a_node_hears_that_daemons_leave_no_room(solve: Solve) -> None:

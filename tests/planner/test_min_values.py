@@ -67,7 +67,7 @@ def test_a_preference_to_be_spread_gives_way_to_variety(solve: Solve) -> None:
     plan = solve(*pods(4, cpu="900m", **preference), pools=(pool(requirements=zones),))
     assert not plan.unschedulable
     assert plan.nodes
-    assert all(len({choice.zone for choice in planned.offerings}) >= 2 for planned in plan.nodes)
+    assert plan.nodes and all(len({choice.zone for choice in planned.offerings}) >= 2 for planned in plan.nodes)
 
 
 ZONES_VARY = ({"key": ZONE, "operator": "Exists", "min_values": 2},)
