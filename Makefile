@@ -4,9 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
+DOCS_STAMP := $(VENV)/.installed-docs
 WORKERS ?= 2
 
-.PHONY: up install browser screenshots test coverage test-slow test-slow-slice check bench kubernetes test-kubernetes image lock clean
+.PHONY: up install browser screenshots docs test coverage test-slow test-slow-slice check bench kubernetes test-kubernetes image lock clean
 
 up: $(STAMP)
 	@$(BIN)/dovetail up $(ARGS)
@@ -22,6 +23,11 @@ $(VENV)/bin/python:
 $(STAMP): $(VENV)/bin/python requirements/lab.lock
 	@echo "installing into $(VENV) …"
 	@$(call locked,lab)
+	@touch $@
+
+$(DOCS_STAMP): $(STAMP) requirements/docs.lock
+	@echo "installing what builds the site …"
+	@$(call locked,docs)
 	@touch $@
 
 $(TEST_STAMP): $(STAMP) requirements/test.lock
@@ -44,7 +50,8 @@ lock:
 	@uv lock -q
 	@uv export -q --frozen --no-emit-project --no-header --no-annotate -o requirements/run.lock >/dev/null
 	@uv export -q --frozen --no-emit-project --no-header --no-annotate --extra lab -o requirements/lab.lock >/dev/null
-	@uv export -q --frozen --no-emit-project --no-header --no-annotate --extra lab --extra test -o requirements/test.lock >/dev/null
+	@uv export -q --frozen --no-emit-project --no-header --no-annotate --extra docs -o requirements/docs.lock >/dev/null
+	@uv export -q --frozen --no-emit-project --no-header --no-annotate --extra lab --extra docs --extra test -o requirements/test.lock >/dev/null
 
 # An OCI image archive and its SBOM in dist/, without a container daemon; ARGS="--arch arm64" for another platform.
 image: $(STAMP)
@@ -106,6 +113,11 @@ test-kubernetes: $(TEST_STAMP) kubernetes
 # The pictures of the docs, from the real page of a real lab.
 screenshots: $(TEST_STAMP) browser
 	@$(BIN)/python scripts/build_screenshots.py $(ARGS)
+
+# The documentation site in both languages, for a browser and the file system: dist/site/index.html.
+docs: $(DOCS_STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
+	@echo "dist/site/index.html"
 
 clean:
 	@rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,7 +15,7 @@ from dovetail.autoscalers.node_groups.flags import FLAGS
 from dovetail.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = ("bench/", "docs/", "examples/", "kubernetes/", "scenarios/", "scripts/", "src/", "tests/")
 
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
