@@ -1,0 +1,40 @@
+"""Recordings of clusters: one compact file, from which the cluster at any recorded instant can be read.
+
+recording = read(Path("monday.dvrec"))
+recording.start, recording.end
+recording.objects_at(instant)               # raw Kubernetes objects
+recording.events(since, until)              # RecordedEvent: time, type, object, old
+recording.prices_at(instant)                # OfferingKey -> RecordedPrice
+recording.usage_at(instant)                 # ObjectKey -> Measured
+"""
+
+from __future__ import annotations
+
+from dovetail.offline.recording.blocks import RecordingError
+from dovetail.offline.recording.kept_fields import kept
+from dovetail.offline.recording.reader import Recording, read
+from dovetail.offline.recording.records import (
+    Header,
+    Measured,
+    ObjectKey,
+    OfferingKey,
+    RecordedEvent,
+    RecordedPrice,
+    key_of,
+)
+from dovetail.offline.recording.writer import Writer
+
+__all__ = [
+    "Header",
+    "Measured",
+    "ObjectKey",
+    "OfferingKey",
+    "RecordedEvent",
+    "RecordedPrice",
+    "Recording",
+    "RecordingError",
+    "Writer",
+    "kept",
+    "key_of",
+    "read",
+]
