@@ -107,7 +107,10 @@ def test_a_group_grows_for_pending_pods_and_shrinks_when_they_are_gone() -> None
         await asyncio.sleep(900)
         assert world.groups.size("a") == 1
         assert len((await world.kube.list(NODES)).items) == 1
-        assert any("removing empty node" in each for each in await world.events("ScaleDownEmpty"))
+        told = await world.events("ScaleDownEmpty")
+        assert any("removing empty node" in each for each in told)
+        assert any(each.startswith("Scale-down: empty node ") and each.endswith(" removed") for each in told)
+        assert "nodes removed by cluster autoscaler" in await world.events("ScaleDown")
 
     play(body, GroupSpec(name="a", min_size=1, max_size=10, size=1))
 
@@ -125,7 +128,10 @@ def test_a_node_is_drained_when_its_pods_fit_elsewhere() -> None:
         await asyncio.sleep(1500)
         assert world.groups.size("a") == 2
         assert await world.running_pods("web") + await world.running_pods("fill") == 4
-        assert any("pods to reschedule" in each for each in await world.events("ScaleDown"))
+        told = await world.events("ScaleDown")
+        assert any("pods to reschedule" in each for each in told)
+        assert any(each.endswith("removed with drain") for each in told)
+        assert "deleting pod for node scale down" in told
 
     play(body, GroupSpec(name="a", min_size=1, max_size=10, size=1))
 
@@ -212,6 +218,70 @@ def test_budgets_and_annotations_keep_nodes() -> None:
         assert reasons <= {"BlockedByPod", "RecentlyUnremovable", "NoPlaceToMovePods"} and reasons
 
     play(body, GroupSpec(name="a", min_size=1, max_size=6, size=1))
+
+
+def test_a_drain_that_fails_gives_the_node_back_and_holds_no_other_node() -> None:
+    async def body(world: World) -> None:
+        await world.deploy("web", 3)
+        await world.deploy("more", 1)
+        await asyncio.sleep(120)
+        assert world.groups.size("a") == 2
+        await world.scale("web", 1)
+        doomed: list[dict[str, Any]] = []
+        for _ in range(1500):
+            doomed = [each for each in (await world.kube.list(NODES)).items if _is_going(each)]
+            if doomed:
+                break
+            await asyncio.sleep(1)
+        budget = {"minAvailable": 2, "selector": {}}
+        await world.kube.create(PDBS, {"metadata": {"name": "web"}, "spec": budget}, "default")
+        await asyncio.sleep(20)
+        [told] = await world.events("ScaleDownFailed")
+        assert told.startswith("failed to drain and delete node: ") and "no disruption is allowed" in told
+        name = doomed[0]["metadata"]["name"]
+        kept = await world.kube.get(NODES, name)
+        assert not _is_going(kept) and not kept["spec"].get("unschedulable")
+        assert world.groups.size("a") == 2
+        loop = world.running.autoscaler
+        assert loop is not None and not loop.cooldown.is_active(world.lab.clock.now())
+
+    play(body, GroupSpec(name="a", min_size=1, max_size=6, size=1))
+
+
+def _is_going(node: dict[str, Any]) -> bool:
+    return any(each["key"] == "ToBeDeletedByClusterAutoscaler" for each in node["spec"].get("taints", ()))
+
+
+def test_a_cluster_without_ready_nodes_grows_unless_it_is_forbidden() -> None:
+    async def body(world: World) -> None:
+        await world.deploy("web", 1)
+        await asyncio.sleep(120)
+        assert world.groups.size("a") == 0
+        assert "Cluster has no nodes." in await world.events("ClusterUnhealthy")
+
+    async def allowed(world: World) -> None:
+        await world.deploy("web", 1)
+        await asyncio.sleep(120)
+        assert world.groups.size("a") == 1
+
+    play(body, GroupSpec(name="a", max_size=3), flags=("--scale-up-from-zero=false",), settled_s=1.0)
+    play(allowed, GroupSpec(name="a", max_size=3), settled_s=1.0)
+
+
+def test_an_empty_group_grows_although_scaling_from_zero_nodes_is_forbidden() -> None:
+    """The flag is about a cluster without ready nodes, not about groups without nodes."""
+
+    async def body(world: World) -> None:
+        await world.deploy("web", 1, memory="2Gi")
+        await asyncio.sleep(120)
+        assert world.groups.size("a") == 1
+
+    play(
+        body,
+        GroupSpec(name="a", max_size=3),
+        GroupSpec(name="system", min_size=1, max_size=1, size=1, instance_type="t3.micro"),
+        flags=("--scale-up-from-zero=false",),
+    )
 
 
 def test_minimum_sizes_are_enforced_on_request() -> None:

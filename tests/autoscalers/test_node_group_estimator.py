@@ -204,6 +204,8 @@ def test_free_amounts_count_for_similarity() -> None:
     one = info(node("n1", 1000, 8 * GIB), pod("a", 100, GIB))
     assert not compare(one, info(node("n2", 1000, 8 * GIB), pod("b", 300, GIB)))
     assert compare(one, info(node("n2", 1000, 8 * GIB), pod("b", 105, GIB)))
+    crowd = [pod(f"p{number}", 0, 0) for number in range(20)]
+    assert compare(info(node("n1", 1000, 8 * GIB)), info(node("n2", 1000, 8 * GIB), *crowd))  # pods are not counted
     assert label_comparator(["tier"])(info(node("a", labels={"tier": "x"})), info(node("b", 9, labels={"tier": "x"})))
     assert not label_comparator(["tier"])(info(node("a")), info(node("b")))
 

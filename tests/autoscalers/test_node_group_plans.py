@@ -8,16 +8,20 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from dovetail.autoscalers.node_groups.annotations import SCALE_DOWN_DISABLED, TO_BE_DELETED
 from dovetail.autoscalers.node_groups.backoff import Backoff, BackoffTimes
 from dovetail.autoscalers.node_groups.cluster_state import ClusterState, HealthLimits
+from dovetail.autoscalers.node_groups.cooldown import Cooldown, Delays
 from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
 from dovetail.autoscalers.node_groups.drain import DrainContext
 from dovetail.autoscalers.node_groups.eligibility import EligibilityRules, unremovable_reason
 from dovetail.autoscalers.node_groups.expanders import choose, least_waste
 from dovetail.autoscalers.node_groups.quotas import Quotas, Range
-from dovetail.autoscalers.node_groups.scale_down import ScaleDownPlanner, ScaleDownSettings
+from dovetail.autoscalers.node_groups.readiness import is_ready
+from dovetail.autoscalers.node_groups.removal import Removable
+from dovetail.autoscalers.node_groups.scale_down import ScaleDownPlanner, ScaleDownSettings, Unneeded
 from dovetail.autoscalers.node_groups.scale_up import (
     Result,
     ScaleUpInput,
@@ -28,6 +32,7 @@ from dovetail.autoscalers.node_groups.scale_up import (
 )
 from dovetail.autoscalers.node_groups.similarity import aws_comparator
 from dovetail.autoscalers.node_groups.simulation import Snapshot
+from dovetail.autoscalers.node_groups.status import StatusWriter
 from dovetail.autoscalers.node_groups.templates import (
     TaintConfig,
     TemplateCache,
@@ -37,11 +42,11 @@ from dovetail.autoscalers.node_groups.templates import (
     is_good_template,
 )
 from dovetail.autoscalers.node_groups.unremovable import REMEDIES, Reason
-from dovetail.autoscalers.node_groups.utilization import UnknownUtilization, utilization
+from dovetail.autoscalers.node_groups.utilization import UnknownUtilization, Utilization, utilization
 from dovetail.chance import Chance
 from dovetail.cloud.node_groups import ErrorClass, Instance, InstanceError, InstanceState, NodeGroup, Template
 from dovetail.model.fit import NodeInfo
-from dovetail.model.meta import view
+from dovetail.model.meta import Condition, view
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import DaemonSet
@@ -193,7 +198,8 @@ def test_a_scale_up_that_takes_too_long_backs_off() -> None:
     assert health.upcoming(late)[0] == {}
 
 
-def test_nodes_that_come_end_the_request_and_the_backoff() -> None:
+def test_nodes_that_come_end_the_request_and_not_the_backoff() -> None:
+    """A scale-up that failed in part keeps its group out for the whole time, although the other nodes came."""
     health = state()
     member = node("n")
     full = group("g", 0, 10, 1, member)
@@ -201,7 +207,34 @@ def test_nodes_that_come_end_the_request_and_the_backoff() -> None:
     health.backoff.fail("g", ERROR, NOW)
     health.update([member], [full], NOW + MINUTE)
     assert not health.requests
-    assert health.safety("g", NOW + MINUTE).safe
+    assert not health.safety("g", NOW + MINUTE).safe
+    assert health.safety("g", NOW + 6 * MINUTE).safe
+
+
+def test_only_nodes_that_were_asked_for_are_upcoming() -> None:
+    """A node deleted by hand leaves its group's target as it is; pods must not wait for its return."""
+    health = state()
+    there = nodes(3)
+    health.update(there, [group("g", 0, 10, 3, *there)], NOW)
+    health.update(there[:2], [group("g", 0, 10, 3, *there)], NOW + MINUTE)
+    assert health.upcoming(NOW + MINUTE) == ({}, set())
+    grown = group("g", 0, 10, 4, *there)
+    health.register_scale_up(grown, 1, NOW + MINUTE)
+    health.update(there[:2], [grown], NOW + MINUTE)
+    assert health.upcoming(NOW + MINUTE)[0] == {"g": 2}
+    health.backoff.fail("g", ERROR, NOW + MINUTE)
+    assert health.upcoming(NOW + MINUTE)[0] == {}
+
+
+def test_nodes_that_an_earlier_program_asked_for_are_upcoming_until_their_time_is_up() -> None:
+    health = state()
+    growing = group("g", 0, 10, 3, *nodes(1))
+    health.update(nodes(1), [growing], NOW)
+    assert health.upcoming(NOW)[0] == {"g": 2}
+    assert not health.is_scaling_up("g")
+    late = NOW + 16 * MINUTE
+    health.update(nodes(1), [growing], late)
+    assert health.upcoming(late)[0] == {}
 
 
 def test_an_instance_that_could_not_be_made_backs_off_at_once() -> None:
@@ -530,3 +563,62 @@ def test_taints_of_an_earlier_program_give_the_time() -> None:
 def test_from_node_drops_pods_that_are_going() -> None:
     going = pod("d", owner="DaemonSet/ds", deleted=NOW)
     assert not from_node(info(node("n"), going), "g", TaintConfig()).pods
+
+
+def test_empty_nodes_are_candidates_before_others_and_those_unneeded_before_come_next() -> None:
+    """Asked first, a node with pods would put them on an empty one: a drain in place of a plain removal."""
+    planner = ScaleDownPlanner(ScaleDownSettings())
+    cluster = snapshot(
+        info(node("busy"), pod("a")),
+        info(node("unneeded"), pod("b")),
+        info(node("empty"), pod("d", owner="DaemonSet/ds")),
+    )
+    planner.unneeded["unneeded"] = Unneeded(Removable("unneeded"), NOW)
+    assert planner.in_order(["busy", "unneeded", "empty"], cluster, NOW) == ["empty", "unneeded", "busy"]
+
+
+def test_cooldown_holds_for_the_cluster_or_for_the_group_that_scaled() -> None:
+    cluster = Cooldown(Delays(after_delete_s=60.0), NOW)
+    assert not cluster.is_active(NOW)
+    cluster.scaled_up("g", NOW)
+    assert cluster.is_active(NOW + 9 * MINUTE) and not cluster.is_active(NOW + 10 * MINUTE)
+    cluster.failed(NOW + 10 * MINUTE)
+    assert cluster.is_active(NOW + 12 * MINUTE) and not cluster.is_active(NOW + 13 * MINUTE)
+    cluster.began_deletion(NOW + 13 * MINUTE)
+    assert cluster.is_active(NOW + 13 * MINUTE) and not cluster.is_active(NOW + 14 * MINUTE)
+    assert not cluster.is_group_active("g", NOW)
+
+    local = Cooldown(Delays(local=True), NOW)
+    local.scaled_up("g", NOW)
+    local.failed(NOW)
+    assert not local.is_active(NOW)
+    assert local.is_group_active("g", NOW + 9 * MINUTE) and not local.is_group_active("h", NOW)
+    local.group_failed("h", NOW)
+    assert local.is_group_active("h", NOW + 2 * MINUTE) and not local.is_group_active("h", NOW + 3 * MINUTE)
+
+
+def test_the_status_of_a_group_without_a_node_was_never_probed() -> None:
+    health = state()
+    there = nodes(2)
+    health.update(there, [group("g", 0, 10, 2, *there), group("empty")], NOW)
+    writer = StatusWriter()
+    document = yaml.safe_load(writer.text(health, {"g": ["n0"]}, NOW, scale_down_at=NOW))
+    shown = {each["name"]: each for each in document["nodeGroups"]}
+    assert shown["g"]["health"]["lastProbeTime"].startswith("2026-03-01T12:00:00")
+    assert shown["empty"]["health"]["lastProbeTime"] is None
+    assert shown["g"]["scaleDown"]["candidates"] == 1
+    assert "beingDeleted" not in shown["g"]["health"]["nodeCounts"]["registered"]
+
+
+def test_utilisation_is_shown_as_events_have_it() -> None:
+    assert str(Utilization("cpu", 0.25, 0.25, 1 / 3)) == "{0.25 0.3333333333333333 0 0 cpu 0.25}"
+
+
+@pytest.mark.parametrize("kind", ["DiskPressure", "NetworkUnavailable"])
+def test_a_node_with_a_bad_condition_is_not_ready(kind: str) -> None:
+    member = node("n")
+    bad = msgspec.structs.replace(
+        member.status, conditions=(*member.status.conditions, Condition(type=kind, status="True"))
+    )
+    assert is_ready(member, TaintConfig())
+    assert not is_ready(msgspec.structs.replace(member, status=bad), TaintConfig())

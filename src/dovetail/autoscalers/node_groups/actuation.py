@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 
 import msgspec
 
@@ -23,7 +22,7 @@ from dovetail.autoscalers.node_groups.utilization import Utilization
 from dovetail.clock import Clock
 from dovetail.cloud.node_groups import NodeGroup, NodeGroupCloud, NodeGroupError
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import ApiError, KubeError, NotFound, TooManyRequests
+from dovetail.kube.errors import KubeError, NotFound
 from dovetail.model.pods import Pod
 
 EVICTION_RETRY_S = 10.0
@@ -60,13 +59,19 @@ class DeletionFailed(Exception):
 
 
 class Reports(msgspec.Struct, frozen=True):
-    """Whom to tell: an event on a node, an event on the status ConfigMap, a log line, an eviction, a node that went."""
+    """Whom to tell: events on nodes, pods and the status ConfigMap, log lines, evictions, nodes that went or stayed.
+
+    `failed` hears that deletions could not be begun, `refused` that the cloud did not delete a node of a group.
+    """
 
     node: Callable[[str, str, str, str], None]
+    pod: Callable[[Pod, str, str, str], None]
     status: Callable[[str, str, str], None]
     log: Callable[[str], None]
     evicted: Callable[[bool], None]
     removed: Callable[[Deletion], None]
+    failed: Callable[[], None]
+    refused: Callable[[Deletion], None]
 
 
 class Actuator:
@@ -90,7 +95,6 @@ class Actuator:
         self._reports = reports
         self._tasks = tasks
         self.deletions: dict[str, Deletion] = {}
-        self.last_failure: datetime | None = None
 
     def count(self, group: str) -> int:
         return sum(deletion.group == group for deletion in self.deletions.values())
@@ -118,32 +122,44 @@ class Actuator:
         pods = {removable.node: removable.pods for removable in drain}
         begun: list[Deletion] = []
         for groups, draining_now in ((allowed.empty, False), (allowed.drain, True)):
-            for entry in groups:
-                for name in entry.nodes:
-                    found = group_of(name)
-                    if found is None:
-                        continue
-                    deletion = Deletion(name, found[1], entry.group.id, draining_now)
-                    if not await self._taint(deletion):
-                        continue
-                    self._tell_start(deletion, pods.get(name, ()), utilization.get(name))
-                    self.deletions[name] = deletion
-                    begun.append(deletion)
+            planned = [
+                Deletion(name, member[1], entry.group.id, draining_now)
+                for entry in groups
+                for name in entry.nodes
+                if (member := group_of(name)) is not None
+            ]
+            tainted = await self._taint_all(planned)
+            if tainted is None:
+                self._reports.failed()
+                break
+            for deletion in tainted:
+                self._tell_start(deletion, pods.get(deletion.node, ()), utilization.get(deletion.node))
+                self.deletions[deletion.node] = deletion
+            begun += tainted
         for deletion in begun:
             self._tasks.create_task(self._run(deletion), name=f"delete {deletion.node}")
         return begun
 
-    async def _taint(self, deletion: Deletion) -> bool:
-        cordon = self.settings.cordon
-        try:
-            there = await mark_to_be_deleted(self._kube, deletion.node, self._clock.now(), cordon=cordon)
-        except KubeError as problem:
-            message = f"failed to mark the node as toBeDeleted/unschedulable: {problem}"
-            self._reports.node(deletion.node, "Warning", "ScaleDownFailed", message)
-            return False
-        if there:
-            self._reports.node(deletion.node, "Normal", "ScaleDown", "marked the node as toBeDeleted/unschedulable")
-        return there
+    async def _taint_all(self, planned: Sequence[Deletion]) -> list[Deletion] | None:
+        """Taint the nodes; those that are gone are left out. If one cannot be tainted, none is: that is None.
+
+        A pod that leaves one of the nodes could otherwise come to the next one.
+        """
+        tainted: list[Deletion] = []
+        for deletion in planned:
+            cordon = self.settings.cordon
+            try:
+                there = await mark_to_be_deleted(self._kube, deletion.node, self._clock.now(), cordon=cordon)
+            except KubeError as problem:
+                message = f"failed to mark the node as toBeDeleted/unschedulable: {problem}"
+                self._reports.node(deletion.node, "Warning", "ScaleDownFailed", message)
+                for earlier in tainted:
+                    await self._give_back(earlier)
+                return None
+            if there:
+                self._reports.node(deletion.node, "Normal", "ScaleDown", "marked the node as toBeDeleted/unschedulable")
+                tainted.append(deletion)
+        return tainted
 
     def _tell_start(self, deletion: Deletion, pods: Sequence[Pod], utilization: Utilization | None) -> None:
         if deletion.drain:
@@ -160,17 +176,22 @@ class Actuator:
     async def _run(self, deletion: Deletion) -> None:
         try:
             await self._delete(deletion)
-            self._reports.node(deletion.node, "Normal", "ScaleDown", "node removed by cluster autoscaler")
+            self._tell_end(deletion)
             self._reports.removed(deletion)
         except (DeletionFailed, NodeGroupError, KubeError) as problem:
-            self.last_failure = self._clock.now()
-            self._reports.node(
-                deletion.node, "Warning", "ScaleDownFailed", f"failed to drain and delete node: {problem}"
-            )
+            what = "drain and delete node" if deletion.drain else "delete empty node"
+            self._reports.node(deletion.node, "Warning", "ScaleDownFailed", f"failed to {what}: {problem}")
             self._reports.log(f"Scale-down: couldn't delete node {deletion.node}: {problem}")
             await self._give_back(deletion)
         finally:
             self.deletions.pop(deletion.node, None)
+
+    def _tell_end(self, deletion: Deletion) -> None:
+        self._reports.node(deletion.node, "Normal", "ScaleDown", "nodes removed by cluster autoscaler")
+        if deletion.drain:
+            self._reports.status("Normal", "ScaleDown", f"Scale-down: node {deletion.node} removed with drain")
+        else:
+            self._reports.status("Normal", "ScaleDownEmpty", f"Scale-down: empty node {deletion.node} removed")
 
     async def _give_back(self, deletion: Deletion) -> None:
         try:
@@ -181,45 +202,52 @@ class Actuator:
     async def _delete(self, deletion: Deletion) -> None:
         if self.settings.delay_after_taint_s > 0:
             await asyncio.sleep(self.settings.delay_after_taint_s)
-        moving = self._pods(deletion.node)
+        moving = self._pods(deletion)
         if moving.blocking is not None:
             raise DeletionFailed(f"pod {moving.blocking.pod.metadata.key}: {moving.blocking.message}")
         if not deletion.drain and moving.pods:
             raise DeletionFailed(f"node {deletion.node} is not empty, new pods got scheduled")
         if moving.on_completion:
             raise DeletionFailed(f"pod {moving.on_completion[0].metadata.key} has not completed")
-        if deletion.drain:
-            await self._drain(moving)
-        wanted = self.settings.daemonset_eviction_occupied if deletion.drain else self.settings.daemonset_eviction_empty
-        await self._evict_daemonset_pods(moving.daemonset_pods, wanted)
+        await self._drain(moving.pods, self._daemonset_pods_to_evict(moving.daemonset_pods, deletion.drain))
         await self._wait_for_delay(deletion.node)
         group = next((each for each in self._cloud.groups() if each.id == deletion.group), None)
         if group is None:
             raise DeletionFailed(f"group {deletion.group} is gone")
-        await self._cloud.delete(group, [deletion.provider_id])
+        try:
+            await self._cloud.delete(group, [deletion.provider_id])
+        except NodeGroupError:
+            self._reports.refused(deletion)
+            raise
 
-    def _pods(self, node: str) -> PodsToMove:
+    def _pods(self, deletion: Deletion) -> PodsToMove:
+        """What moves now. For an empty node only its pods themselves are looked at: nothing is disrupted."""
+        pods = self._watch.pods_on(deletion.node)
+        if not deletion.drain:
+            return pods_to_move(pods, self.settings.drain, DrainContext(self._clock.now(), RemainingBudgets()))
         budgets = RemainingBudgets(self._watch.pdbs.store)
         context = DrainContext(self._clock.now(), budgets, self._watch.controllers())
-        return pods_to_move(self._watch.pods_on(node), self.settings.drain, context)
+        return pods_to_move(pods, self.settings.drain, context)
 
-    async def _drain(self, moving: PodsToMove) -> None:
-        evictions = [asyncio.create_task(self._evict(pod)) for pod in moving.pods]
+    async def _drain(self, pods: Sequence[Pod], daemonset_pods: Sequence[Pod]) -> None:
+        """Evict them all. A pod of a DaemonSet goes with its node anyway: whether its eviction works is no matter."""
+        evictions = [asyncio.create_task(self._evict(pod)) for pod in pods]
+        evictions += [asyncio.create_task(self._evict(pod, best_effort=True)) for pod in daemonset_pods]
         try:
             results = await asyncio.gather(*evictions)
         finally:
             for task in evictions:
                 task.cancel()
-        failed = [pod.metadata.key for pod, done in zip(moving.pods, results, strict=True) if not done]
+        failed = [pod.metadata.key for pod, done in zip(pods, results, strict=False) if not done]
         if failed:
             raise DeletionFailed(f"failed to evict {', '.join(failed)} in time")
-        longest = max((self._grace(pod) for pod in moving.pods), default=0.0)
+        longest = max((self._grace(pod) for pod in pods), default=0.0)
         deadline = self._clock.monotonic() + longest + EVICTION_HEADROOM_S
         while self._clock.monotonic() < deadline:
-            if not any(self._is_there(pod) for pod in moving.pods):
+            if not any(self._is_there(pod) for pod in pods):
                 return
             await asyncio.sleep(1.0)
-        left = [pod.metadata.key for pod in moving.pods if self._is_there(pod)]
+        left = [pod.metadata.key for pod in pods if self._is_there(pod)]
         if left:
             raise DeletionFailed(f"pods remaining after the termination timeout: {', '.join(left)}")
 
@@ -231,40 +259,38 @@ class Actuator:
         known = self._watch.pods.store.get(pod.metadata.key)
         return known is not None and known.metadata.uid == pod.metadata.uid and known.spec.node_name != ""
 
-    async def _evict(self, pod: Pod) -> bool:
+    async def _evict(self, pod: Pod, *, best_effort: bool = False) -> bool:
         """Ask until it is granted or the time is up."""
         deadline = self._clock.monotonic() + self.settings.max_pod_eviction_s
         grace = int(self._grace(pod))
         meta = pod.metadata
+        self._reports.pod(pod, "Normal", "ScaleDown", "deleting pod for node scale down")
         while True:
             try:
                 await self._kube.evict(meta.name, meta.namespace, uid=meta.uid or None, grace=grace)
+                break
             except NotFound:
-                pass
-            except (TooManyRequests, ApiError, KubeError) as problem:
-                if self._clock.monotonic() + EVICTION_RETRY_S > deadline:
-                    self._reports.log(f"eviction of {meta.key} failed: {problem}")
+                break
+            except KubeError as problem:
+                refusal = problem
+            await asyncio.sleep(EVICTION_RETRY_S)
+            if self._clock.monotonic() >= deadline:
+                self._reports.log(f"Failed to evict pod {meta.key}, error: {refusal}")
+                if not best_effort:
+                    self._reports.pod(pod, "Warning", "ScaleDownFailed", "failed to delete pod for ScaleDown")
                     self._reports.evicted(False)
-                    return False
-                await asyncio.sleep(EVICTION_RETRY_S)
-                continue
+                return False
+        if not best_effort:
             self._reports.evicted(True)
-            return True
+        return True
 
-    async def _evict_daemonset_pods(self, pods: Sequence[Pod], wanted: bool) -> None:
-        """As well as it goes: a DaemonSet's pod ends with its node anyway."""
-        for pod in pods:
-            own = pod.metadata.annotations.get(ENABLE_DAEMONSET_EVICTION)
-            if own == "true" or (wanted and own != "false"):
-                try:
-                    await self._kube.evict(
-                        pod.metadata.name,
-                        pod.metadata.namespace,
-                        uid=pod.metadata.uid or None,
-                        grace=int(self._grace(pod)),
-                    )
-                except KubeError as problem:
-                    self._reports.log(f"eviction of DaemonSet pod {pod.metadata.key} failed: {problem}")
+    def _daemonset_pods_to_evict(self, pods: Sequence[Pod], drain: bool) -> list[Pod]:
+        wanted = self.settings.daemonset_eviction_occupied if drain else self.settings.daemonset_eviction_empty
+        return [
+            pod
+            for pod in pods
+            if (own := pod.metadata.annotations.get(ENABLE_DAEMONSET_EVICTION)) == "true" or (wanted and own != "false")
+        ]
 
     async def _wait_for_delay(self, node: str) -> None:
         """Another controller may hold the node by an annotation, for a while."""

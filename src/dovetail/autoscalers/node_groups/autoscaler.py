@@ -21,6 +21,7 @@ from dovetail.autoscalers.node_groups.backoff import Backoff
 from dovetail.autoscalers.node_groups.balancing import Increase
 from dovetail.autoscalers.node_groups.cluster_state import ClusterState
 from dovetail.autoscalers.node_groups.cluster_watch import ClusterWatch
+from dovetail.autoscalers.node_groups.cooldown import Cooldown
 from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
 from dovetail.autoscalers.node_groups.drain import DrainContext
 from dovetail.autoscalers.node_groups.estimator import fresh_node
@@ -87,8 +88,8 @@ from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
 SOURCE = "static_autoscaler"
-#: How long before the start the last scaling counts as having been, so that no cooldown is in force.
-BEFORE_START = timedelta(hours=1)
+#: A cluster may take this long until its first nodes are ready before that is worth an event.
+FIRST_NODES_S = 600.0
 
 
 class LoopFailed(Exception):
@@ -111,6 +112,7 @@ class NodeGroupAutoscaler:
         actuator: Actuator,
         recording: Recording,
         metrics: Metrics,
+        cooldown: Cooldown,
         clock: Clock,
         chance: Chance,
     ) -> None:
@@ -128,11 +130,10 @@ class NodeGroupAutoscaler:
         self._repair = GroupRepair(cloud, self.state, recording, metrics)
         self._templates = TemplateCache(options.template_life_s)
         self._hints: dict[str, str] = {}
-        start = clock.now() - BEFORE_START
-        self.last_scale_up = self.last_deletion = start
+        self.cooldown = cooldown
+        self._started = clock.now()
         #: Groups resized and deletions begun so far.
         self.actions = 0
-        self._last_by_group: dict[str, tuple[datetime, datetime]] = {}
         self._cleaned = False
         self._wake = asyncio.Event()
         self.last_loop = clock.monotonic()
@@ -198,6 +199,8 @@ class NodeGroupAutoscaler:
         await self._refresh()
         groups = self._cloud.groups()
         nodes = list(self._watch.nodes.store)
+        if self._lacks_nodes(nodes, now):
+            return
         await self._clean_up(nodes)
         snapshot = self._watch.snapshot(self.options.expendable_cutoff)
         templates = await self._node_templates(groups, snapshot, now)
@@ -231,6 +234,20 @@ class NodeGroupAutoscaler:
             increases = plan_minimum_sizes(given)
             if increases:
                 await self._increase(increases, now)
+
+    def _takes_pods(self, node: Node) -> bool:
+        return self.is_ready(node) and not node.spec.unschedulable
+
+    def _lacks_nodes(self, nodes: Sequence[Node], now: datetime) -> bool:
+        """Whether no node is ready and --scale-up-from-zero=false forbids to begin there."""
+        if self.options.scale_up_from_zero or any(self._takes_pods(node) for node in nodes):
+            return False
+        problem = "Cluster has no ready nodes." if nodes else "Cluster has no nodes."
+        self._record.warning(SOURCE, problem)
+        self.planner.clear()
+        if not nodes or self._started + timedelta(seconds=FIRST_NODES_S) < now:
+            self._record.status_event("Warning", "ClusterUnhealthy", problem)
+        return True
 
     async def _refresh(self) -> None:
         started = stopwatch()
@@ -361,12 +378,7 @@ class NodeGroupAutoscaler:
         ]
         pods = helpable([*pending, *moving], options.expendable_cutoff)
         left = without_places(pods, snapshot, self._hints)
-        evicted = {pod.metadata.uid for pod in moving}
-        return old_enough(
-            (pod for pod in left if pod.metadata.uid not in evicted or not pod.metadata.uid),
-            options.new_pod_delay_s,
-            now,
-        )
+        return old_enough(left, options.new_pod_delay_s, now)
 
     def _quotas(self, nodes: Sequence[Node], templates: Mapping[str, NodeInfo]) -> Quotas:
         counted: list[tuple[Node, int]] = []
@@ -398,18 +410,17 @@ class NodeGroupAutoscaler:
         def pick(options: Sequence[Option], known: Mapping[str, NodeInfo]) -> Option | None:
             return choose(options, filters, known, self._chance)
 
-        upcoming = sum(self.state.upcoming(now)[0].values())
-        ready = sum(self.is_ready(node) and not is_being_deleted(node, now) for node in nodes)
         return ScaleUpInput(
             self._cloud.groups(),
             templates,
             snapshot,
             quotas,
-            ready + upcoming,
+            len(snapshot.nodes),
             self.options.scale_up,
             blocked,
             self.options.comparator,
             pick,
+            sum(self._takes_pods(node) for node in nodes),
         )
 
     async def _filters(self, nodes: Sequence[Node]) -> list[Filter]:
@@ -485,16 +496,14 @@ class NodeGroupAutoscaler:
                 message = f"Scale-up failed for group {group.id}: {problem}"
                 self._record.status_event("Warning", "FailedToScaleUpGroup", message)
                 self._record.error("executor", message)
-                error = InstanceError(ErrorClass.OTHER, "cloudProviderError", str(problem))
+                cause = f"failed to increase node group size: {problem}"
+                error = InstanceError(ErrorClass.OTHER, "cloudProviderError", cause)
                 self.state.register_failure(group, error, now)
                 return False
             self.state.register_scale_up(group, increase.delta, now)
             self._metrics.scaled_up_nodes.inc(increase.delta)
-            self.last_scale_up = self._clock.now()
+            self.cooldown.scaled_up(group.id, now)
             self.actions += 1
-            earlier = self._last_by_group.get(group.id)
-            removed = earlier[1] if earlier is not None else self.last_scale_up - BEFORE_START
-            self._last_by_group[group.id] = (self.last_scale_up, removed)
             self._record.status_event(
                 "Normal",
                 "ScaledUpGroup",
@@ -512,7 +521,7 @@ class NodeGroupAutoscaler:
         started = stopwatch()
         self._record.log(SOURCE, "Calculating unneeded nodes", 4)
         going = set(self._actuator.deletions)
-        candidates = self._candidates(nodes, now)
+        candidates = self.planner.in_order(self._candidates(nodes, now), snapshot, now)
         destinations = [node.metadata.name for node in nodes if node.metadata.name not in going]
         context = DrainContext(now, RemainingBudgets(self._watch.pdbs.store), self._watch.controllers())
         self.planner.update(snapshot, candidates, destinations, self.group_of, context, self.is_ready)
@@ -521,7 +530,7 @@ class NodeGroupAutoscaler:
                 self.planner.unremovable.add(Unremovable(node.metadata.name, self._why_no_candidate(node)))
         self._metrics.unneeded_nodes.set(len(self.planner.unneeded))
         self._metrics.duration.labels("findUnneeded").observe(stopwatch() - started)
-        cooldown = forbidden or not candidates or self._in_cooldown(now)
+        cooldown = forbidden or not candidates or self.cooldown.is_active(now)
         self._metrics.in_cooldown.set(cooldown)
         if cooldown:
             return
@@ -532,11 +541,9 @@ class NodeGroupAutoscaler:
         begun = await self._actuator.start(decision.empty, decision.drain, self._member, self.planner.utilization)
         self._count_unremovable()
         if begun:
-            self.last_deletion = self._clock.now()
+            self.cooldown.began_deletion(now)
             self.actions += len(begun)
             for deletion in begun:
-                added, _ = self._last_by_group.get(deletion.group, (now - BEFORE_START, now))
-                self._last_by_group[deletion.group] = (added, now)
                 self.planner.unneeded.pop(deletion.node, None)
         else:
             await self._soft_taints(nodes, now)
@@ -550,16 +557,16 @@ class NodeGroupAutoscaler:
         return (group, node.spec.provider_id) if node is not None and group is not None else None
 
     def _candidates(self, nodes: Sequence[Node], now: datetime) -> list[str]:
-        """Nodes of groups above their minimum; those unneeded before come first, so that their time goes on."""
+        """Nodes of groups that are above their minimum and in no cooldown of their own."""
         found = []
         for node in nodes:
             group = self.group_of(node)
             if group is None or node.metadata.name in self._actuator.deletions:
                 continue
-            if group.target_size <= group.min_size or (self.options.delay_type_local and self._delayed(group, now)):
+            if group.target_size <= group.min_size or self.cooldown.is_group_active(group.id, now):
                 continue
             found.append(node.metadata.name)
-        return sorted(found, key=lambda name: name not in self.planner.unneeded)
+        return found
 
     def _why_no_candidate(self, node: Node) -> Reason:
         if node.metadata.name in self._actuator.deletions:
@@ -568,24 +575,6 @@ class NodeGroupAutoscaler:
         if group is None:
             return Reason.NOT_AUTOSCALED
         return Reason.MIN_SIZE_REACHED if group.target_size <= group.min_size else Reason.NOT_UNNEEDED_OTHER
-
-    def _delayed(self, group: NodeGroup, now: datetime) -> bool:
-        added, removed = self._last_by_group.get(group.id, (now - BEFORE_START, now - BEFORE_START))
-        return (
-            added + timedelta(seconds=self.options.delay_after_add_s) > now
-            or removed + timedelta(seconds=self.options.delay_after_delete_s) > now
-        )
-
-    def _in_cooldown(self, now: datetime) -> bool:
-        failure = self._actuator.last_failure
-        if failure is not None and failure + timedelta(seconds=self.options.delay_after_failure_s) > now:
-            return True
-        if self.options.delay_type_local:
-            return False
-        return (
-            self.last_scale_up + timedelta(seconds=self.options.delay_after_add_s) > now
-            or self.last_deletion + timedelta(seconds=self.options.delay_after_delete_s) > now
-        )
 
     def _count_unremovable(self) -> None:
         counts = dict.fromkeys(Reason, 0)
@@ -617,4 +606,4 @@ class NodeGroupAutoscaler:
             member = self._member(name)
             if member is not None:
                 candidates.setdefault(member[0].id, []).append(name)
-        await self._record.write_status(self.state, candidates, now)
+        await self._record.write_status(self.state, candidates, now, scale_down_at=self.planner.last_update)

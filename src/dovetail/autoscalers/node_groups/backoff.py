@@ -49,7 +49,7 @@ class Backoff:
         return backed_off if backed_off is not None and backed_off.until > now else None
 
     def remove(self, group: str) -> None:
-        """A scale-up of the group succeeded."""
+        """The group is no longer under control."""
         self._groups.pop(group, None)
 
     def remove_stale(self, now: datetime) -> None:

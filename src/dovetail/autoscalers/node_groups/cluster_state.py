@@ -104,6 +104,8 @@ class ClusterState:
         self.failures: list[tuple[str, InstanceError, datetime]] = []
         self._errors: dict[str, dict[str, InstanceError]] = {}
         self._node_count = 0
+        #: Groups that missed nodes when this program first looked, and until when those are waited for.
+        self._inherited: dict[str, datetime] | None = None
         #: Requests whose time was up in the last update: the caller withdraws them.
         self.timed_out: list[ScaleUpRequest] = []
         self.happenings: list[Happening] = []
@@ -143,6 +145,7 @@ class ClusterState:
         self._note_unregistered(nodes, now)
         self._measure(nodes, now)
         self._update_ranges()
+        self._note_inherited(now)
         self._update_requests(now)
         self._note_creation_errors(now)
         self._update_ranges()
@@ -209,15 +212,26 @@ class ClusterState:
                 least, group.target_size + going.get(group.id, 0), group.target_size
             )
 
+    def _note_inherited(self, now: datetime) -> None:
+        """Nodes that a program before this one asked for are waited for, so that they are not asked for twice."""
+        if self._inherited is None:
+            self._inherited = {
+                name: now + timedelta(seconds=group.options.max_node_provision_s) for name, group in self.groups.items()
+            }
+        self._inherited = {
+            name: until for name, until in self._inherited.items() if until >= now and self.has_upcoming(name)
+        }
+
     def _update_requests(self, now: datetime) -> None:
+        """A backoff outlives a scale-up that succeeds in part: its group failed a moment ago."""
         self.backoff.remove_stale(now)
         for name, request in list(self.requests.items()):
             group = self.groups.get(name)
             if group is None:
                 del self.requests[name]
+                self.backoff.remove(name)
             elif not self.has_upcoming(name):
                 del self.requests[name]
-                self.backoff.remove(name)
             elif request.expected < now:
                 waited = format_duration(now - request.time)
                 message = f"Nodes added to group {name} failed to register within {waited}"
@@ -311,13 +325,18 @@ class ClusterState:
         return group in self.requests and self.has_upcoming(group)
 
     def upcoming(self, now: datetime) -> tuple[dict[str, int], set[str]]:
-        """Nodes that will come or become ready by group, and the names of those that are registered already."""
+        """Nodes that will come or become ready by group, and the names of those that are registered already.
+
+        Only nodes that were asked for come: a group that lost a node otherwise, or that backs off, promises none.
+        """
         counts: dict[str, int] = {}
         registered: set[str] = set()
         for group in self.groups:
             readiness = self.readiness.get(group, Readiness())
             acceptable = self.ranges.get(group)
             if acceptable is None or self.backoff.status(group, now) is not None:
+                continue
+            if group not in self.requests and group not in (self._inherited or {}):
                 continue
             there = len(readiness.ready) + len(readiness.unready) + len(readiness.long_unregistered)
             coming = acceptable.target - there

@@ -137,6 +137,14 @@ def pods_to_move(pods: Iterable[Pod], rules: DrainRules, context: DrainContext) 
     return PodsToMove(tuple(moving), tuple(daemonset_pods), tuple(on_completion))
 
 
+def is_empty(pods: Iterable[Pod], rules: DrainRules, now: datetime) -> bool:
+    """Whether a node with these pods goes without moving one; budgets and controllers are not asked."""
+    context = DrainContext(now, RemainingBudgets())
+    return all(
+        is_daemonset(pod) or drainability(pod, rules, context).outcome in (Outcome.SKIP, Outcome.WAIT) for pod in pods
+    )
+
+
 def drainability(pod: Pod, rules: DrainRules, context: DrainContext) -> Verdict:
     """The verdict of the first rule that has one."""
     for rule in RULES:

@@ -72,7 +72,7 @@ class GroupRepair:
             self._record.log(SOURCE, f"Deleting {len(failed)} from {name} node group because of create errors", 1)
             try:
                 await self._cloud.delete(group, failed)
-            except SizeRefused as problem:
+            except NodeGroupError as problem:
                 self._record.warning(SOURCE, f"Error while trying to delete nodes from {name}: {problem}")
         self._state.retarget(self._cloud.groups())
 

@@ -10,6 +10,7 @@ from dovetail.autoscalers.node_groups.actuation import ActuationSettings
 from dovetail.autoscalers.node_groups.annotations import STARTUP_TAINT_PREFIXES
 from dovetail.autoscalers.node_groups.backoff import BackoffTimes
 from dovetail.autoscalers.node_groups.cluster_state import HealthLimits
+from dovetail.autoscalers.node_groups.cooldown import Delays
 from dovetail.autoscalers.node_groups.drain import DrainRules
 from dovetail.autoscalers.node_groups.eligibility import EligibilityRules
 from dovetail.autoscalers.node_groups.flags import Settings
@@ -34,6 +35,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     scan_interval_s: float
     frequent_loops: bool
+    scale_up_from_zero: bool
     expanders: tuple[str, ...]
     limits: Mapping[str, Range]
     enforce_min_size: bool
@@ -44,10 +46,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     template_life_s: float
     candidate_life_s: float
     scale_down_enabled: bool
-    delay_after_add_s: float
-    delay_after_delete_s: float
-    delay_after_failure_s: float
-    delay_type_local: bool
+    delays: Delays
     max_soft_taints: int
     max_soft_taint_s: float
     taints: TaintConfig
@@ -92,6 +91,7 @@ def options(settings: Settings) -> Options:
         namespace=settings["namespace"],
         scan_interval_s=settings["scan-interval"],
         frequent_loops=settings["frequent-loops-enabled"],
+        scale_up_from_zero=settings["scale-up-from-zero"],
         expanders=settings.chain(),
         limits=settings.limits(),
         enforce_min_size=settings["enforce-node-group-min-size"],
@@ -102,10 +102,12 @@ def options(settings: Settings) -> Options:
         template_life_s=settings["node-info-cache-expire-time"],
         candidate_life_s=settings["node-deletion-candidate-ttl"],
         scale_down_enabled=settings["scale-down-enabled"],
-        delay_after_add_s=settings["scale-down-delay-after-add"],
-        delay_after_delete_s=settings["scale-down-delay-after-delete"],
-        delay_after_failure_s=settings["scale-down-delay-after-failure"],
-        delay_type_local=settings["scale-down-delay-type-local"],
+        delays=Delays(
+            after_add_s=settings["scale-down-delay-after-add"],
+            after_delete_s=settings["scale-down-delay-after-delete"],
+            after_failure_s=settings["scale-down-delay-after-failure"],
+            local=settings["scale-down-delay-type-local"],
+        ),
         max_soft_taints=settings["max-bulk-soft-taint-count"],
         max_soft_taint_s=settings["max-bulk-soft-taint-time"],
         taints=TaintConfig(
@@ -125,7 +127,6 @@ def options(settings: Settings) -> Options:
             max_group_binpacking_s=settings["max-nodegroup-binpacking-duration"],
             max_binpacking_s=settings["max-binpacking-time"],
             balance_similar=settings["balance-similar-node-groups"],
-            scale_up_from_zero=settings["scale-up-from-zero"],
         ),
         scale_down=ScaleDownSettings(
             unneeded_s=settings["scale-down-unneeded-time"],

@@ -15,6 +15,7 @@ from dovetail.autoscalers.node_groups import options as options_of
 from dovetail.autoscalers.node_groups.actuation import Actuator, Deletion, Reports
 from dovetail.autoscalers.node_groups.autoscaler import NodeGroupAutoscaler
 from dovetail.autoscalers.node_groups.cluster_watch import ClusterWatch
+from dovetail.autoscalers.node_groups.cooldown import Cooldown
 from dovetail.autoscalers.node_groups.flags import Settings
 from dovetail.autoscalers.node_groups.klog import Klog
 from dovetail.autoscalers.node_groups.metrics import Metrics
@@ -116,8 +117,11 @@ async def _lead(
         if handle.autoscaler is not None:
             handle.autoscaler.pod_changed(pod)
 
+    cooldown = Cooldown(options.delays, clock.now())
+
     def removed(deletion: Deletion) -> None:
         metrics.scaled_down_nodes.labels("underutilized" if deletion.drain else "empty").inc()
+        cooldown.deleted(deletion.group, clock.now())
 
     watch = ClusterWatch(kube, pod_changed)
     try:
@@ -128,14 +132,17 @@ async def _lead(
             await watch.synced()
             reports = Reports(
                 recording.node_event,
+                recording.pod_event,
                 recording.status_event,
                 lambda message: recording.log("actuator", message),
                 lambda done: metrics.evicted_pods.labels("succeeded" if done else "failed").inc(),
                 removed,
+                lambda: cooldown.failed(clock.now()),
+                lambda deletion: cooldown.group_failed(deletion.group, clock.now()),
             )
             actuator = Actuator(kube, cloud, watch, clock, options.actuation, reports, tasks)
             handle.autoscaler = NodeGroupAutoscaler(
-                options, kube, cloud, watch, actuator, recording, metrics, clock, chance
+                options, kube, cloud, watch, actuator, recording, metrics, cooldown, clock, chance
             )
             await handle.autoscaler.run()
     finally:

@@ -12,14 +12,17 @@ NOT_READY_TAINTS = frozenset(
     {"node.kubernetes.io/not-ready", "node.kubernetes.io/disk-pressure", "node.kubernetes.io/network-unavailable"}
 )
 
+BAD_CONDITIONS = ("DiskPressure", "NetworkUnavailable")
+
 
 def is_ready(node: Node, config: TaintConfig) -> bool:
-    """Ready by its kubelet, its network, its taints and its GPUs."""
+    """Ready by its kubelet, its disk, its network, its taints and its GPUs."""
     if not node.ready:
         return False
-    network = condition(node.status.conditions, "NetworkUnavailable")
-    if network is not None and network.status == "True":
-        return False
+    for bad in BAD_CONDITIONS:
+        reported = condition(node.status.conditions, bad)
+        if reported is not None and reported.status == "True":
+            return False
     if any(taint.key in NOT_READY_TAINTS or config.is_startup(taint.key) for taint in node.spec.taints):
         return False
     return not lacks_gpu(node)

@@ -82,7 +82,7 @@ class Recording:
         """Pods that a scale-up is for."""
         for pod in pods:
             if self._is_new(pod.metadata.uid, "TriggeredScaleUp", ""):
-                self._pod_event(pod, "TriggeredScaleUp", f"pod triggered scale-up: {sizes}")
+                self.pod_event(pod, "Normal", "TriggeredScaleUp", f"pod triggered scale-up: {sizes}")
 
     def refused(self, plan: ScaleUpPlan) -> None:
         """Pods that no group can help now, with the reasons and how many groups have each."""
@@ -91,11 +91,11 @@ class Recording:
             reasons = MAX_TOTAL_REACHED if limited else refused.message()
             message = f"pod didn't trigger scale-up: {reasons}"
             if self._is_new(refused.pod.metadata.uid, "NotTriggerScaleUp", message):
-                self._pod_event(refused.pod, "NotTriggerScaleUp", message)
+                self.pod_event(refused.pod, "Normal", "NotTriggerScaleUp", message)
 
-    def _pod_event(self, pod: Pod, reason: str, message: str) -> None:
+    def pod_event(self, pod: Pod, kind: str, reason: str, message: str) -> None:
         meta = pod.metadata
-        self._events.record(Reference("Pod", meta.name, meta.namespace, meta.uid), "Normal", reason, message)
+        self._events.record(Reference("Pod", meta.name, meta.namespace, meta.uid), _kind(kind), reason, message)
 
     def _is_new(self, uid: str, reason: str, message: str) -> bool:
         now = self._clock.monotonic()
@@ -118,9 +118,16 @@ class Recording:
         now = self._clock.now()
         await self._put(initializing(now), now)
 
-    async def write_status(self, state: ClusterState, candidates: Mapping[str, Sequence[str]], now: datetime) -> None:
+    async def write_status(
+        self,
+        state: ClusterState,
+        candidates: Mapping[str, Sequence[str]],
+        now: datetime,
+        *,
+        scale_down_at: datetime | None,
+    ) -> None:
         if self._write:
-            await self._put(self._status.text(state, candidates, now), now)
+            await self._put(self._status.text(state, candidates, now, scale_down_at=scale_down_at), now)
 
     async def _put(self, text: str, now: datetime) -> None:
         if not self._write:

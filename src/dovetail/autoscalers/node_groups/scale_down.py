@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dovetail.autoscalers.node_groups.annotations import DELETION_CANDIDATE, SCALE_DOWN_DISABLED, taint_time
-from dovetail.autoscalers.node_groups.drain import DrainContext, DrainRules
+from dovetail.autoscalers.node_groups.drain import DrainContext, DrainRules, is_empty
 from dovetail.autoscalers.node_groups.eligibility import EligibilityRules, GroupOf, eligible
 from dovetail.autoscalers.node_groups.quotas import Quotas
 from dovetail.autoscalers.node_groups.removal import Removable, simulate_removal
@@ -57,7 +57,8 @@ class ScaleDownPlanner:
         self.utilization: Mapping[str, Utilization] = {}
         self._hints: dict[str, str] = {}
         self._timer = timer
-        self._last_update: datetime | None = None
+        #: When unneeded nodes were last worked out.
+        self.last_update: datetime | None = None
         self._loop_interval: timedelta | None = None
 
     def load_candidates(self, nodes: Iterable[Node], now: datetime, life_s: float) -> None:
@@ -70,6 +71,16 @@ class ScaleDownPlanner:
     def clear(self) -> None:
         """Forget what is unneeded: the cluster is not well."""
         self.unneeded = {}
+
+    def in_order(self, candidates: Iterable[str], snapshot: Snapshot, now: datetime) -> list[str]:
+        """Empty nodes first, since nothing has to move for them; then those unneeded before, whose time goes on."""
+
+        def rank(name: str) -> tuple[bool, bool]:
+            info = snapshot.nodes.get(name)
+            pods = [placed.pod for placed in info.pods.values()] if info is not None else []
+            return not is_empty(pods, self.settings.drain, now), name not in self.unneeded
+
+        return sorted(candidates, key=rank)
 
     def update(
         self,
@@ -148,10 +159,10 @@ class ScaleDownPlanner:
         return min(limit, parallelism * loops + parallelism)
 
     def _measure_interval(self, now: datetime) -> None:
-        if self._last_update is not None and now > self._last_update:
-            interval = now - self._last_update
+        if self.last_update is not None and now > self.last_update:
+            interval = now - self.last_update
             self._loop_interval = interval if self._loop_interval is None else min(self._loop_interval, interval)
-        self._last_update = now
+        self.last_update = now
 
     def removable_now(
         self,

@@ -58,7 +58,6 @@ class ScaleUpSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_group_binpacking_s: float = 10.0
     max_binpacking_s: float = 300.0
     balance_similar: bool = False
-    scale_up_from_zero: bool = True
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -92,7 +91,10 @@ class ScaleUpPlan(msgspec.Struct, frozen=True):
 
 
 class ScaleUpInput(msgspec.Struct, frozen=True):
-    """The cluster and the flags as one attempt sees them. `blocked` tells why a group may not grow, or None."""
+    """The cluster and the flags as one attempt sees them. `blocked` tells why a group may not grow, or None.
+
+    `node_count` has the nodes that will come; `ready_count` has not, and is the same if it is not told.
+    """
 
     groups: Sequence[NodeGroup]
     templates: Mapping[str, NodeInfo]
@@ -103,12 +105,14 @@ class ScaleUpInput(msgspec.Struct, frozen=True):
     blocked: Callable[[NodeGroup], str | None]
     comparator: Comparator
     choose: Callable[[Sequence[Option], Mapping[str, NodeInfo]], Option | None]
+    ready_count: int | None = None
 
 
 def plan_scale_up(pods: Sequence[Pod], given: ScaleUpInput, *, all_or_nothing: bool = False) -> ScaleUpPlan:
     """The plan for these pending pods."""
     groups = pod_groups(pods)
-    if 0 < given.settings.max_nodes_total <= given.node_count:
+    ready = given.node_count if given.ready_count is None else given.ready_count
+    if 0 < given.settings.max_nodes_total <= ready:
         return ScaleUpPlan(Result.LIMITED_BY_MAX_TOTAL, refused=tuple(Refused(pod, {}, {}) for pod in pods))
     usable, skipped = usable_groups(given)
     fitting: dict[str, list[PodGroup]] = {}
@@ -183,7 +187,7 @@ def _skip_reason(group: NodeGroup, given: ScaleUpInput) -> str | None:
         if total and given.node_count + count > total:
             return ATOMIC_EXCEEDS_TOTAL
     template = given.templates.get(group.id)
-    if template is None or (group.target_size == 0 and not given.settings.scale_up_from_zero):
+    if template is None:
         return NOT_READY
     check = given.quotas.check(template.node, count)
     return check.message() if check.exceeded else None

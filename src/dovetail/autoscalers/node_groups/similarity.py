@@ -100,8 +100,7 @@ def _free(info: NodeInfo, always: Sequence[str]) -> dict[str, int]:
     names = {*always, *(name for name, amount in info.requested.items() if amount)}
     free = {}
     for name in names:
-        taken = len(info.pods) if name == "pods" else info.requested.get(name, 0)
-        free[name] = info.allocatable.get(name, 0) - taken
+        free[name] = info.allocatable.get(name, 0) - info.requested.get(name, 0)
     return free
 
 

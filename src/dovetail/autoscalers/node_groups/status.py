@@ -19,12 +19,19 @@ class StatusWriter:
     """Remembers when each status last changed; `text` renders the newest one."""
 
     def __init__(self) -> None:
-        self._since: dict[tuple[str, str], tuple[str, str]] = {}
+        self._since: dict[tuple[str, str], tuple[str, str | None]] = {}
 
-    def text(self, state: ClusterState, candidates: Mapping[str, Sequence[str]], now: datetime) -> str:
-        """The YAML of the ConfigMap's key `status`. `candidates`: unneeded nodes by group."""
-        probe = _stamp(now)
-        groups = [self._group(state, name, candidates.get(name, ()), now, probe) for name in state.groups]
+    def text(
+        self,
+        state: ClusterState,
+        candidates: Mapping[str, Sequence[str]],
+        now: datetime,
+        *,
+        scale_down_at: datetime | None = None,
+    ) -> str:
+        """The YAML of the ConfigMap's key `status`. `candidates`: unneeded nodes by group, worked out at that time."""
+        probe, scale_down_probe = _stamp(state.total.time), _stamp(scale_down_at)
+        groups = [self._group(state, name, candidates.get(name, ()), now, scale_down_probe) for name in state.groups]
         scaling = any(group["scaleUp"]["status"] == "InProgress" for group in groups)
         total = sum(len(names) for names in candidates.values())
         healthy = "Healthy" if state.is_cluster_healthy() else "Unhealthy"
@@ -38,17 +45,24 @@ class StatusWriter:
                     **self._times("", "health", healthy, probe),
                 },
                 "scaleUp": self._timed("", "scaleUp", "InProgress" if scaling else "NoActivity", probe),
-                "scaleDown": self._scale_down("", total, probe),
+                "scaleDown": self._scale_down("", total, scale_down_probe),
             },
-            "nodeGroups": groups,
         }
+        if groups:
+            document["nodeGroups"] = groups
         return _yaml(document)
 
     def _group(
-        self, state: ClusterState, name: str, candidates: Sequence[str], now: datetime, probe: str
+        self,
+        state: ClusterState,
+        name: str,
+        candidates: Sequence[str],
+        now: datetime,
+        scale_down_probe: str | None,
     ) -> dict[str, Any]:
         group = state.groups[name]
         readiness = state.readiness.get(name, Readiness())
+        probe = _stamp(readiness.time)
         safety = state.safety(name, now)
         healthy = "Healthy" if safety.healthy else "Unhealthy"
         if state.is_scaling_up(name):
@@ -76,20 +90,21 @@ class StatusWriter:
                 **self._times(name, "health", healthy, probe),
             },
             "scaleUp": scale_up,
-            "scaleDown": self._scale_down(name, len(candidates), probe),
+            "scaleDown": self._scale_down(name, len(candidates), scale_down_probe),
         }
 
-    def _scale_down(self, group: str, count: int, probe: str) -> dict[str, Any]:
+    def _scale_down(self, group: str, count: int, probe: str | None) -> dict[str, Any]:
         status = "CandidatesPresent" if count else "NoCandidates"
         found: dict[str, Any] = {"status": status}
         if count:
             found["candidates"] = count
         return found | self._times(group, "scaleDown", status, probe)
 
-    def _timed(self, group: str, what: str, status: str, probe: str) -> dict[str, Any]:
+    def _timed(self, group: str, what: str, status: str, probe: str | None) -> dict[str, Any]:
         return {"status": status} | self._times(group, what, status, probe)
 
-    def _times(self, group: str, what: str, status: str, probe: str) -> dict[str, str]:
+    def _times(self, group: str, what: str, status: str, probe: str | None) -> dict[str, str | None]:
+        """When it was last looked at (never for a group without a node), and since when it is so."""
         known = self._since.get((group, what))
         if known is None or known[0] != status:
             known = self._since[group, what] = (status, probe)
@@ -109,12 +124,13 @@ def config_map(name: str, namespace: str, text: str, now: datetime) -> dict[str,
 
 
 def _counts(readiness: Readiness) -> dict[str, Any]:
+    deleted = {"beingDeleted": len(readiness.deleted)} if readiness.deleted else {}
     return {
         "registered": {
             "total": len(readiness.registered),
             "ready": len(readiness.ready),
             "notStarted": len(readiness.not_started),
-            "beingDeleted": len(readiness.deleted),
+            **deleted,
             "unready": {"total": len(readiness.unready), "resourceUnready": len(readiness.resource_unready)},
         },
         "longUnregistered": len(readiness.long_unregistered),
@@ -127,8 +143,8 @@ def _yaml(document: Mapping[str, Any]) -> str:
     return text
 
 
-def _stamp(now: datetime) -> str:
-    return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+def _stamp(now: datetime | None) -> str | None:
+    return None if now is None else now.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _go_time(now: datetime) -> str:

@@ -27,7 +27,14 @@ class Utilization(msgspec.Struct, frozen=True):
     gpu: float = 0.0
 
     def __str__(self) -> str:
-        return f"{{{self.cpu:.6g} {self.memory:.6g} {self.gpu:.6g} {self.resource} {self.highest:.6g}}}"
+        """As events show it; the fourth number is of dynamic resources, which are not counted here."""
+        cpu, memory, gpu, highest = (_shown(share) for share in (self.cpu, self.memory, self.gpu, self.highest))
+        return f"{{{cpu} {memory} {gpu} 0 {self.resource} {highest}}}"
+
+
+def _shown(share: float) -> str:
+    """The shortest text of the number, without a fraction where there is none."""
+    return str(int(share)) if share.is_integer() else repr(share)
 
 
 class UnknownUtilization(ValueError):
