@@ -107,9 +107,9 @@ def test_a_group_grows_for_pending_pods_and_shrinks_when_they_are_gone() -> None
         await asyncio.sleep(900)
         assert world.groups.size("a") == 1
         assert len((await world.kube.list(NODES)).items) == 1
-        told = await world.events("ScaleDownEmpty")
-        assert any("removing empty node" in each for each in told)
-        assert any(each.startswith("Scale-down: empty node ") and each.endswith(" removed") for each in told)
+        reported = await world.events("ScaleDownEmpty")
+        assert any("removing empty node" in each for each in reported)
+        assert any(each.startswith("Scale-down: empty node ") and each.endswith(" removed") for each in reported)
         assert "nodes removed by cluster autoscaler" in await world.events("ScaleDown")
 
     play(body, GroupSpec(name="a", min_size=1, max_size=10, size=1))
@@ -128,10 +128,10 @@ def test_a_node_is_drained_when_its_pods_fit_elsewhere() -> None:
         await asyncio.sleep(1500)
         assert world.groups.size("a") == 2
         assert await world.running_pods("web") + await world.running_pods("fill") == 4
-        told = await world.events("ScaleDown")
-        assert any("pods to reschedule" in each for each in told)
-        assert any(each.endswith("removed with drain") for each in told)
-        assert "deleting pod for node scale down" in told
+        reported = await world.events("ScaleDown")
+        assert any("pods to reschedule" in each for each in reported)
+        assert any(each.endswith("removed with drain") for each in reported)
+        assert "deleting pod for node scale down" in reported
 
     play(body, GroupSpec(name="a", min_size=1, max_size=10, size=1))
 
@@ -236,8 +236,8 @@ def test_a_drain_that_fails_gives_the_node_back_and_holds_no_other_node() -> Non
         budget = {"minAvailable": 2, "selector": {}}
         await world.kube.create(PDBS, {"metadata": {"name": "web"}, "spec": budget}, "default")
         await asyncio.sleep(20)
-        [told] = await world.events("ScaleDownFailed")
-        assert told.startswith("failed to drain and delete node: ") and "no disruption is allowed" in told
+        [reported] = await world.events("ScaleDownFailed")
+        assert reported.startswith("failed to drain and delete node: ") and "no disruption is allowed" in reported
         name = doomed[0]["metadata"]["name"]
         kept = await world.kube.get(NODES, name)
         assert not _is_going(kept) and not kept["spec"].get("unschedulable")

@@ -327,7 +327,7 @@ class ClusterState:
     def upcoming(self, now: datetime) -> tuple[dict[str, int], set[str]]:
         """Nodes that will come or become ready by group, and the names of those that are registered already.
 
-        Only nodes that were asked for come: a group that lost a node otherwise, or that backs off, promises none.
+        Only nodes that were asked for come: a group that lost a node otherwise, or that backs off, gets none.
         """
         counts: dict[str, int] = {}
         registered: set[str] = set()

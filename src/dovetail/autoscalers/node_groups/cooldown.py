@@ -23,7 +23,7 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cooldown:
-    """Remembers when what was scaled last. `scaled_up` and `deleted` are told with the group."""
+    """Remembers when what was scaled last. `scaled_up` and `deleted` are reported with the group."""
 
     def __init__(self, delays: Delays, start: datetime) -> None:
         self.delays = delays

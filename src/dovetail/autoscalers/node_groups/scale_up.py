@@ -93,7 +93,7 @@ class ScaleUpPlan(msgspec.Struct, frozen=True):
 class ScaleUpInput(msgspec.Struct, frozen=True):
     """The cluster and the flags as one attempt sees them. `blocked` tells why a group may not grow, or None.
 
-    `node_count` has the nodes that will come; `ready_count` has not, and is the same if it is not told.
+    `node_count` has the nodes that will come; `ready_count` has not, and is the same if it is not reported.
     """
 
     groups: Sequence[NodeGroup]
