@@ -71,7 +71,7 @@ class Writer:
         self._bookmark_bytes = 0
         self._bookmarked_at = appender.written
         #: Before the first bookmark nothing is an event: it is the state at the start.
-        self._begun = False
+        self.begun = False
 
     @classmethod
     def create(
@@ -108,6 +108,17 @@ class Writer:
         writer._append(later, Gap(0, later - writer._ms))
         return writer
 
+    def rotated(self, path: Path, identity: bytes, now: datetime) -> Writer:
+        """End this file and go on in another, which begins with the state that this one ends with."""
+        header = Recording(self.path, scan(self.path)).header
+        self.close(now)
+        other = Writer.create(path, now, header.cluster, identity, anonymised=header.anonymised, source=header.source)
+        other.state = self.state
+        for number, source in self.state.objects.items():
+            other._join(number, source)
+        other.begin()
+        return other
+
     @property
     def written(self) -> int:
         """Bytes written by this process."""
@@ -116,7 +127,7 @@ class Writer:
     def begin(self) -> None:
         """What was put until now is the state at the start."""
         self.events = 0
-        self._begun = True
+        self.begun = True
         self.bookmark()
 
     def put(self, time: datetime, source: Json) -> bool:
@@ -206,13 +217,17 @@ class Writer:
         """End the recording."""
         if self._file.closed:
             return
-        if not self._begun:
+        if not self.begun:
             self.begin()
         self.flush()
         if time is not None:
             self.note_time(time)
         self._appender.append(BlockKind.END, b"", self._ms, self._ms)
         self.sync()
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Close the file as it is."""
         self._file.close()
 
     def __enter__(self) -> Writer:
@@ -222,7 +237,7 @@ class Writer:
         self.close()
 
     def _append(self, ms: int, record: Record) -> None:
-        if not self._begun:
+        if not self.begun:
             self.state.take(record)
             return
         ms = max(ms, self._ms)
