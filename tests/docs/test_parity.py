@@ -15,6 +15,11 @@ ENGLISH = sorted(path for path in (ROOT / "docs").rglob("*.md") if not path.name
 UNTRANSLATED = {
     "api.md",
     "architecture.md",
+    "benchmarks.md",
+    "differences.md",
+    "nodeclaim.md",
+    "safe-mode.md",
+    "testing.md",
     "cluster-autoscaler.md",
     "compare.md",
     "dashboard.md",

@@ -67,7 +67,7 @@ def test_every_code_has_a_section_with_an_example_and_a_remedy() -> None:
     sections = {each.partition("\n")[0]: each for each in page.split("\n## ")[1:]}
     assert sections.keys() == {code.lower() for code in REASONS}
     for code, text in sections.items():
-        example = text.partition("```console\n")[2].partition("\n```")[0]
+        example = text.partition("```text held-by: tests/model/test_reasons.py\n")[2].partition("\n```")[0]
         remedy = text.partition("**Remedy** ")[2].strip()
         assert example.partition(" ")[0].count("/") >= 1, f"{code}: an example begins with the object"
         assert len(remedy) > 10, code
@@ -76,5 +76,8 @@ def test_every_code_has_a_section_with_an_example_and_a_remedy() -> None:
 def test_examples_name_their_code_or_are_about_a_node() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reasons.md").read_text().partition("# Examples and remedies")[2]
     for section in page.split("\n## ")[1:]:
-        code, example = section.partition("\n")[0], section.partition("```console\n")[2].partition("\n```")[0]
+        code, example = (
+            section.partition("\n")[0],
+            section.partition("```text held-by: tests/model/test_reasons.py\n")[2].partition("\n```")[0],
+        )
         assert code.upper() in example or example.startswith(("node/", "nodepool/")), code
