@@ -26,6 +26,7 @@ from dovetail.lab.apiserver.garbage_collector import Collector
 from dovetail.lab.checks.invariants import Invariants
 from dovetail.lab.checks.replicasets import SHORTFALL_GRACE_S, ReplicaSetCheck
 from dovetail.lab.controllers.manager import ControllerManager
+from dovetail.lab.custom_metrics import CustomMetrics
 from dovetail.lab.direct_client import DirectKube
 from dovetail.lab.event_recorder import EventSink, Recorder
 from dovetail.lab.event_ttl import Forgetting
@@ -124,6 +125,7 @@ class Lab:
             self.fleet.programs = self.programs = RunningPrograms(self, find)
         self.controllers: ControllerManager | None = None
         self.metrics = Metrics(self.fleet, clock, self._services)
+        self.custom_metrics = CustomMetrics(self.fleet, clock, self._services, self.kube, self.metrics.hears)
         own = server is not None
         self.faults = Faults(self.fleet, clock, chance.child("faults"), own_server=own) if self.parts.faults else None
         self.invariants: Invariants | None = None
@@ -205,7 +207,7 @@ class Lab:
         """What stands before the API server: metrics, logs, faults; and the eye on its invariants."""
         if self.server is None:
             return
-        self.server.middleware.append(self.metrics.intercept)
+        self.server.middleware += [self.metrics.intercept, self.custom_metrics.intercept]
         self.server.logs = Logs(self.fleet, self.clock).read
         if self.faults is not None:
             self.server.middleware.insert(0, self.faults.intercept)

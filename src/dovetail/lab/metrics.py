@@ -45,11 +45,12 @@ class Metrics:
         at = self._clock.monotonic() // SCRAPE_SECONDS * SCRAPE_SECONDS
         if at != self._at:
             self._at = at
-            heard = [run for run in self._fleet.runs.values() if self._heard(run.node)]
+            heard = [run for run in self._fleet.runs.values() if self.hears(run.node)]
             self._pods = usage(heard, self._services(), at, self._clock.now())
         return self._pods
 
-    def _heard(self, node: str) -> bool:
+    def hears(self, node: str) -> bool:
+        """Whether a node answers scrapes."""
         seat = self._fleet.seats.get(node)
         return seat is not None and seat.registered and seat.silent_since is None
 
@@ -60,7 +61,7 @@ class Metrics:
         try:
             query = parse_labels(request.parameter("labelSelector") or "")
         except SelectorError as problem:
-            return _failure(400, "BadRequest", str(problem))
+            return failure(400, "BadRequest", str(problem))
         if parts[0] == "nodes":
             return self._nodes(parts[1] if len(parts) > 1 else None, query)
         namespace = parts[1] if parts[0] == "namespaces" and len(parts) > 1 else None
@@ -77,7 +78,7 @@ class Metrics:
                 by_node.setdefault(run.node, []).extend(uses)
         items = []
         for node, seat in sorted(self._fleet.seats.items()):
-            if not self._heard(node) or (name is not None and node != name):
+            if not self.hears(node) or (name is not None and node != name):
                 continue
             labels = labels_of(seat.instance)
             if query.matches(labels):
@@ -115,7 +116,7 @@ class Metrics:
         if name is None:
             return _json({"kind": f"{kind}List", **version, "metadata": {}, "items": items})
         if not items:
-            return _failure(404, "NotFound", f'{plural}.metrics.k8s.io "{name}" not found')
+            return failure(404, "NotFound", f'{plural}.metrics.k8s.io "{name}" not found')
         return _json({"kind": kind, **version, **items[0]})
 
 
@@ -131,7 +132,7 @@ def _json(body: Json, status: int = 200) -> Response:
     return Response(status=status, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))
 
 
-def _failure(code: int, reason: str, message: str) -> Response:
+def failure(code: int, reason: str, message: str) -> Response:
     body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     return _json({**body, "message": message, "reason": reason, "code": code}, code)
 

@@ -1,4 +1,4 @@
-"""metrics.k8s.io for a real control plane: an endpoint beside it, which its aggregator asks.
+"""The metrics APIs for a real control plane: an endpoint beside it, which its aggregator asks.
 
 For the API server metrics-server runs behind a Service; the Service names this host. The endpoint
 listens on the loopback alone and knows nothing but the lab's own load.
@@ -22,6 +22,7 @@ from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import tls
 from dovetail.lab.apiserver.http import Core, HttpMount
 from dovetail.lab.apiserver.responses import JSON_HEADERS
+from dovetail.lab.custom_metrics import CUSTOM, EXTERNAL, CustomMetrics, api_services
 from dovetail.lab.metrics import APISERVICES, BASE, LABELS, NAME, NAMESPACE, Metrics, api_service
 
 _VERBS = ["get", "list"]
@@ -39,22 +40,25 @@ _SERVED = {
 class Endpoint:
     """What the aggregator talks to."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, custom: CustomMetrics | None = None) -> None:
         self.address = ""
         self._metrics = metrics
+        self._custom = custom
 
     async def handle(self, request: Request) -> Response:
         if request.path == BASE:
             return Response(status=200, headers=JSON_HEADERS, body=msgspec.json.encode(_SERVED))
+        if self._custom is not None and request.path.split("/")[2:3] in ([CUSTOM], [EXTERNAL]):
+            return await self._custom.answer(request)
         answer = await self._metrics.intercept(request)
         return answer or Response(status=404, headers={"content-type": "text/plain"}, body=b"404 page not found\n")
 
 
 @asynccontextmanager
-async def extended(kube: Kube, metrics: Metrics) -> AsyncIterator[None]:
-    """Serve metrics.k8s.io through the cluster's aggregator while the block lasts."""
-    async with mounted(Endpoint(metrics), kube.clock) as port:
-        await _register(kube, port)
+async def extended(kube: Kube, metrics: Metrics, custom: CustomMetrics | None = None) -> AsyncIterator[None]:
+    """Serve metrics.k8s.io through the cluster's aggregator while the block lasts; with `custom` all metrics APIs."""
+    async with mounted(Endpoint(metrics, custom), kube.clock) as port:
+        await _register(kube, port, with_custom=custom is not None)
         yield
 
 
@@ -70,14 +74,15 @@ async def mounted(core: Core, clock: Clock) -> AsyncIterator[int]:
             await mount.stop()
 
 
-async def _register(kube: Kube, port: int) -> None:
+async def _register(kube: Kube, port: int, *, with_custom: bool) -> None:
     service: dict[str, Any] = {
         "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": LABELS},
         "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port, "name": "https"}]},
     }
     await _put(kube, SERVICES, service)
     behind = {"name": NAME, "namespace": NAMESPACE, "port": port}
-    await _put(kube, APISERVICES, api_service(service=behind))
+    for registration in (api_service(service=behind), *(api_services(service=behind) if with_custom else ())):
+        await _put(kube, APISERVICES, registration)
 
 
 async def _put(kube: Kube, resource: Resource, body: Mapping[str, Any]) -> None:

@@ -208,7 +208,7 @@ async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) ->
                 lab = Lab(transport, clock, Chance(seed), parts, extras=extras)
                 eks = _eks(settings, plane.server, plane.certificate.read_bytes())
                 kubelets = Endpoint(Logs(lab.fleet, clock), {PATH: lab.faults.knock} if lab.faults is not None else {})
-                async with extended(lab.kube, lab.metrics), mounted(kubelets, clock) as port:
+                async with extended(lab.kube, lab.metrics, lab.custom_metrics), mounted(kubelets, clock) as port:
                     way.kubelets = port
                     yield Running(lab, settings, plane.server, seed, eks)
             finally:

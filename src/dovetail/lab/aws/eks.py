@@ -17,7 +17,7 @@ from dovetail.install.iam import Site
 from dovetail.install.kubernetes_parts import resource_of
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import CONFIGMAPS, CRDS, NAMESPACES, NODES, SERVICEACCOUNTS
-from dovetail.lab import metrics
+from dovetail.lab import custom_metrics, metrics
 from dovetail.lab.apiserver_only import StartError
 from dovetail.lab.aws import account, controller_access
 from dovetail.lab.aws.cluster_tokens import ClusterTokens
@@ -89,6 +89,8 @@ class Eks:
         settings = self.settings
         if not settings.fresh:
             await metrics.install(lab.kube)
+            if lab.server is not None:
+                await custom_metrics.register(lab.kube)
         loop = asyncio.get_running_loop()
         market = Market(settings.region, settings.families)
         endpoint = await loop.run_in_executor(None, lambda: Endpoint(market, settings.aws_port, new_credentials()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -59,6 +60,8 @@ class ContainerRun(msgspec.Struct):
     previous: Ended | None = None
     #: Seconds of running until it has used up its memory limit.
     oom_after: float | None = None
+    #: The resources that a resize in progress will give it.
+    allocated: dict[str, Any] | None = None
     #: What its environment lacks.
     unset: Callable[[], str | None] = lambda: None
     #: Starts the program of the image, where it is one that really runs.
@@ -66,6 +69,11 @@ class ContainerRun(msgspec.Struct):
     process: Process | None = None
     previous_process: Process | None = None
     probes: dict[str, Probing] = {}
+
+    @property
+    def allocation(self) -> dict[str, Any]:
+        """The resources reserved for it on its node."""
+        return self.spec.resources if self.allocated is None else self.allocated
 
     @property
     def running(self) -> bool:
@@ -164,7 +172,7 @@ class ContainerRun(msgspec.Struct):
         if self.execute is not None:
             self.run_program(now)
             return
-        self._plan(now)
+        self.plan(now)
 
     def run_program(self, now: float) -> None:
         """Start the program of the image; its own state answers the probes."""
@@ -217,7 +225,7 @@ class ContainerRun(msgspec.Struct):
                 self.ready = "readiness" not in self.probes
         self._plan_probes()
 
-    def _plan(self, now: float) -> None:
+    def plan(self, now: float) -> None:
         """The next thing to happen to a running container: it gets ready, fails its probe, or ends."""
         assert self.started is not None
         moments = []
@@ -268,7 +276,7 @@ class ContainerRun(msgspec.Struct):
             self._note(notes, "Warning", "Unhealthy", f"Readiness probe failed: {_failure(self.spec.readiness_probe)}")
         elif not self.ready and now >= self.ready_at:
             self.ready = True
-        self._plan(now)
+        self.plan(now)
 
     def end(self, now: float, code: int, reason: str | None = None) -> None:
         if self.process is not None:

@@ -28,7 +28,7 @@ from dovetail.lab.kubelet.config_refs import Configs
 from dovetail.lab.kubelet.container import ContainerRun, Notes
 from dovetail.lab.kubelet.container_model import MEMORY
 from dovetail.lab.kubelet.mounts import Mounts
-from dovetail.lab.kubelet.pod_worker import PodRun, accept, join, resume
+from dovetail.lab.kubelet.pod_worker import PodRun, Resize, accept, join, resume
 from dovetail.lab.kubelet.process import Programs
 from dovetail.lab.kubelet.registration import Registration, Seat
 from dovetail.lab.kubelet.status import status_of
@@ -260,19 +260,47 @@ class Fleet:
             return
         neighbours = [self.runs[key] for key in seat.pods if key in self.runs]
         allocatable, now = seat.instance.allocatable, self._clock.monotonic()
-        run.resize = resizing.decide(run, allocatable, neighbours, now)
+        before, decided = run.resize, resizing.decide(run, allocatable, neighbours, now)
+        if decided is None and before is not None and before.stage in ("InProgress", "Error"):
+            return  # what was allocated is what the spec asks for, and is being carried out
+        if before is not None and before.stage == "InProgress" and decided is not None:
+            resizing.carry_out(run, now)  # what was allocated before is not taken back
+        run.resize = decided
+        if decided is not None and decided.stage == "InProgress":
+            resizing.allocate(run)
+        self._tell_resize(run, before)
         self._schedule(run)
         self._mark(run.key)
 
     def _carry_on(self, run: PodRun, now: float) -> None:
         """A resize is due: end it, or try it again."""
-        assert run.resize is not None
-        if run.resize.stage == "InProgress":
+        before = run.resize
+        assert before is not None
+        if before.stage not in ("InProgress", "Error"):
+            self._resize(run)
+            return
+        problem = resizing.problem(run, now)
+        if problem:
+            run.resize = Resize("Error", problem, now + resizing.ERROR_RETRY_S, before.generation)
+        else:
             resizing.carry_out(run, now)
             run.resize = None
-            self._mark(run.key)
-        else:
-            self._resize(run)
+            self._retry_deferred(run.node)
+        self._tell_resize(run, before)
+        self._mark(run.key)
+
+    def _tell_resize(self, run: PodRun, before: Resize | None) -> None:
+        notes: Notes = []
+        resizing.tell_change(run, before, notes)
+        self._tell(run, notes)
+
+    def _retry_deferred(self, node: str) -> None:
+        """There may be room now for resizes that wait for it."""
+        seat = self.seats.get(node)
+        for key in list(seat.pods) if seat is not None else ():
+            other = self.runs.get(key)
+            if other is not None and other.resize is not None and other.resize.stage == "Deferred":
+                self._resize(other)
 
     def _stop(self, run: PodRun, pod: KubeletPod) -> None:
         grace = pod.metadata.deletion_grace_period_seconds
@@ -307,10 +335,7 @@ class Fleet:
         seat = self.seats.get(run.node)
         if seat is not None:
             seat.pods.pop(run.key, None)
-            for key in seat.pods:
-                other = self.runs.get(key)
-                if other is not None and other.resize is not None and other.resize.stage == "Deferred":
-                    self._resize(other)
+            self._retry_deferred(run.node)
 
     def _mark(self, key: str) -> None:
         self._dirty[key] = None

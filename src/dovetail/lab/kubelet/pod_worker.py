@@ -26,11 +26,13 @@ _TOO_LONG = "Pod was active on the node longer than the specified deadline"
 
 
 class Resize(msgspec.Struct):
-    """A resize that is not done. `stage` is the reason of the pending condition, or InProgress."""
+    """A resize that is not done. `stage` is the reason of the pending condition, InProgress, or Error in progress."""
 
-    stage: Literal["Deferred", "Infeasible", "InProgress"]
+    stage: Literal["Deferred", "Infeasible", "InProgress", "Error"]
     message: str
     due: float
+    #: Of the spec that asks for it.
+    generation: int = 0
 
 
 class PodRun(msgspec.Struct):
@@ -321,4 +323,4 @@ def resume(run: PodRun, now: float) -> None:
             if main.execute is not None:
                 main.run_program(now)
             else:
-                main._plan(now)
+                main.plan(now)

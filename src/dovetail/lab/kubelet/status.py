@@ -57,6 +57,9 @@ def conditions(run: PodRun, phase: str, now: float, stamp: Stamp) -> list[dict[s
     items.append(("PodScheduled", "True", "", ""))
     if run.resize is not None:
         items += resizing.conditions(run.resize)
+    else:
+        for kind in resizing.CONDITIONS:
+            run.transitions.pop(kind, None)
     return _written(tuple([(*item, stamp(_since(run, item, now))) for item in items]), run.pod.metadata.generation)
 
 
@@ -108,6 +111,8 @@ def _list(names: list[str]) -> str:
 def _since(run: PodRun, item: _Item, now: float) -> float:
     """When the condition took the status that it has."""
     kind, status = item[:2]
+    if kind in resizing.CONDITIONS:
+        status = item[2]  # these are True while they are there: their reason changes
     before = run.transitions.get(kind)
     if before is None or before[0] != status:
         before = run.transitions[kind] = (status, now)
@@ -150,12 +155,10 @@ def container_status(run: ContainerRun, uid: str, stamp: Stamp, *, init: bool = 
         status["containerID"] = container_id(uid, run.spec.name, run.serial)
     if run.previous is not None and shown != "terminated":
         status["lastState"] = {"terminated": _terminated(run.previous, uid, run.spec.name, stamp)}
-    if run.spec.resources and run.has_run:
-        resources = {k: v for k, v in run.spec.resources.items() if k in ("limits", "requests")}
-        if resources.get("requests"):
-            status["allocatedResources"] = resources["requests"]
-        if resources:
-            status["resources"] = resources
+    if run.has_run:
+        if run.allocation.get("requests"):
+            status["allocatedResources"] = run.allocation["requests"]
+        status["resources"] = {k: v for k, v in run.spec.resources.items() if k in ("limits", "requests")}
     return status
 
 

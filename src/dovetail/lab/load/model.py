@@ -53,7 +53,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 #: Images whose appetite tutorials rely on.
 _IMAGES: Mapping[str, Load] = {
     "pause": Load(cpu=0.0, memory=320 * 1024),
-    "hpa-example": Load(cpu=1.0, memory=12 * MIB, seconds_per_request=0.0233),
+    "hpa-example": Load(cpu=1.0, memory=12 * MIB, seconds_per_request=0.0172),
     "nginx": Load(cpu=0.0, memory=3 * MIB),
     "busybox": Load(cpu=0.0, memory=400 * 1024),
     "redis": Load(cpu=2.0, memory=4 * MIB),
@@ -168,12 +168,17 @@ def on_curve(curve: tuple[tuple[float, float], ...], second: float) -> float:
     return before[1] + (after[1] - before[1]) * (second - before[0]) / span
 
 
-def demand(model: Load, seconds_per_request: float, now: datetime) -> float:
-    """The milli-CPU that one generator asks of its target."""
+def request_rate(model: Load, seconds_per_request: float, now: datetime) -> float:
+    """The requests a second that one generator makes."""
     if model.rate or model.rate_curve:
-        return 1000.0 * model.rate_at(now) * seconds_per_request
+        return model.rate_at(now)
     whole_turn = model.pause + seconds_per_request
-    return 1000.0 * seconds_per_request / whole_turn if whole_turn > 0 else 0.0
+    return 1.0 / whole_turn if whole_turn > 0 else 0.0
+
+
+def metric_at(text: str, now: datetime) -> float:
+    """The value of a metric that an annotation gives: a number, or points of a day."""
+    return on_curve(parse_curve(text), _second_of_day(now)) / 1000.0 if "=" in text else _milli(text) / 1000.0
 
 
 def _second_of_day(now: datetime) -> float:

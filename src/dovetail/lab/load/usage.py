@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from dovetail.lab.kubelet.pod_worker import PodRun
-from dovetail.lab.load.model import Load, demand, load_of
+from dovetail.lab.load.model import Load, load_of, request_rate
 from dovetail.model.quantity import milli, whole
 
 
@@ -25,27 +25,66 @@ class Use(msgspec.Struct, frozen=True):
 Services = Mapping[tuple[str, str], Mapping[str, str]]
 
 
+class Requests(msgspec.Struct, frozen=True):
+    """Requests a second: by the key of the pod that answers them, and by service (namespace, name)."""
+
+    by_pod: dict[str, float]
+    by_service: dict[tuple[str, str], float]
+
+
+#: The running containers of pods by pod key, with their models.
+_Models = Mapping[str, list[tuple[Any, Load]]]
+
+
+class _Stream(msgspec.Struct, frozen=True):
+    """One generator's requests: to which service and pods, how many a second, and the CPU seconds of one."""
+
+    service: tuple[str, str]
+    targets: list[str]
+    rate: float
+    cost: float
+
+
 def usage(runs: Sequence[PodRun], services: Services, at: float, now: datetime) -> dict[str, list[Use]]:
     """Pod key → the use of its containers. `at` is the loop's time of `now`; who started later is left out."""
-    models: dict[str, list[tuple[Any, Load]]] = {}
-    for run in runs:
-        living = [each for each in run.everything if each.started is not None and each.started <= at]
-        if living:
-            models[run.key] = [(each, load_of(each.spec, run.pod.metadata.annotations)) for each in living]
-    asked = _asked(runs, models, services, now)
-    found: dict[str, list[Use]] = {}
+    models = _models(runs, at)
+    asked: dict[str, float] = {}
+    for stream in _streams(runs, models, services, now):
+        for key in stream.targets:
+            asked[key] = asked.get(key, 0.0) + 1000.0 * stream.rate * stream.cost / len(stream.targets)
+    used: dict[str, list[Use]] = {}
     for run in runs:
         if run.key in models:
             extra = asked.get(run.key, 0.0)
-            found[run.key] = [_use(each, model, extra, at, now) for each, model in models[run.key]]
-    return found
+            used[run.key] = [_use(container, model, extra, at, now) for container, model in models[run.key]]
+    return used
 
 
-def _asked(
-    runs: Sequence[PodRun], models: Mapping[str, list[tuple[Any, Load]]], services: Services, now: datetime
-) -> dict[str, float]:
-    """Pod key → milli-CPU of requests from elsewhere."""
-    asked: dict[str, float] = {}
+def requests(runs: Sequence[PodRun], services: Services, at: float, now: datetime) -> Requests:
+    """Who is asked how often right now."""
+    by_pod: dict[str, float] = {}
+    by_service: dict[tuple[str, str], float] = {}
+    for stream in _streams(runs, _models(runs, at), services, now):
+        by_service[stream.service] = by_service.get(stream.service, 0.0) + stream.rate
+        for key in stream.targets:
+            by_pod[key] = by_pod.get(key, 0.0) + stream.rate / len(stream.targets)
+    return Requests(by_pod, by_service)
+
+
+def _models(runs: Sequence[PodRun], at: float) -> dict[str, list[tuple[Any, Load]]]:
+    models: dict[str, list[tuple[Any, Load]]] = {}
+    for run in runs:
+        living = [
+            container for container in run.everything if container.started is not None and container.started <= at
+        ]
+        if living:
+            annotations = run.pod.metadata.annotations
+            models[run.key] = [(container, load_of(container.spec, annotations)) for container in living]
+    return models
+
+
+def _streams(runs: Sequence[PodRun], models: _Models, services: Services, now: datetime) -> Iterator[_Stream]:
+    """The requests between pods; those to a service without pods that answer load nothing."""
     generators = [
         (run, model) for run in runs for _, model in models.get(run.key, ()) if model.asks and run.stopping is None
     ]
@@ -55,13 +94,10 @@ def _asked(
         selector = services.get((namespace, name))
         if not selector:
             continue
-        targets = [each for each in runs if each.key in models and _serves(each, namespace, selector)]
-        cost = max((model.seconds_per_request for each in targets for _, model in models[each.key]), default=0.0)
-        if targets and cost:
-            share = demand(model, cost, now) / len(targets)
-            for each in targets:
-                asked[each.key] = asked.get(each.key, 0.0) + share
-    return asked
+        targets = [other.key for other in runs if other.key in models and _serves(other, namespace, selector)]
+        cost = max((load.seconds_per_request for key in targets for _, load in models[key]), default=0.0)
+        if targets:
+            yield _Stream((namespace, name), targets, request_rate(model, cost, now), cost)
 
 
 def _serves(run: PodRun, namespace: str, selector: Mapping[str, str]) -> bool:
