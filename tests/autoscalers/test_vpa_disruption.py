@@ -288,8 +288,8 @@ def test_a_resize_that_did_not_fit_waits_for_a_lower_target() -> None:
     larger = vpa(recommended(target={"cpu": "3", "memory": "1Gi"})).status.recommendation
     assert larger is not None
     assert decision(larger) == "Approved"
-    assert asks_less(tried, larger)
-    assert not asks_less(larger, tried)
+    assert asks_less(recommendations(tried), larger)
+    assert not asks_less(recommendations(larger), tried)
 
 
 def test_resizes_count_as_disruptions() -> None:

@@ -11,6 +11,7 @@ import msgspec
 from dovetail.autoscalers.vpa import admission_controller, recommender, updater
 from dovetail.autoscalers.vpa.api import CHECKPOINTS, VPAS
 from dovetail.autoscalers.vpa.crds import definitions
+from dovetail.autoscalers.vpa.metrics_api import ExternalSettings
 from dovetail.autoscalers.vpa.settings import (
     AdmissionSettings,
     CommonSettings,
@@ -23,6 +24,7 @@ from dovetail.clock import run_virtual
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import CORE_EVENTS, CRDS, DEPLOYMENTS, LEASES, PDBS, PODS
 from dovetail.kube.transport import Request, Response
+from dovetail.lab import custom_metrics
 from dovetail.lab.cluster import Lab
 from dovetail.lab.webhook_services import NO_CERTIFICATE, in_process
 from dovetail.model.quantity import milli
@@ -168,6 +170,36 @@ def test_the_hamster_gets_what_it_uses() -> None:
         assert await world.events("EvictedPod") == evicted
         await asyncio.sleep(3600)
         assert await world.events("EvictedByVPA") == evicted  # and then it is left in peace
+
+    play(body)
+
+
+def test_usage_may_come_from_external_metrics() -> None:
+    async def body(world: World) -> None:
+        await custom_metrics.register(world.kube)
+        names = {"cpu": custom_metrics.CONTAINER_CPU, "memory": custom_metrics.CONTAINER_MEMORY}
+        world.start_recommender(external=ExternalSettings(metrics=names))
+        await world.kube.create(DEPLOYMENTS, hamster())
+        await world.kube.create(VPAS, autoscaler(updatePolicy={"updateMode": "Off"}))
+        await asyncio.sleep(60)
+        assert await world.target() == {"cpu": "587m", "memory": "250Mi"}
+        checkpoint = await world.kube.get(CHECKPOINTS, "hamster-vpa-hamster", "default")
+        assert checkpoint["status"]["totalSamplesCount"] > 0
+
+    play(body)
+
+
+def test_a_boost_ends_also_when_the_vpa_no_longer_asks_for_it() -> None:
+    async def body(world: World) -> None:
+        await world.start_all(FeatureGates(cpu_startup_boost=True))
+        boost = {"cpu": {"type": "Quantity", "quantity": "500m", "durationSeconds": 600}}
+        await world.kube.create(VPAS, autoscaler(updatePolicy={"updateMode": "Off"}, startupBoost=boost))
+        await world.kube.create(DEPLOYMENTS, hamster(replicas=2))
+        await asyncio.sleep(30)
+        assert [item["cpu"] for item in await world.requests()] == ["600m", "600m"]
+        await world.kube.patch(VPAS, "hamster-vpa", {"spec": {"startupBoost": None}}, "default", kind="merge")
+        await asyncio.sleep(700)
+        assert [item["cpu"] for item in await world.requests()] == ["100m", "100m"]
 
     play(body)
 

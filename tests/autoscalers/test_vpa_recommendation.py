@@ -15,8 +15,16 @@ from dovetail.autoscalers.vpa.estimators import EstimatorSettings, pod_estimates
 from dovetail.autoscalers.vpa.histogram import CheckpointError
 from dovetail.autoscalers.vpa.model import NO_PODS_MATCHED, RECOMMENDATION_PROVIDED, Model
 from dovetail.autoscalers.vpa.out_of_memory import evictions, kills
-from dovetail.autoscalers.vpa.recommendation import FormatSettings, humanized, pod_recommendation, rounded_up
+from dovetail.autoscalers.vpa.recommendation import (
+    FormatSettings,
+    Recommendation,
+    humanized,
+    pod_recommendation,
+    rounded_up,
+    targets_text,
+)
 from dovetail.autoscalers.vpa.usage import DAY_S, Aggregation, AggregationSettings, ContainerUsage
+from dovetail.model.quantity import parse
 from dovetail.model.selector import parse_labels
 from tests.autoscalers.vpa_objects import container, pod, vpa
 
@@ -102,6 +110,13 @@ def test_a_global_maximum_holds_where_the_policy_has_none() -> None:
     formats = FormatSettings(max_allowed={"cpu": "100m", "memory": "1Gi"})
     (item,) = recommendation_of(vpa(policies=[{"containerName": "app", "maxAllowed": {"cpu": "200m"}}]), formats)
     assert item.target == {"cpu": "200m", "memory": "250Mi"}
+
+
+def test_the_log_of_an_accepted_pod_has_targets_in_kilobytes_and_millicores() -> None:
+    target = {"cpu": parse("587m"), "memory": parse("250Mi")}
+    uncapped = {"cpu": parse("900m"), "memory": parse("250Mi")}
+    items = [Recommendation(container="hamster", target=target, uncapped=uncapped), Recommendation(container="side")]
+    assert targets_text(items) == "hamster: target: 262144k 587m; uncappedTarget: 262144k 587m;side: "
 
 
 def test_whole_cores_for_containers_that_ask_for_it() -> None:
@@ -216,6 +231,23 @@ def test_pods_with_other_labels_join_by_container_name() -> None:
 def relabelled(item: Pod, labels: dict[str, str]) -> Pod:
     metadata = type(item.metadata)(name=item.metadata.name, namespace="shop", labels=labels)
     return Pod(metadata=metadata, spec=item.spec, status=item.status)
+
+
+def test_a_pod_with_new_labels_keeps_its_last_samples_and_peak() -> None:
+    model = Model()
+    model.put_vpa(vpa(), parse_labels("app=web"), "app=web")
+    model.put_pod(pod(container()), START_S)
+    usage = model.container("shop/web-0", "app")
+    assert usage is not None
+    usage.add_cpu(100, START_S)
+    usage.add_memory(200 * MIB, START_S)
+    model.put_pod(relabelled(pod(container()), {"app": "web", "version": "2"}), START_S)
+    again = model.container("shop/web-0", "app")
+    assert again is usage
+    assert again.aggregation.is_empty
+    assert not again.add_cpu(100, START_S)
+    assert again.memory_peak == 200 * MIB
+    assert model.pod_counts() == {"shop/web-vpa": 1}
 
 
 def test_another_selector_loses_checkpoints_but_not_live_usage() -> None:

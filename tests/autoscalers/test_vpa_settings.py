@@ -59,7 +59,6 @@ def test_flags_are_read_as_go_reads_them(arguments: list[str]) -> None:
         (["now"], "'now' is not a flag"),
         (["--feature-gates=InPlaze=true"], "unrecognized feature gate: InPlaze; did you mean InPlace?"),
         (["--feature-gates=InPlace"], "write InPlace=true or InPlace=false"),
-        (["--use-external-metrics"], "this recommender reads metrics.k8s.io only"),
         (
             ["--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b"],
             "--vpa-object-namespace and --ignored-vpa-object-namespaces exclude each other",
@@ -77,6 +76,16 @@ def test_mistakes_are_named(arguments: list[str], message: str) -> None:
 def test_flags_without_effect_are_named() -> None:
     _, notes = recommender_settings(["--min-checkpoints=20", "--logtostderr=false", "--v=4"], {})
     assert [note.split(" ")[0] for note in notes] == ["--min-checkpoints", "--logtostderr"]
+
+
+def test_external_metrics_by_resource() -> None:
+    asked = ["--use-external-metrics", "--external-metrics-cpu-metric=cores", "--container-name-label=container"]
+    external = recommender_settings(asked, {})[0].external
+    assert external is not None
+    assert (external.metrics, external.container_label) == ({"cpu": "cores"}, "container")
+    settings, notes = recommender_settings(["--external-metrics-memory-metric=bytes"], {})
+    assert settings.external is None
+    assert notes == ["--external-metrics-memory-metric has no effect without --use-external-metrics"]
 
 
 def test_gates_by_name_and_all_together() -> None:

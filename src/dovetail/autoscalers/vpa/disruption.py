@@ -18,7 +18,7 @@ from dovetail.autoscalers.vpa.api import (
     PodRecommendation,
     VerticalPodAutoscaler,
 )
-from dovetail.autoscalers.vpa.recommendation import recommendations
+from dovetail.autoscalers.vpa.recommendation import Recommendation, recommendations
 from dovetail.autoscalers.vpa.startup_boost import is_boosted
 from dovetail.model.meta import Condition, condition
 
@@ -209,7 +209,8 @@ def in_place_decision(
         or vpa.status.recommendation is None
     ):
         return "Deferred"
-    if mode == IN_PLACE and infeasible is not None and not asks_less(vpa.status.recommendation, infeasible):
+    asked = recommendations(vpa.status.recommendation)
+    if mode == IN_PLACE and infeasible is not None and not asks_less(asked, infeasible):
         return "InfeasibleCached"
     status = resize_status(pod)
     if status != "None":
@@ -230,12 +231,12 @@ def restarts_on_resize(pod: Pod) -> bool:
     )
 
 
-def asks_less(new: PodRecommendation, old: PodRecommendation) -> bool:
+def asks_less(items: Iterable[Recommendation], old: PodRecommendation) -> bool:
     """Whether some target is lower than it was: then a resize that did not fit may fit now."""
     before = {item.container: item.target or {} for item in recommendations(old)}
     return any(
         name in before.get(item.container, {}) and target < before[item.container][name]
-        for item in recommendations(new)
+        for item in items
         for name, target in (item.target or {}).items()
     )
 

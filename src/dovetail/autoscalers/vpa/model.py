@@ -186,9 +186,8 @@ class Model:
         held = self.pods.get(key)
         if held is None or held.labels != labels:
             if only_under_vpa and not any(self._selecting(metadata.namespace, labels)):
-                self.pods.pop(key, None)
                 return
-            held = self.pods[key] = PodUsage(metadata.namespace, metadata.name, labels)
+            held = self._labelled(metadata.namespace, metadata.name, labels, now_s)
         held.phase = pod.status.phase
         held.init_containers = frozenset(container.name for container in pod.spec.init_containers)
         for container in pod.spec.containers:
@@ -196,13 +195,21 @@ class Model:
                 aggregation = self._aggregation(held, container.name, now_s)
                 held.containers[container.name] = ContainerUsage(aggregation)
 
+    def _labelled(self, namespace: str, name: str, labels: Labels, now_s: float) -> PodUsage:
+        """A pod with its labels. Other labels than before lead to other aggregations; the last samples stay known."""
+        pod = self.pods.get(f"{namespace}/{name}")
+        if pod is None:
+            pod = self.pods[f"{namespace}/{name}"] = PodUsage(namespace, name, labels)
+        elif pod.labels != labels:
+            pod.labels = labels
+            for container, usage in pod.containers.items():
+                usage.aggregation = self._aggregation(pod, container, now_s)
+        return pod
+
     def put_history(self, history: PodHistory, now_s: float) -> None:
         """Add what was recorded of a pod before this recommender started."""
         labels = tuple(sorted(history.labels.items()))
-        key = f"{history.namespace}/{history.name}"
-        pod = self.pods.get(key)
-        if pod is None or pod.labels != labels:
-            pod = self.pods[key] = PodUsage(history.namespace, history.name, labels)
+        pod = self._labelled(history.namespace, history.name, labels, now_s)
         for container, samples in history.samples.items():
             usage = pod.containers.get(container)
             if usage is None:
@@ -284,6 +291,10 @@ class Model:
             for key in seen[alike]:
                 counts[key] += 1
         return counts
+
+    def pods_of(self, state: VpaState) -> list[PodUsage]:
+        """The known pods that a VPA selects."""
+        return [pod for pod in self.pods.values() if state.matches(pod.namespace, pod.labels)]
 
     # Decisions
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -18,6 +18,13 @@ from dovetail.autoscalers.vpa.api import (
 from dovetail.autoscalers.vpa.recommendation import Recommendation, of_container
 from dovetail.model.formats import label
 
+#: Log lines by the reason for which a pod is not updated.
+NOT_ACCEPTED: Mapping[str, str] = {
+    "MissingStartTime": "Not updating pod, missing field pod.Status.StartTime",
+    "WithinRangeAndShortLived": "Not updating a short-lived pod, request within recommended range",
+    "ResourceDiffTooLow": "Not updating pod, resource diff too low",
+    "ResourceWouldNotChange": "Not updating pod because resource would not change",
+}
 HIGHER, LOWER = "TargetHigherThanRequests", "TargetLowerThanRequests"
 
 

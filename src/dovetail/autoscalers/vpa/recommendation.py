@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -82,6 +82,27 @@ def recommendations(status: PodRecommendation | None) -> list[Recommendation]:
 
 def of_container(name: str, items: list[Recommendation]) -> Recommendation | None:
     return next((item for item in items if item.container == name), None)
+
+
+def targets_text(items: Sequence[Recommendation]) -> str:
+    """Targets as the updater's log has them: kilobytes rounded up, and milli-cores.
+
+    The uncapped part repeats the capped values, as upstream's log does.
+    """
+
+    def amounts_text(target: Amounts, end: str) -> str:
+        memory, cpu = target.get("memory"), target.get("cpu")
+        return (f"{-(-memory.whole // 1000)}k " if memory else "") + (f"{cpu.milli}m{end}" if cpu else "")
+
+    text = ""
+    for item in items:
+        text += f"{item.container}: "
+        if item.target is not None:
+            text += "target: " + amounts_text(item.target, "; ")
+        if item.uncapped is not None:
+            shown = {name: (item.target or {})[name] for name in item.uncapped if name in (item.target or {})}
+            text += "uncappedTarget: " + amounts_text(shown, ";")
+    return text
 
 
 def rounded_up(amount: int, scale: int) -> int:

@@ -27,7 +27,7 @@ from dovetail.autoscalers.vpa.api import (
 )
 from dovetail.autoscalers.vpa.histogram import CheckpointError
 from dovetail.autoscalers.vpa.metrics import RecommenderMetrics
-from dovetail.autoscalers.vpa.metrics_api import PodMetrics, pod_metrics
+from dovetail.autoscalers.vpa.metrics_api import MeasuredPod, PodMetrics, external_pod_metrics, pod_metrics
 from dovetail.autoscalers.vpa.model import (
     CONFIG_DEPRECATED,
     CONFIG_UNSUPPORTED,
@@ -215,7 +215,7 @@ class Recommender:
     async def _load_metrics(self) -> None:
         items: list[PodMetrics] = []
         try:
-            items = await pod_metrics(self._kube, self._settings.common.namespace)
+            items = await self._measured()
             self._metrics.responses.labels("false", "default-metrics-client").inc()
         except KubeError as problem:
             self._metrics.responses.labels("true", "default-metrics-client").inc()
@@ -237,6 +237,19 @@ class Recommender:
             else:
                 log.info("OOM detected", pod=f"{kill.namespace}/{kill.pod}", container=kill.container)
         self._metrics.aggregations.set(len(self.model.aggregations))
+
+    async def _measured(self) -> list[PodMetrics]:
+        """What pods use, from the API of the settings. Raises KubeError."""
+        external = self._settings.external
+        if external is None:
+            return await pod_metrics(self._kube, self._settings.common.namespace)
+        asked = [
+            MeasuredPod(pod.namespace, pod.name, state.selector)
+            for state in self.model.vpas.values()
+            if state.selector is not None
+            for pod in self.model.pods_of(state)
+        ]
+        return await external_pod_metrics(self._kube, external, asked)
 
     def _add_samples(self, item: PodMetrics, counts: Counter[str]) -> None:
         key = item.metadata.key

@@ -11,6 +11,7 @@ from dovetail.autoscalers.go_flags import FlagError
 from dovetail.autoscalers.vpa.disruption import DisruptionSettings
 from dovetail.autoscalers.vpa.estimators import EstimatorSettings, Percentiles
 from dovetail.autoscalers.vpa.flags import Flag, gates, read
+from dovetail.autoscalers.vpa.metrics_api import ExternalSettings
 from dovetail.autoscalers.vpa.priority import UpdateThresholds
 from dovetail.autoscalers.vpa.recommendation import FormatSettings
 from dovetail.autoscalers.vpa.usage import AggregationSettings
@@ -25,6 +26,8 @@ def _common(address: str) -> list[Flag]:
     klog = [
         ("logtostderr", "bool", "true"),
         ("alsologtostderr", "bool", "false"),
+        ("alsologtostderrthreshold", "text", "0"),
+        ("legacy-stderr-threshold-behavior", "bool", "true"),
         ("stderrthreshold", "text", "info"),
         ("add-dir-header", "bool", "false"),
         ("log-backtrace-at", "text", ""),
@@ -222,6 +225,8 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints_timeout_s: float = 60.0
     #: History comes from Prometheus instead of checkpoints.
     from_prometheus: bool = False
+    #: Usage comes from external.metrics.k8s.io instead of metrics.k8s.io.
+    external: ExternalSettings | None = None
     memory_saver: bool = False
     workers: int = 10
     aggregation: AggregationSettings = AggregationSettings()
@@ -316,11 +321,10 @@ def recommender_settings(
 ) -> tuple[RecommenderSettings, list[str]]:
     values, notes = read(RECOMMENDER_FLAGS, arguments)
     common = _common_settings(values)
-    if values["use_external_metrics"]:
-        raise FlagError("--use-external-metrics: this recommender reads metrics.k8s.io only; leave the flag out")
-    for key in ("external_metrics_cpu_metric", "external_metrics_memory_metric"):
-        if values[key]:
-            notes.append(f"--{key.replace('_', '-')} has no effect without --use-external-metrics")
+    external = {name: values[f"external_metrics_{name}_metric"] for name in ("cpu", "memory")}
+    external = {name: metric for name, metric in external.items() if metric}
+    if not values["use_external_metrics"]:
+        notes += [f"--external-metrics-{name}-metric has no effect without --use-external-metrics" for name in external]
     _positive(values, "recommender_interval", "memory_aggregation_interval", "update_worker_count")
     most = {name: values[f"container_recommendation_max_allowed_{name}"] for name in ("cpu", "memory")}
     settings = RecommenderSettings(
@@ -328,6 +332,9 @@ def recommender_settings(
         election=_election_settings(values),
         name=values["recommender_name"],
         interval_s=values["recommender_interval"],
+        external=ExternalSettings(metrics=external, container_label=values["container_name_label"])
+        if values["use_external_metrics"]
+        else None,
         checkpoints_gc_interval_s=values["checkpoints_gc_interval"],
         checkpoints_timeout_s=values["checkpoints_timeout"],
         from_prometheus=values["storage"] == "prometheus",

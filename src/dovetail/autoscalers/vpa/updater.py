@@ -43,8 +43,9 @@ from dovetail.autoscalers.vpa.disruption import (
 from dovetail.autoscalers.vpa.metrics import UpdaterMetrics, size_log2
 from dovetail.autoscalers.vpa.pace import at_intervals, lead
 from dovetail.autoscalers.vpa.patches import resize_annotation_patches, resize_patches
-from dovetail.autoscalers.vpa.priority import Verdict, meets_requirements, verdict
+from dovetail.autoscalers.vpa.priority import NOT_ACCEPTED, Verdict, meets_requirements, verdict
 from dovetail.autoscalers.vpa.proportions import limit_bounds
+from dovetail.autoscalers.vpa.recommendation import targets_text
 from dovetail.autoscalers.vpa.settings import UpdaterSettings
 from dovetail.autoscalers.vpa.startup_boost import BoostError, boost_remaining_s, expired_boosts, is_boosted
 from dovetail.autoscalers.vpa.targets import Selected, TargetError, Workloads, controlling
@@ -112,6 +113,8 @@ class RateLimit:
         """Wait for a token; False if none would be there before the deadline."""
         if self._rate is None:
             return True
+        if self._burst < 1:
+            return False
         now = self._clock.monotonic()
         self._tokens = min(self._burst, self._tokens + (now - self._filled_s) * self._rate)
         self._filled_s = now
@@ -210,7 +213,7 @@ class Updater:
         return True
 
     async def _candidates(self) -> list[Selected]:
-        chosen = []
+        chosen: list[Selected] = []
         for vpa in self._vpas.store.all():
             if vpa.metadata.namespace in self._settings.common.ignored_namespaces:
                 continue
@@ -219,11 +222,16 @@ class Updater:
                 continue
             if vpa.update_mode == AUTO:
                 log.debug("VPA uses deprecated UpdateMode 'Auto'", vpa=vpa.metadata.key)
-            try:
-                chosen.append(Selected(vpa, await self._workloads.selector(vpa)))
-            except TargetError as problem:
-                log.debug("Skipping VPA object because we cannot fetch selector", problem=str(problem))
+            chosen += await self._selected(vpa)
         return chosen
+
+    async def _selected(self, vpa: VerticalPodAutoscaler) -> list[Selected]:
+        """A VPA with its selector; nothing if it has none."""
+        try:
+            return [Selected(vpa, await self._workloads.selector(vpa))]
+        except TargetError as problem:
+            log.debug("Skipping VPA object because we cannot fetch selector", problem=str(problem))
+            return []
 
     async def _controlled(self, candidates: list[Selected]) -> list[tuple[VerticalPodAutoscaler, list[Pod]]]:
         """The live pods of each VPA, VPAs in order of their key."""
@@ -317,25 +325,26 @@ class Updater:
         for pod in pods:
             fitted = fit(vpa, pod, limits)
             items = fitted.items if fitted is not None else []
-            if vpa.update_mode == IN_PLACE and not self._may_retry(pod, vpa):
+            tried = self._infeasible.get(pod.metadata.uid)
+            if vpa.update_mode == IN_PLACE and tried is not None and not asks_less(items, tried):
                 continue
             judged = verdict(pod, vpa, items, now, self._settings.thresholds)
             if judged.quick_oom:
                 log.info("Quick OOM detected in pod", pod=pod.metadata.key)
             if not judged.accepted:
-                log.debug("Not updating pod", pod=pod.metadata.key, reason=judged.reason)
+                log.debug(NOT_ACCEPTED[judged.reason], pod=pod.metadata.key)
             elif not meets_requirements(pod, items, requirements):
                 log.info("Pod removed from update queue by PodEvictionAdmission", pod=pod.metadata.key)
             else:
-                log.info("Pod accepted for update", pod=pod.metadata.key, updatePriority=judged.priority.resource_diff)
+                log.info(
+                    "Pod accepted for update",
+                    pod=pod.metadata.key,
+                    updatePriority=judged.priority.resource_diff,
+                    processedRecommendations=targets_text(items),
+                )
                 ranked.append((judged, pod))
         ranked.sort(key=lambda item: item[0].priority.rank, reverse=True)
         return [pod for _, pod in ranked]
-
-    def _may_retry(self, pod: Pod, vpa: VerticalPodAutoscaler) -> bool:
-        tried = self._infeasible.get(pod.metadata.uid)
-        now = vpa.status.recommendation
-        return tried is None or (now is not None and asks_less(now, tried))
 
     def _may_evict(self, pod: Pod, groups: Groups) -> bool:
         return may_evict(pod, groups, self._resizing_for_s(pod))
@@ -488,6 +497,14 @@ class Updater:
 
     # Startup boosts
 
+    async def _selectors(self, namespace: str) -> list[Selected]:
+        """All VPAs of a namespace, whatever their mode: a boost ends also if the VPA no longer asks for it."""
+        chosen: list[Selected] = []
+        for vpa in self._vpas.store.all():
+            if vpa.metadata.namespace == namespace:
+                chosen += await self._selected(vpa)
+        return chosen
+
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.new
         if pod is None or not self._settings.common.gates.cpu_startup_boost:
@@ -503,7 +520,7 @@ class Updater:
         if pod is None or not is_boosted(pod):
             self._lookups.pop(key, None)
             return
-        owner = await self._owner(pod, await self._candidates())
+        owner = await self._owner(pod, await self._selectors(pod.metadata.namespace))
         if owner is None:
             self._lookups[key] += 1
             if self._lookups[key] > MAX_VPA_LOOKUPS:
@@ -532,6 +549,7 @@ class Updater:
         except (KubeError, BoostError, _NothingToPatch):
             self._count_failed_resize(vpa, size_log2(len(alike)), "UnboostError")
             raise
+        self._metrics.updated.labels(size_log2(len(alike)), vpa.metadata.name, vpa.metadata.namespace).inc()
 
 
 class _NotYet(Exception):
