@@ -109,6 +109,14 @@ def test_rate_limits_of_zero_or_less_are_none() -> None:
     assert updater_settings(["--eviction-rate-limit=0.5"], {})[0].rate_limit == 0.5
 
 
+def test_ciphers_go_by_the_names_of_go() -> None:
+    asked = "--tls-ciphers=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
+    settings, _ = admission_settings([asked], {})
+    assert settings.tls_ciphers == "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-CHACHA20-POLY1305"
+    with pytest.raises(FlagError, match="no cipher has this name"):
+        admission_settings(["--tls-ciphers=TLS_ROT13"], {})
+
+
 def test_a_webhook_by_address_needs_one() -> None:
     with pytest.raises(FlagError, match="--webhook-address"):
         admission_settings(["--register-by-url"], {})

@@ -306,7 +306,7 @@ def https(settings: AdmissionSettings) -> Serve:
         newest = settings.min_tls_version == "tls1_3"
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if newest else ssl.TLSVersion.TLSv1_2
         if settings.tls_ciphers:
-            context.set_ciphers(settings.tls_ciphers.replace(",", ":"))
+            context.set_ciphers(settings.tls_ciphers)
         certificate.load_into(context)
 
         async def handle(request: web.Request) -> web.Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -453,7 +454,7 @@ def admission_settings(arguments: Sequence[str], environment: Mapping[str, str])
         reload_cert=values["reload_cert"],
         generate_certs=values["generate_certs"],
         min_tls_version=values["min_tls_version"],
-        tls_ciphers=values["tls_ciphers"],
+        tls_ciphers=_ciphers(values["tls_ciphers"]),
         port=values["port"],
         service=values["webhook_service"],
         url=url if values["register_by_url"] else None,
@@ -468,6 +469,33 @@ def admission_settings(arguments: Sequence[str], environment: Mapping[str, str])
         max_cpu_boost=values["max_allowed_cpu_boost"],
     )
     return settings, notes
+
+
+#: Go's names of ciphers that OpenSSL calls otherwise.
+_CIPHERS = {
+    f"TLS_ECDHE_{key}_WITH_{name}": f"ECDHE-{key}-{other}"
+    for key in ("RSA", "ECDSA")
+    for name, other in (
+        ("AES_128_GCM_SHA256", "AES128-GCM-SHA256"),
+        ("AES_256_GCM_SHA384", "AES256-GCM-SHA384"),
+        ("AES_128_CBC_SHA", "AES128-SHA"),
+        ("AES_256_CBC_SHA", "AES256-SHA"),
+        ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
+    )
+}
+
+
+def _ciphers(text: str) -> str:
+    """A list of ciphers by OpenSSL's names; a name that neither library has is an error."""
+    names = [_CIPHERS.get(name, name) for name in text.replace(",", ":").split(":") if name]
+    if names:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(":".join(names))
+        except ssl.SSLError as error:
+            raise FlagError(
+                f"--tls-ciphers: {text!r}: no cipher has this name, such as {next(iter(_CIPHERS))}"
+            ) from error
+    return ":".join(names)
 
 
 def _labels(text: str) -> dict[str, str]:
