@@ -285,7 +285,8 @@ def claims_without_gte() -> dict[str, Any]:
 
 
 def hpa() -> dict[str, Any]:
-    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "metrics": [{"resource": {"name": "cpu"}}]}
+    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "metrics": [{"resource": cpu}]}
     return {"metadata": {"name": "web", "namespace": "a"}, "spec": spec}
 
 

@@ -344,3 +344,26 @@ def test_a_bomb_of_aliases_is_survived() -> None:
         bomb += f"{after}: &{after} [{', '.join([f'*{before}'] * 9)}]\n"
     lint([Source("x", "apiVersion: karpenter.sh/v1\nkind: NodePool\n" + bomb)], NOW, None)
     lint([Source("x", "a: &a\n  b: *a\n")], NOW, None)
+
+
+def test_an_hpa_and_a_vpa_on_one_resource_are_named() -> None:
+    both = """\
+    apiVersion: autoscaling/v2
+    kind: HorizontalPodAutoscaler
+    metadata: {name: web}
+    spec:
+      scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+      maxReplicas: 5
+      metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}]
+    ---
+    apiVersion: autoscaling.k8s.io/v1
+    kind: VerticalPodAutoscaler
+    metadata: {name: web}
+    spec: {targetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}
+    """
+    (found,) = run(textwrap.dedent(both))
+    assert (found.code, found.path) == ("DV305", "spec.scaleTargetRef")
+    assert found.message == 'holds a percentage of the cpu requests that VerticalPodAutoscaler "web" changes'
+    assert (
+        run(textwrap.dedent(both).replace("Utilization, averageUtilization: 50", "AverageValue, averageValue: 1")) == []
+    )

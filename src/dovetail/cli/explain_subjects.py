@@ -136,7 +136,8 @@ async def _answer(cluster: Cluster, subject: Subject, question: Question, decisi
         case "ec2nodeclass":
             return explain.nodeclass(state, decisions, name, now, events)
         case "hpa":
-            return explain.hpa(await _get(cluster, kinds.HPAS, name), events)
+            vpas = await _others(cluster, VPAS, name)
+            return explain.hpa(await _get(cluster, kinds.HPAS, name), events, vpas)
         case "vpa":
             return await _vpa(cluster, name, events)
         case _:
@@ -326,7 +327,16 @@ async def _vpa(cluster: Cluster, name: str, events: list[Event]) -> Answer:
         pods = len(
             explain.pods_of(cluster.cluster_state, resource.kind, namespace, str(target.get("name")), replicasets)
         )
-    return explain.vpa(obj, pods, events=events)
+    return explain.vpa(obj, pods, events=events, hpas=await _others(cluster, kinds.HPAS, name))
+
+
+async def _others(cluster: Cluster, resource: kinds.Resource, name: str) -> list[dict[str, Any]]:
+    """The autoscalers of the other kind in the namespace of one; none where they cannot be read."""
+    try:
+        listing = await cluster.kube.list(resource, name.partition("/")[0])
+    except (Forbidden, NotFound):
+        return []
+    return [{"kind": resource.kind, **item} for item in listing.items]
 
 
 async def _nodegroup(cluster: Cluster, name: str) -> Answer:

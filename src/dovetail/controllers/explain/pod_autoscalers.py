@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.controllers.explain.answer import Answer, Event, about_object, event_lines
+from dovetail.model.pod_autoscalers import conflicting_resources
 
 Json = Mapping[str, Any]
 
@@ -22,8 +23,30 @@ def _conditions(obj: Json) -> list[str]:
     ]
 
 
-def hpa(obj: Json, events: Sequence[Event] = ()) -> Answer:
-    """Why a workload has as many replicas as it has."""
+def _conflict(own: Json, other: Json) -> str:
+    """How an HPA and a VPA on one workload move against each other; "" if they do not."""
+    hpa_object, vpa_object = (own, other) if own.get("kind") == "HorizontalPodAutoscaler" else (other, own)
+    shared = conflicting_resources(hpa_object, vpa_object)
+    if not shared:
+        return ""
+    metadata = other.get("metadata") or {}
+    kind = "vpa" if other is vpa_object else "hpa"
+    return (
+        f"moves against {kind}/{metadata.get('namespace')}/{metadata.get('name')}: the HPA holds a percentage of the"
+        f" {' and '.join(shared)} requests that the VPA changes"
+    )
+
+
+#: What to do about an HPA and a VPA that act on one resource.
+_SEPARATE = "give the HPA an averageValue, or leave the resource out of the VPA's controlledResources"
+
+
+def _conflicts(own: Json, others: Sequence[Json]) -> list[str]:
+    return [text for text in (_conflict(own, other) for other in others) if text]
+
+
+def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> Answer:
+    """Why a workload has as many replicas as it has. `vpas` are those of its namespace."""
     metadata, spec, status = obj.get("metadata") or {}, obj.get("spec") or {}, obj.get("status") or {}
     key = f"{metadata.get('namespace')}/{metadata.get('name')}"
     target = spec.get("scaleTargetRef") or {}
@@ -61,12 +84,16 @@ def hpa(obj: Json, events: Sequence[Event] = ()) -> Answer:
         line = f"scales {what} from {current} to {desired} replicas"
     else:
         line = f"keeps {what} at {current} replicas: {_said(able) or 'its metrics are at their targets'}"
+    conflicts = _conflicts(obj, vpas)
+    if conflicts:
+        line = f"{line}; it {conflicts[0]}"
+        remedy, blamed = remedy or _SEPARATE, blamed or f"hpa/{key}"
     return Answer(
         subject=f"hpa/{key}",
         line=line + (f"; {remedy}" if remedy else ""),
         object=blamed,
         remedy=remedy,
-        details=(f"minReplicas {least}, maxReplicas {most}", *_metrics(spec, status), *_conditions(obj)),
+        details=(f"minReplicas {least}, maxReplicas {most}", *_metrics(spec, status), *conflicts, *_conditions(obj)),
         deep=tuple(event_lines(about_object(events, "HorizontalPodAutoscaler", key))),
         facts={"current": current, "desired": desired, "min": least, "max": most, "target": what},
     )
@@ -99,8 +126,17 @@ def _value(amounts: Json) -> str:
     return str(amounts.get("averageValue") or amounts.get("value") or "")
 
 
-def vpa(obj: Json, pods: int | None = None, min_replicas: int = 2, events: Sequence[Event] = ()) -> Answer:
-    """What a VPA recommends, and why it is not applied. `pods` are those that its target has, if that is known."""
+def vpa(
+    obj: Json,
+    pods: int | None = None,
+    min_replicas: int = 2,
+    events: Sequence[Event] = (),
+    hpas: Sequence[Json] = (),
+) -> Answer:
+    """What a VPA recommends, and why it is not applied.
+
+    `pods` are those that its target has, if that is known; `hpas` are those of its namespace.
+    """
     metadata, spec, status = obj.get("metadata") or {}, obj.get("spec") or {}, obj.get("status") or {}
     key = f"{metadata.get('namespace')}/{metadata.get('name')}"
     policy = spec.get("updatePolicy") or {}
@@ -132,6 +168,9 @@ def vpa(obj: Json, pods: int | None = None, min_replicas: int = 2, events: Seque
         remedy = f"run {least} replicas, or set spec.updatePolicy.minReplicas: {pods}"
     else:
         line = f"recommends {advice}; pods are updated where they differ enough"
+    conflicts = _conflicts(obj, hpas)
+    if conflicts:
+        line, remedy = f"{line}; it {conflicts[0]}", remedy or _SEPARATE
     return Answer(
         subject=f"vpa/{key}",
         line=line + (f"; {remedy}" if remedy else ""),
@@ -139,6 +178,7 @@ def vpa(obj: Json, pods: int | None = None, min_replicas: int = 2, events: Seque
         remedy=remedy,
         details=(
             f"updateMode {mode}; target {what}",
+            *conflicts,
             *(
                 f"container {each.get('containerName')}: from {_amounts(each.get('lowerBound') or {})} to "
                 f"{_amounts(each.get('upperBound') or {})}, uncapped {_amounts(each.get('uncappedTarget') or {})}"

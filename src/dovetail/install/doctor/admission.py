@@ -12,6 +12,7 @@ from dovetail.install.doctor.collect import APISERVICES, METRICS, MUTATING, VALI
 from dovetail.install.doctor.controller import has_endpoints
 from dovetail.install.doctor.facts import Facts, Fault, Json, State, condition, failure, name_of, warning
 from dovetail.kube.resources import DEPLOYMENTS, ENDPOINTSLICES, HPAS, SERVICES
+from dovetail.model.pod_autoscalers import conflicting_resources, workload
 
 #: Programs that apply a repository again and again.
 GITOPS_MANAGERS = ("argocd", "flux", "helm-controller", "kustomize-controller")
@@ -113,11 +114,11 @@ def check_metrics(facts: Facts) -> Iterator[Fault]:
             yield from _scaling_faults(hpa)
         yield from _replicas_faults(facts, hpa)
         for vpa in vertical:
-            shared = _resource_metrics(hpa) & _controlled(vpa)
-            if shared and _target(hpa, "scaleTargetRef") == _target(vpa, "targetRef"):
+            shared = conflicting_resources(hpa, vpa)
+            if shared:
                 yield warning(
                     f"hpa/{name_of(hpa)}",
-                    f"it scales {_target(hpa, 'scaleTargetRef')[1]} by {', '.join(sorted(shared))}, and VPA"
+                    f"it scales {workload(hpa, 'scaleTargetRef')[1]} by {', '.join(shared)}, and VPA"
                     f" {name_of(vpa)} changes the same requests: they move against each other",
                     f"kubectl patch vpa {vpa['metadata']['name']} -n {vpa['metadata']['namespace']} --type=merge -p"
                     ' \'{"spec":{"updatePolicy":{"updateMode":"Off"}}}\'',
@@ -151,7 +152,7 @@ def _scaling_faults(hpa: Json) -> Iterator[Fault]:
     row = condition(hpa, "ScalingActive") or {}
     message = str(row.get("message") or "")
     if row.get("status") == "False" and "missing request for" in message:
-        target = _target(hpa, "scaleTargetRef")
+        target = workload(hpa, "scaleTargetRef")
         yield failure(
             f"hpa/{name_of(hpa)}",
             f"condition ScalingActive is False ({row.get('reason', '')}): {message}; a percentage is one of requests",
@@ -160,7 +161,7 @@ def _scaling_faults(hpa: Json) -> Iterator[Fault]:
 
 
 def _replicas_faults(facts: Facts, hpa: Json) -> Iterator[Fault]:
-    kind, name, namespace = _target(hpa, "scaleTargetRef")
+    kind, name, namespace = workload(hpa, "scaleTargetRef")
     deployment = facts.named(DEPLOYMENTS.name, name, namespace) if kind == "Deployment" else None
     for manager in (deployment or {}).get("replicas set by") or ():
         if any(mark in manager for mark in GITOPS_MANAGERS):
@@ -181,14 +182,3 @@ def _resource_metrics(hpa: Json) -> set[str]:
 
 def _update_mode(vpa: Json) -> str:
     return str(((vpa.get("spec") or {}).get("updatePolicy") or {}).get("updateMode") or "Auto")
-
-
-def _controlled(vpa: Json) -> set[str]:
-    policies = ((vpa.get("spec") or {}).get("resourcePolicy") or {}).get("containerPolicies") or ()
-    listed = [row["controlledResources"] for row in policies if row.get("controlledResources")]
-    return set().union(*listed) if listed else {"cpu", "memory"}
-
-
-def _target(obj: Json, field: str) -> tuple[str, str, str]:
-    reference = (obj.get("spec") or {}).get(field) or {}
-    return str(reference.get("kind")), str(reference.get("name")), str(obj["metadata"].get("namespace"))

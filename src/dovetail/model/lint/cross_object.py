@@ -11,6 +11,7 @@ from dovetail.model.kinds.convert_v1beta1 import member
 from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.subject import Subject
+from dovetail.model.pod_autoscalers import conflicting_resources
 from dovetail.model.requirements import Requirements
 
 _CLASSES = ("EC2NodeClass", "AWSNodeTemplate")
@@ -99,3 +100,16 @@ def _share_types(first: NodePool, second: NodePool, shop: InstanceCatalog | None
     if shop is None:
         return True
     return bool(shop.meeting(_asked(first).merge(_asked(second))))
+
+
+def contradictions(autoscalers: Sequence[Subject]) -> Iterator[Finding]:
+    """HPAs that hold a percentage of requests which a VPA of these files changes."""
+    for hpa in autoscalers:
+        for vpa in autoscalers:
+            if (hpa.kind, vpa.kind) != ("HorizontalPodAutoscaler", "VerticalPodAutoscaler"):
+                continue
+            shared = conflicting_resources(hpa.obj, vpa.obj)
+            if shared:
+                text = f"holds a percentage of the {' and '.join(shared)} requests that {vpa.title} changes"
+                hint = "give it an averageValue, or leave the resource out of the VPA's controlledResources"
+                yield hpa.finding("DV305", ("spec", "scaleTargetRef"), text, hint=hint)

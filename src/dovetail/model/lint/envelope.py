@@ -36,16 +36,22 @@ _METADATA = (
 
 def subjects(document: Document) -> list[Subject]:
     """The objects of a document that are ours, or would be but for a slip; items of a List too."""
-    return list(_subjects(document, document.value, ()))
+    return [subject for subject in _objects(document, document.value, ()) if _ours(subject.obj)]
 
 
-def _subjects(document: Document, value: object, at: Path) -> Iterator[Subject]:
+def pod_autoscalers(document: Document) -> list[Subject]:
+    """The Horizontal and Vertical Pod Autoscalers of a document."""
+    kinds = ("HorizontalPodAutoscaler", "VerticalPodAutoscaler")
+    return [subject for subject in _objects(document, document.value, ()) if subject.obj.get("kind") in kinds]
+
+
+def _objects(document: Document, value: object, at: Path) -> Iterator[Subject]:
     if not isinstance(value, dict):
         return
     if value.get("kind") == "List" and isinstance(value.get("items"), list):
         for index, item in enumerate(value["items"]):
-            yield from _subjects(document, item, (*at, "items", index))
-    elif _ours(value):
+            yield from _objects(document, item, (*at, "items", index))
+    else:
         yield Subject(document, value, at)
 
 

@@ -60,6 +60,7 @@ CODES: dict[str, Code] = {
         Code("DV302", _W, "node class that is not there", "The pool stays not ready until the class exists."),
         Code("DV303", _W, "overlapping pools", "Which of them gets a pod is decided by name, not by you."),
         Code("DV304", _I, "node class that is not used", "No pool of these files refers to it."),
+        Code("DV305", _W, "HPA and VPA on one resource", "More use raises the requests, and the HPA removes replicas."),
         Code("DV401", _E, "selector that selects nothing", "AWS has nothing of the kind with these tags."),
         Code("DV402", _E, "name that AWS does not know", "No role, instance profile or image has this name."),
     )

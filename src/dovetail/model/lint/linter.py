@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from dovetail.model.lint.catalog import InstanceCatalog
-from dovetail.model.lint.cross_object import fleet
+from dovetail.model.lint.cross_object import contradictions, fleet
 from dovetail.model.lint.deprecated import deprecated
-from dovetail.model.lint.envelope import is_known, metadata, stranger, subjects
+from dovetail.model.lint.envelope import is_known, metadata, pod_autoscalers, stranger, subjects
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.nodeclasses import classes
 from dovetail.model.lint.nodepools import pools, refusals
@@ -22,12 +22,14 @@ def lint(sources: Iterable[Source], now: datetime, shop: InstanceCatalog | None 
     """Everything found, in the order of files and lines."""
     findings: list[Finding] = []
     known: list[Subject] = []
+    autoscalers: list[Subject] = []
     order: dict[str, int] = {}
     for source in sources:
         order.setdefault(source.name, len(order))
         documents, unread = read(source)
         findings.extend(unread)
         for document in documents:
+            autoscalers.extend(pod_autoscalers(document))
             for subject in subjects(document):
                 if is_known(subject):
                     known.append(subject)
@@ -35,6 +37,7 @@ def lint(sources: Iterable[Source], now: datetime, shop: InstanceCatalog | None 
                 else:
                     findings.extend(stranger(subject))
     findings.extend(fleet(known, shop))
+    findings.extend(contradictions(autoscalers))
     return sorted(set(findings), key=lambda each: (order[each.file], each.line, each.column, each.code, each.message))
 
 

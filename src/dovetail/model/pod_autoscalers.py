@@ -1,0 +1,58 @@
+"""Horizontal and Vertical Pod Autoscalers on one workload: whether they work against each other.
+
+An HPA that aims at a percentage of requests and a VPA that changes these requests do: more use raises the requests,
+which lowers the percentage, which removes replicas. An HPA with an absolute target (averageValue) does not depend on
+requests, and neither does one on another metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Json = Mapping[str, Any]
+CONTROLLED = frozenset({"cpu", "memory"})
+
+
+def utilization_resources(hpa: Json) -> frozenset[str]:
+    """The resources of which an HPA holds a percentage of requests."""
+    spec = hpa.get("spec") or {}
+    names = set()
+    for metric in spec.get("metrics") or ():
+        source = metric.get("resource") or metric.get("containerResource") or {}
+        target = source.get("target") or {}
+        if target.get("averageUtilization") is not None or target.get("type") == "Utilization":
+            names.add(str(source.get("name")))
+    if spec.get("targetCPUUtilizationPercentage") is not None:
+        names.add("cpu")
+    return frozenset(names)
+
+
+def controlled_resources(vpa: Json) -> frozenset[str]:
+    """The resources whose requests a VPA changes, in any container; none in mode Off."""
+    spec = vpa.get("spec") or {}
+    if (spec.get("updatePolicy") or {}).get("updateMode") == "Off":
+        return frozenset()
+    policies = (spec.get("resourcePolicy") or {}).get("containerPolicies") or ()
+    names: set[str] = set()
+    for policy in policies:
+        if policy.get("mode") != "Off":
+            listed = policy.get("controlledResources")
+            names |= CONTROLLED if listed is None else set(listed)
+    if not any(policy.get("containerName") == "*" for policy in policies):
+        names |= CONTROLLED  # containers without a policy
+    return frozenset(names)
+
+
+def workload(obj: Json, field: str) -> tuple[str, str, str]:
+    """Kind, name and namespace of what `scaleTargetRef` or `targetRef` names."""
+    reference = (obj.get("spec") or {}).get(field) or {}
+    namespace = (obj.get("metadata") or {}).get("namespace") or "default"
+    return str(reference.get("kind")), str(reference.get("name")), str(namespace)
+
+
+def conflicting_resources(hpa: Json, vpa: Json) -> tuple[str, ...]:
+    """The resources by which both act on one workload."""
+    if workload(hpa, "scaleTargetRef") != workload(vpa, "targetRef"):
+        return ()
+    return tuple(sorted(utilization_resources(hpa) & controlled_resources(vpa)))
