@@ -35,7 +35,7 @@ def architecture(say: Say) -> str:
         Arrow("verify", "controllers"),
         Arrow("controllers", "api", say("write", "쓰기")),
         Arrow("controllers", "cloud", say("launch,\nterminate", "시작,\n종료")),
-        Arrow("controllers", "history", say("decision id, reasons,\nprices, bound", "결정 ID, 사유,\n가격, 하한")),
+        Arrow("controllers", "history", say("decision id, reasons,\nprices, bound", "결정 ID, 이유,\n가격, 하한")),
     ]
     return boxes_and_arrows(
         say("Watch, snapshot, plan, verify, act, record", "감시, 스냅샷, 계획, 검증, 실행, 기록"), boxes, arrows
@@ -153,7 +153,7 @@ def planner(say: Say) -> str:
             0.9,
             say("launch\nNodeClaims with all\ncompatible offerings", "launch\n맞는 오퍼링을 모두 담은\nNodeClaim"),
         ),
-        Box("explain", 2.15, 2.75, say("explain\nfunnels, remedies", "explain\n필터 단계, 조치")),
+        Box("explain", 2.15, 2.75, say("explain\nfunnels, remedies", "explain\n필터 단계, 해결 방법")),
         Box(
             "verify",
             4.25,
