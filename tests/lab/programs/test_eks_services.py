@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any
@@ -10,14 +11,18 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.signers import RequestSigner
 
+from dovetail.clock import run_virtual
 from dovetail.install import iam as documents
+from dovetail.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver.auth import ADMIN, User, authenticate
 from dovetail.lab.apiserver.status_errors import StatusError
 from dovetail.lab.aws import account
-from dovetail.lab.aws.addons import DEFAULTS, objects
+from dovetail.lab.aws.addons import DEFAULTS, Addons, objects
 from dovetail.lab.aws.cluster_tokens import CLUSTER_HEADER, PREFIX, ClusterTokens
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.cluster import Lab
+from dovetail.lab.instances import plain_pool
 from tests.lab.programs import test_authorization as authorization
 
 served, endpoint = authorization.served, authorization.endpoint
@@ -116,3 +121,26 @@ def test_daemon_sets_of_add_ons_keep_away_from_fargate() -> None:
         (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
         keys = {row["key"]: row for row in term["matchExpressions"]}
         assert "fargate" in keys["eks.amazonaws.com/compute-type"]["values"]
+
+
+def test_replicas_of_an_add_on_wait_for_the_first_nodes_and_are_spread_over_them() -> None:
+    """Placed while the nodes join, both would be on whichever came first."""
+
+    async def main() -> None:
+        async with Lab.embedded(1) as lab:
+            addons = Addons("us-west-2", ACCOUNT)
+            addons.install_defaults("demo")
+            work = asyncio.create_task(addons.run(lab.client("eks"), first_nodes=2))
+            first, second = plain_pool(2, "m5.large", ("us-west-2a", "us-west-2b"))
+            await lab.join([first])
+            await asyncio.sleep(60)
+            assert len((await lab.kube.list(DAEMONSETS)).items) == 2
+            assert not (await lab.kube.list(DEPLOYMENTS)).items
+            await lab.join([second])
+            await asyncio.sleep(60)
+            pods = (await lab.kube.list(PODS, "kube-system", labels="k8s-app=kube-dns")).items
+            assert {pod["spec"]["nodeName"] for pod in pods} == {first.name, second.name}
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    run_virtual(main())

@@ -17,7 +17,9 @@ from urllib.parse import parse_qs
 from dovetail.install.kubernetes_parts import resource_of
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
+from dovetail.kube.resources import NODES
 from dovetail.lab.aws.http_forms import Answer, Environ, body_of
+from dovetail.model.nodes import Node
 
 Json = dict[str, Any]
 
@@ -30,6 +32,9 @@ VERSIONS: Mapping[str, str] = {
     "eks-pod-identity-agent": "v1.3.9-eksbuild.3",
 }
 LOOK_S = 1.0
+#: Add-ons with replicas, which the scheduler places; the others run on every node.
+REPLICATED = frozenset({"coredns"})
+FIRST_NODES_S = 300.0
 _PATH = re.compile(r"^/clusters/(?P<cluster>[^/]+)/addons(?:/(?P<name>[^/]+))?$")
 _REGISTRY = "602401143452.dkr.ecr.{region}.amazonaws.com"
 
@@ -107,18 +112,35 @@ class Addons:
         ]
         return _json(200, {"addons": rows})
 
-    async def run(self, kube: Kube) -> None:
-        """Create the objects of what is installed and delete those of what is not, until cancelled."""
+    async def run(self, kube: Kube, *, first_nodes: int = 0) -> None:
+        """Create the objects of what is installed and delete those of what is not, until cancelled.
+
+        Replicas wait until the first nodes are Ready, or for a while: scheduled one by one as those join, they would
+        share the first node, and what else fits there would depend on which node that was.
+        """
+        looks_left = int(FIRST_NODES_S / LOOK_S) if first_nodes else 0
         while True:
             with self._lock:
                 wanted = {name: str(row["addonVersion"]) for name, row in self._kept.items()}
+            if looks_left and await _ready_nodes(kube) >= first_nodes:
+                looks_left = 0
+            looks_left = max(0, looks_left - 1)
             for name in sorted(wanted.keys() - self._applied):
+                if looks_left and name in REPLICATED:
+                    continue
                 if await _create(kube, objects(name, wanted[name], self._region)):
                     self._applied.add(name)
             for name in sorted(self._applied - wanted.keys()):
                 await _delete(kube, objects(name, "", self._region))
                 self._applied.discard(name)
             await asyncio.sleep(LOOK_S)
+
+
+async def _ready_nodes(kube: Kube) -> int:
+    try:
+        return sum(node.ready for node in (await kube.list(NODES, type=Node)).items)
+    except KubeError:
+        return 0  # the next look asks again
 
 
 async def _create(kube: Kube, bodies: list[Json]) -> bool:

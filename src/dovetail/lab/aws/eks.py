@@ -123,7 +123,9 @@ class Eks:
                 group.create_task(node_groups.run(), name="node groups")
                 if settings.system_pods:
                     endpoint.addons.install_defaults(made.cluster)
-                group.create_task(endpoint.addons.run(lab.client("eks")), name="add-ons")
+                first_nodes = sum(nodes.desired for nodes in config.groups) if config is not None else 0
+                addons = endpoint.addons.run(lab.client("eks"), first_nodes=first_nodes)
+                group.create_task(addons, name="add-ons")
                 self.ready.set()
         finally:
             endpoint.close()
