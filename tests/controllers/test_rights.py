@@ -111,8 +111,9 @@ def test_it_provisions_and_disrupts_with_exactly_karpenters_chart_rbac_and_names
         assert len(nodes) == 3 and not any(node["spec"].get("taints") for node in nodes), "the scheduler binds"
         await asyncio.sleep(60)
         named = [line["right"] for line in world.logged("missing right")]
-        assert sorted(named) == ["create configmaps", "create pods/binding", "list priorityclasses.scheduling.k8s.io"]
-        ours = {"create configmaps", "create pods/binding", "watch priorityclasses", "list configmaps"}
+        watches = ["list events", "list priorityclasses.scheduling.k8s.io"]
+        assert sorted(named) == ["create configmaps", "create pods/binding", *watches]
+        ours = {"create configmaps", "create pods/binding", "watch priorityclasses", "list configmaps", "list events"}
         old = {"list provisioners", "list awsnodetemplates"}
         assert rights.denied <= ours | old
         scaler = world.autoscaler
@@ -122,6 +123,7 @@ def test_it_provisions_and_disrupts_with_exactly_karpenters_chart_rbac_and_names
 
         rights.granted |= {"pods/binding": frozenset({"create"}), "configmaps": frozenset({"create", "patch", "list"})}
         rights.granted["priorityclasses"] = READ
+        rights.granted["events"] = rights.granted["events"] | READ
         await asyncio.sleep(TRIED_AGAIN_AFTER_S)
         await world.pods(1, cpu="1500m", prefix="q")
         await world.until(lambda: _bound(world, "q0"))

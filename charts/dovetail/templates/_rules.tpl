@@ -76,6 +76,10 @@
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
+# Which pods Cluster Autoscaler grows a node group for.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list, watch]
 # NodeClaims are ours from launch to termination.
 - apiGroups: ["karpenter.sh"]
   resources: [nodeclaims]

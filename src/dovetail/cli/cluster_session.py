@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dovetail.cli.terminal import waiting
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.history.decisions import Decision
-from dovetail.controllers.history.store import LABEL, NAMESPACE, lines
+from dovetail.controllers.history.store import GROUP_DECISIONS, LABEL, NAMESPACE, lines
 from dovetail.errors import Problem
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden, NotFound
@@ -79,7 +79,18 @@ class Cluster:
         for where in [namespace] if namespace else await self._led_from():
             for each in (await self.kube.list(CONFIGMAPS, where, labels=f"{LABEL}=true")).items:
                 found.extend(lines((each.get("data") or {}).get("decisions", "")))
+        found += await self._group_decisions(namespace or NAMESPACE)
         return sorted(found, key=lambda decision: decision.time)
+
+    async def _group_decisions(self, namespace: str) -> list[Decision]:
+        """What `dovetail cluster-autoscaler` decided."""
+        from dovetail.kube.resources import CONFIGMAPS
+
+        try:
+            kept = await self.kube.get(CONFIGMAPS, GROUP_DECISIONS, namespace)
+        except (NotFound, Forbidden):
+            return []
+        return lines((kept.get("data") or {}).get("decisions", ""))
 
     async def _led_from(self) -> list[str]:
         """The namespaces that have the controller's lease; the default one where none is to be seen."""

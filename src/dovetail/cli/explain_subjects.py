@@ -129,6 +129,8 @@ async def _answer(cluster: Cluster, subject: Subject, question: Question, decisi
         case "pod":
             return await _pod(cluster, name, question, decisions, events)
         case "node" | "nodeclaim":
+            if kind == "node" and (of_group := await _group_node(cluster, name)) is not None:
+                return of_group
             ask = explain.node if kind == "node" else explain.claim
             return _with_placement(cluster, decisions, ask(state, decisions, name, now, events), question)
         case "nodepool":
@@ -345,10 +347,38 @@ async def _nodegroup(cluster: Cluster, name: str) -> Answer:
     from dovetail.controllers.history.store import NAMESPACE
 
     try:
-        found: dict[str, Any] = await cluster.kube.get(kinds.CONFIGMAPS, explain.STATUS_CONFIG_MAP, NAMESPACE)
+        data = await _group_status(cluster)
     except NotFound as problem:
         text = f"no Cluster Autoscaler has written {NAMESPACE}/{explain.STATUS_CONFIG_MAP}: is one running?"
         raise Unknown(text) from problem
-    status = yaml.safe_load((found.get("data") or {}).get("status") or "") or {}
+    status = yaml.safe_load(data.get("status") or "") or {}
     events = explain.events_of((await cluster.kube.list(kinds.CORE_EVENTS)).items)
-    return explain.nodegroup(status if isinstance(status, dict) else {}, name, events)
+    return explain.nodegroup(status if isinstance(status, dict) else {}, name, events, _explanations(data))
+
+
+async def _group_status(cluster: Cluster) -> dict[str, str]:
+    """What a Cluster Autoscaler has written. Raises NotFound."""
+    from dovetail.controllers.history.store import NAMESPACE
+
+    found: dict[str, Any] = await cluster.kube.get(kinds.CONFIGMAPS, explain.STATUS_CONFIG_MAP, NAMESPACE)
+    return dict(found.get("data") or {})
+
+
+def _explanations(data: dict[str, str]) -> dict[str, Any]:
+    """Only Dovetail's Cluster Autoscaler writes them."""
+    try:
+        found = msgspec.json.decode(data.get("explanations") or "{}")
+    except msgspec.DecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+async def _group_node(cluster: Cluster, name: str) -> Answer | None:
+    """What a Cluster Autoscaler says of a node that has no NodeClaim."""
+    node = cluster.cluster_state.nodes.store.get(name)
+    if node is None or cluster.cluster_state.claim_for(node) is not None:
+        return None
+    try:
+        return explain.group_node(_explanations(await _group_status(cluster)), name)
+    except KubeError:
+        return None

@@ -35,6 +35,9 @@ READ_OVERLAYS = Right("list", "nodeoverlays.karpenter.sh", "NodeOverlays have no
 READ_ATTACHMENTS = Right(
     "list", "volumeattachments.storage.k8s.io", "nodes are terminated without waiting for volumes to be detached"
 )
+READ_SCALE_UPS = Right(
+    "list", "events", "pods for which Cluster Autoscaler grows a node group may get a NodeClaim as well"
+)
 
 #: The rights of optional watches, by the resource they watch.
 OF_WATCHES = {each.resource: each for each in (READ_PRIORITIES, READ_OVERLAYS, READ_ATTACHMENTS)}

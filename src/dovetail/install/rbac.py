@@ -129,6 +129,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(why="Events.", group=CORE, resources=("events",), verbs=("create", "patch")),
     Rule(
+        why="Which pods Cluster Autoscaler grows a node group for.",
+        group=CORE,
+        resources=("events",),
+        verbs=("list", "watch"),
+    ),
+    Rule(
         why="NodeClaims are ours from launch to termination.",
         group=KARPENTER,
         resources=("nodeclaims",),

@@ -52,6 +52,8 @@ class Deletion(msgspec.Struct, frozen=True):
     provider_id: str
     group: str
     drain: bool
+    #: How many pods it is drained of.
+    pods: int = 0
 
 
 class DeletionFailed(Exception):
@@ -123,7 +125,7 @@ class Actuator:
         begun: list[Deletion] = []
         for groups, draining_now in ((allowed.empty, False), (allowed.drain, True)):
             planned = [
-                Deletion(name, member[1], entry.group.id, draining_now)
+                Deletion(name, member[1], entry.group.id, draining_now, len(pods.get(name, ())))
                 for entry in groups
                 for name in entry.nodes
                 if (member := group_of(name)) is not None

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from dovetail.autoscalers.node_groups import soft_taints
 from dovetail.autoscalers.node_groups.actuation import Actuator
 from dovetail.autoscalers.node_groups.annotations import (
     DELETION_CANDIDATE,
@@ -22,27 +23,17 @@ from dovetail.autoscalers.node_groups.balancing import Increase
 from dovetail.autoscalers.node_groups.cluster_state import ClusterState
 from dovetail.autoscalers.node_groups.cluster_watch import ClusterWatch
 from dovetail.autoscalers.node_groups.cooldown import Cooldown
+from dovetail.autoscalers.node_groups.decision_log import DecisionLog
 from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
 from dovetail.autoscalers.node_groups.drain import DrainContext
 from dovetail.autoscalers.node_groups.estimator import fresh_node
-from dovetail.autoscalers.node_groups.expanders import (
-    LEAST_NODES,
-    LEAST_WASTE,
-    MOST_PODS,
-    PRICE,
-    PRIORITY,
-    PRIORITY_CONFIG_MAP,
-    Filter,
-    Option,
-    choose,
-    least_nodes,
-    least_waste,
-    most_pods,
-    priority_filter,
-)
+from dovetail.autoscalers.node_groups.expander_chain import ExpanderChain
+from dovetail.autoscalers.node_groups.expanders import Filter, Option, choose
+from dovetail.autoscalers.node_groups.explanations import explanations
+from dovetail.autoscalers.node_groups.explanations import text as explanation_text
 from dovetail.autoscalers.node_groups.group_repair import GroupRepair
-from dovetail.autoscalers.node_groups.metrics import Metrics
-from dovetail.autoscalers.node_groups.node_taints import mark_candidate, unmark_candidate, unmark_to_be_deleted
+from dovetail.autoscalers.node_groups.metrics import Metrics, measure
+from dovetail.autoscalers.node_groups.node_taints import unmark_candidate, unmark_to_be_deleted
 from dovetail.autoscalers.node_groups.options import Options
 from dovetail.autoscalers.node_groups.pending import (
     all_new,
@@ -54,8 +45,7 @@ from dovetail.autoscalers.node_groups.pending import (
     old_enough,
     without_places,
 )
-from dovetail.autoscalers.node_groups.pricing import Prices, price_filter
-from dovetail.autoscalers.node_groups.quotas import Quotas, node_amounts, totals
+from dovetail.autoscalers.node_groups.quotas import Quotas, totals
 from dovetail.autoscalers.node_groups.readiness import is_ready
 from dovetail.autoscalers.node_groups.recording import Recording
 from dovetail.autoscalers.node_groups.scale_down import ScaleDownPlanner
@@ -81,8 +71,7 @@ from dovetail.cloud.node_groups import (
     NodeGroupError,
 )
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import KubeError, NotFound
-from dovetail.kube.resources import CONFIGMAPS
+from dovetail.kube.errors import KubeError
 from dovetail.model.fit import NodeInfo
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
@@ -113,6 +102,7 @@ class NodeGroupAutoscaler:
         recording: Recording,
         metrics: Metrics,
         cooldown: Cooldown,
+        decisions: DecisionLog,
         clock: Clock,
         chance: Chance,
     ) -> None:
@@ -131,6 +121,8 @@ class NodeGroupAutoscaler:
         self._templates = TemplateCache(options.template_life_s)
         self._hints: dict[str, str] = {}
         self.cooldown = cooldown
+        self._decisions = decisions
+        self._expanders = ExpanderChain(options.expanders, kube, cloud, recording, options.namespace)
         self._started = clock.now()
         #: Groups resized and deletions begun so far.
         self.actions = 0
@@ -206,7 +198,7 @@ class NodeGroupAutoscaler:
         templates = await self._node_templates(groups, snapshot, now)
         self.state.update(nodes, groups, now)
         self._tell_happenings()
-        self._measure(nodes, groups)
+        measure(self._metrics, self.state, nodes, self.options.scale_up.max_nodes_total, now)
         await self._repair.revert_timed_out()
         await self._repair.remove_overdue(now)
         if not self.state.is_cluster_healthy():
@@ -221,7 +213,7 @@ class NodeGroupAutoscaler:
         starting = self._inject_upcoming(snapshot, templates, now)
         pods = self._pods_to_help(snapshot, now)
         quotas = self._quotas(nodes, templates)
-        given = self._scale_up_input(snapshot, templates, quotas, nodes, await self._filters(nodes), now)
+        given = self._scale_up_input(snapshot, templates, quotas, nodes, await self._expanders.filters(len(nodes)), now)
         plan = self._plan(pods, given, now)
         self.last_plan = plan
         await self._carry_out(plan, now)
@@ -275,7 +267,7 @@ class NodeGroupAutoscaler:
                 await unmark_to_be_deleted(self._kube, node.metadata.name, cordon=self.options.actuation.cordon)
                 message = f"removed {TO_BE_DELETED} taint from node {node.metadata.name}"
                 self._record.node_event(node.metadata.name, "Normal", "ClusterAutoscalerCleanup", message)
-            if has_taint(node, DELETION_CANDIDATE) and self.options.max_soft_taints == 0:
+            if has_taint(node, DELETION_CANDIDATE) and self.options.soft_taints.count == 0:
                 await unmark_candidate(self._kube, node.metadata.name)
 
     async def _node_templates(
@@ -312,35 +304,6 @@ class NodeGroupAutoscaler:
             self._metrics.failed_scale_ups.labels(error.code).inc()
         self.state.failures.clear()
 
-    def _measure(self, nodes: Sequence[Node], groups: Sequence[NodeGroup]) -> None:
-        metrics, total = self._metrics, self.state.total
-        metrics.safe_to_autoscale.set(self.state.is_cluster_healthy())
-        for state, names in (
-            ("ready", total.ready),
-            ("unready", total.unready),
-            ("notStarted", total.not_started),
-            ("longUnregistered", total.long_unregistered),
-            ("unregistered", total.unregistered),
-        ):
-            metrics.nodes_count.labels(state).set(len(names))
-        metrics.node_groups_count.labels("autoscaled").set(len(groups))
-        most = sum(group.max_size for group in groups)
-        limit = self.options.scale_up.max_nodes_total
-        metrics.max_nodes.set(min(limit, most) if limit > 0 else most)
-        now = self._clock.now()
-        amounts = [node_amounts(node) for node in nodes if not is_being_deleted(node, now)]
-        metrics.cpu_cores.set(sum(amount["cpu"] for amount in amounts))
-        metrics.memory_bytes.set(sum(amount["memory"] for amount in amounts))
-        if metrics.per_group:
-            for group in groups:
-                metrics.group_min.labels(group.id).set(group.min_size)
-                metrics.group_max.labels(group.id).set(group.max_size)
-                metrics.group_target.labels(group.id).set(group.target_size)
-                safety = self.state.safety(group.id, now)
-                metrics.group_healthy.labels(group.id).set(safety.healthy)
-                code = safety.backoff.error.code if safety.backoff else ""
-                metrics.group_backoff.labels(group.id, code).set(safety.backoff is not None)
-
     # Growing
 
     def _inject_upcoming(self, snapshot: Snapshot, templates: Mapping[str, NodeInfo], now: datetime) -> set[str]:
@@ -360,7 +323,10 @@ class NodeGroupAutoscaler:
         options = self.options
         pending: list[Pod] = []
         unprocessed = 0
+        served = self._watch.node_claims.served()
         for pod in self._watch.pods.store:
+            if pod.metadata.uid in served:
+                continue
             if options.allowed_schedulers and pod.spec.scheduler_name not in options.allowed_schedulers:
                 continue
             if is_unschedulable(pod):
@@ -423,28 +389,6 @@ class NodeGroupAutoscaler:
             sum(self._takes_pods(node) for node in nodes),
         )
 
-    async def _filters(self, nodes: Sequence[Node]) -> list[Filter]:
-        filters: list[Filter] = []
-        plain: Mapping[str, Filter] = {LEAST_WASTE: least_waste, MOST_PODS: most_pods, LEAST_NODES: least_nodes}
-        for name in self.options.expanders:
-            if name in plain:
-                filters.append(plain[name])
-            elif name == PRICE:
-                prices = Prices(self._cloud.prices(), self._cloud.spot_prices())
-                filters.append(price_filter(prices, len(nodes)))
-            elif name == PRIORITY:
-                filters.append(priority_filter(await self._priorities(), self._record.priority_warning))
-        return filters
-
-    async def _priorities(self) -> Mapping[str, str] | None:
-        try:
-            found = await self._kube.get(CONFIGMAPS, PRIORITY_CONFIG_MAP, self.options.namespace, type=dict)
-        except NotFound:
-            self._record.warning("priority", f"ConfigMap {self.options.namespace}/{PRIORITY_CONFIG_MAP} is missing")
-            return None
-        self._record.priority_uid = str(found["metadata"].get("uid", ""))
-        return dict(found.get("data") or {})
-
     def _plan(self, pods: Sequence[Pod], given: ScaleUpInput, now: datetime) -> ScaleUpPlan:
         if not pods:
             self._record.log(SOURCE, "No unschedulable pods", 1)
@@ -476,8 +420,10 @@ class NodeGroupAutoscaler:
             self._record.log("orchestrator", f"Final scale-up plan: [{shown}]", 1)
             if await self._increase(plan.increases, now):
                 self._record.triggered(plan.triggered, f"[{shown}]")
+                self._decisions.scaled_up(plan, plan.increases, ",".join(self.options.expanders))
         else:
             self._record.refused(plan)
+            self._decisions.refused(plan)
 
     async def _increase(self, increases: Sequence[Increase], now: datetime) -> bool:
         """Resize the groups; whether all of them were."""
@@ -546,7 +492,7 @@ class NodeGroupAutoscaler:
             for deletion in begun:
                 self.planner.unneeded.pop(deletion.node, None)
         else:
-            await self._soft_taints(nodes, now)
+            await self._soft_taints(nodes)
 
     def group_of(self, node: Node) -> NodeGroup | None:
         return self._cloud.group_of(node.spec.provider_id)
@@ -583,22 +529,13 @@ class NodeGroupAutoscaler:
         for reason, count in counts.items():
             self._metrics.unremovable_nodes.labels(reason.value).set(count)
 
-    async def _soft_taints(self, nodes: Sequence[Node], now: datetime) -> None:
-        """Mark unneeded nodes so that pods rather go elsewhere, and unmark those that are needed again."""
-        left = self.options.max_soft_taints
-        deadline = self._clock.monotonic() + self.options.max_soft_taint_s
-        for node in nodes:
-            if left <= 0 or self._clock.monotonic() > deadline:
-                return
-            name = node.metadata.name
-            marked, unneeded = has_taint(node, DELETION_CANDIDATE), name in self.planner.unneeded
-            if marked == unneeded or self.group_of(node) is None:
-                continue
-            try:
-                await (mark_candidate(self._kube, name, now) if unneeded else unmark_candidate(self._kube, name))
-            except KubeError as problem:
-                self._record.warning("softtaint", f"taint of node {name} not changed: {problem}")
-            left -= 1
+    async def _soft_taints(self, nodes: Sequence[Node]) -> None:
+        members = [node for node in nodes if self.group_of(node) is not None]
+        limits = self.options.soft_taints
+        wanted = soft_taints.changes(members, self.planner.unneeded, limits.count)
+        await soft_taints.update(
+            self._kube, self._clock, wanted, limits, lambda message: self._record.warning("softtaint", message)
+        )
 
     async def _write_status(self, now: datetime) -> None:
         candidates: dict[str, list[str]] = {}
@@ -606,4 +543,19 @@ class NodeGroupAutoscaler:
             member = self._member(name)
             if member is not None:
                 candidates.setdefault(member[0].id, []).append(name)
-        await self._record.write_status(self.state, candidates, now, scale_down_at=self.planner.last_update)
+        found = explanations(self.planner, self.last_plan, self._members(), self.state.groups, now)
+        await self._record.write_status(
+            self.state, candidates, now, scale_down_at=self.planner.last_update, explanations=explanation_text(found)
+        )
+        problem = await self._decisions.save()
+        if problem:
+            self._record.warning(SOURCE, problem)
+
+    def _members(self) -> list[tuple[str, str, float | None]]:
+        """The nodes of groups, with their prices."""
+        prices = self._expanders.prices()
+        return [
+            (node.metadata.name, group.id, prices.of_labels(node.metadata.labels))
+            for node in self._watch.nodes.store
+            if (group := self.group_of(node)) is not None
+        ]

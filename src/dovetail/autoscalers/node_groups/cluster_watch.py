@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.autoscalers.node_groups.drain import Controllers
+from dovetail.autoscalers.node_groups.node_claims import NodeClaimWatch
 from dovetail.autoscalers.node_groups.simulation import Snapshot, placed_info, unbound_info
 from dovetail.kube.client import Kube
 from dovetail.kube.reflector import Change, Reflector
@@ -62,6 +63,7 @@ class ClusterWatch:
         self.volumes: Reflector[PersistentVolume] = Reflector(kube, PERSISTENTVOLUMES, PersistentVolume)
         self.classes: Reflector[StorageClass] = Reflector(kube, STORAGECLASSES, StorageClass)
         self.csi_nodes: Reflector[CSINode] = Reflector(kube, CSINODES, CSINode)
+        self.node_claims = NodeClaimWatch(kube)
         self._all: tuple[Reflector[Any], ...] = (
             self.pods,
             self.nodes,
@@ -82,6 +84,7 @@ class ClusterWatch:
         async with asyncio.TaskGroup() as group:
             for reflector in self._all:
                 group.create_task(reflector.run(), name=f"watch {reflector.resource.name}")
+            group.create_task(self.node_claims.run(), name="watch nodeclaims")
 
     async def synced(self) -> None:
         for reflector in self._all:

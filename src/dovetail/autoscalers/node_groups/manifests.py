@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dovetail.controllers.history.store import GROUP_DECISIONS
+
 NAME = "cluster-autoscaler"
 DEFAULT_IMAGE = "dovetail/controller"
 _LABELS = {"app": NAME, "app.kubernetes.io/name": NAME}
@@ -17,7 +19,7 @@ _WATCHED: Mapping[str, tuple[str, ...]] = {
     "policy": ("poddisruptionbudgets",),
     "storage.k8s.io": ("csidrivers", "csinodes", "storageclasses", "volumeattachments"),
 }
-CONFIG_MAPS = ("cluster-autoscaler-status", "cluster-autoscaler-priority-expander")
+CONFIG_MAPS = ("cluster-autoscaler-status", "cluster-autoscaler-priority-expander", GROUP_DECISIONS)
 
 
 def manifests(cluster: str, image: str, tag: str, namespace: str, region: str = "") -> list[dict[str, Any]]:
@@ -64,6 +66,7 @@ def _cluster_rules() -> list[dict[str, Any]]:
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     ]
+    rules.append({"apiGroups": ["karpenter.sh"], "resources": ["nodeclaims"], "verbs": _READ})
     rules += [
         {"apiGroups": [group], "resources": list(resources), "verbs": _READ} for group, resources in _WATCHED.items()
     ]

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from dovetail.autoscalers.node_groups.annotations import is_being_deleted
+from dovetail.autoscalers.node_groups.cluster_state import ClusterState
+from dovetail.autoscalers.node_groups.quotas import node_amounts
+from dovetail.model.nodes import Node
 
 _BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 900)
 
@@ -61,3 +69,33 @@ class Metrics:
     def text(self) -> bytes:
         """The exposition format."""
         return generate_latest(self.registry)
+
+
+def measure(metrics: Metrics, state: ClusterState, nodes: Sequence[Node], max_nodes_total: int, now: datetime) -> None:
+    """What a loop finds, before it acts."""
+    total, groups = state.total, list(state.groups.values())
+    metrics.safe_to_autoscale.set(state.is_cluster_healthy())
+    for kind, names in (
+        ("ready", total.ready),
+        ("unready", total.unready),
+        ("notStarted", total.not_started),
+        ("longUnregistered", total.long_unregistered),
+        ("unregistered", total.unregistered),
+    ):
+        metrics.nodes_count.labels(kind).set(len(names))
+    metrics.node_groups_count.labels("autoscaled").set(len(groups))
+    most = sum(group.max_size for group in groups)
+    metrics.max_nodes.set(min(max_nodes_total, most) if max_nodes_total > 0 else most)
+    amounts = [node_amounts(node) for node in nodes if not is_being_deleted(node, now)]
+    metrics.cpu_cores.set(sum(amount["cpu"] for amount in amounts))
+    metrics.memory_bytes.set(sum(amount["memory"] for amount in amounts))
+    if not metrics.per_group:
+        return
+    for group in groups:
+        metrics.group_min.labels(group.id).set(group.min_size)
+        metrics.group_max.labels(group.id).set(group.max_size)
+        metrics.group_target.labels(group.id).set(group.target_size)
+        safety = state.safety(group.id, now)
+        metrics.group_healthy.labels(group.id).set(safety.healthy)
+        code = safety.backoff.error.code if safety.backoff else ""
+        metrics.group_backoff.labels(group.id, code).set(safety.backoff is not None)

@@ -23,6 +23,7 @@ from dovetail.autoscalers.node_groups.similarity import (
     aws_comparator,
     label_comparator,
 )
+from dovetail.autoscalers.node_groups.soft_taints import SoftTaintLimits
 from dovetail.autoscalers.node_groups.templates import TaintConfig
 from dovetail.cloud.aws.auto_scaling_groups import Discovery
 from dovetail.cloud.aws.group_tags import parse_discovery, parse_nodes_flag
@@ -47,8 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     candidate_life_s: float
     scale_down_enabled: bool
     delays: Delays
-    max_soft_taints: int
-    max_soft_taint_s: float
+    soft_taints: SoftTaintLimits
     taints: TaintConfig
     health: HealthLimits
     backoff: BackoffTimes
@@ -108,8 +108,7 @@ def options(settings: Settings) -> Options:
             after_failure_s=settings["scale-down-delay-after-failure"],
             local=settings["scale-down-delay-type-local"],
         ),
-        max_soft_taints=settings["max-bulk-soft-taint-count"],
-        max_soft_taint_s=settings["max-bulk-soft-taint-time"],
+        soft_taints=SoftTaintLimits(settings["max-bulk-soft-taint-count"], settings["max-bulk-soft-taint-time"]),
         taints=TaintConfig(
             startup=frozenset((*settings["startup-taint"], *settings["ignore-taint"])),
             startup_prefixes=(*STARTUP_TAINT_PREFIXES, *settings["startup-taint-prefix"]),

@@ -48,8 +48,11 @@ class Prices(msgspec.Struct, frozen=True):
 
     def node(self, info: NodeInfo) -> float | None:
         """The price of a node, None where it is not known."""
-        is_spot = any(info.labels.get(label) == SPOT for label in CAPACITY_TYPE_LABELS)
-        return (self.spot if is_spot else self.instance_types).get(info.labels.get(INSTANCE_TYPE, ""))
+        return self.of_labels(info.labels)
+
+    def of_labels(self, labels: Mapping[str, str]) -> float | None:
+        is_spot = any(labels.get(label) == SPOT for label in CAPACITY_TYPE_LABELS)
+        return (self.spot if is_spot else self.instance_types).get(labels.get(INSTANCE_TYPE, ""))
 
     def pod(self, pod: Pod) -> float:
         asked = requests(pod)

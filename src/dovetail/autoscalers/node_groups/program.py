@@ -16,6 +16,7 @@ from dovetail.autoscalers.node_groups.actuation import Actuator, Deletion, Repor
 from dovetail.autoscalers.node_groups.autoscaler import NodeGroupAutoscaler
 from dovetail.autoscalers.node_groups.cluster_watch import ClusterWatch
 from dovetail.autoscalers.node_groups.cooldown import Cooldown
+from dovetail.autoscalers.node_groups.decision_log import DecisionLog
 from dovetail.autoscalers.node_groups.flags import Settings
 from dovetail.autoscalers.node_groups.klog import Klog
 from dovetail.autoscalers.node_groups.metrics import Metrics
@@ -118,10 +119,14 @@ async def _lead(
             handle.autoscaler.pod_changed(pod)
 
     cooldown = Cooldown(options.delays, clock.now())
+    decisions = DecisionLog(
+        kube, settings["namespace"], clock, chance.child("decisions"), keep=settings["write-status-configmap"]
+    )
 
     def removed(deletion: Deletion) -> None:
         metrics.scaled_down_nodes.labels("underutilized" if deletion.drain else "empty").inc()
         cooldown.deleted(deletion.group, clock.now())
+        decisions.scaled_down(deletion, deletion.pods)
 
     watch = ClusterWatch(kube, pod_changed)
     try:
@@ -142,7 +147,7 @@ async def _lead(
             )
             actuator = Actuator(kube, cloud, watch, clock, options.actuation, reports, tasks)
             handle.autoscaler = NodeGroupAutoscaler(
-                options, kube, cloud, watch, actuator, recording, metrics, cooldown, clock, chance
+                options, kube, cloud, watch, actuator, recording, metrics, cooldown, decisions, clock, chance
             )
             await handle.autoscaler.run()
     finally:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from dovetail.autoscalers.node_groups.cluster_state import ClusterState
 from dovetail.autoscalers.node_groups.expanders import PRIORITY_CONFIG_MAP, ConfigWarning
+from dovetail.autoscalers.node_groups.explanations import KEY
 from dovetail.autoscalers.node_groups.klog import Klog
 from dovetail.autoscalers.node_groups.scale_up import MAX_TOTAL_REACHED, Result, ScaleUpPlan
 from dovetail.autoscalers.node_groups.status import StatusWriter, config_map, initializing
@@ -116,7 +117,7 @@ class Recording:
     async def announce(self) -> None:
         """Before the first loop."""
         now = self._clock.now()
-        await self._put(initializing(now), now)
+        await self._put({"status": initializing(now)}, now)
 
     async def write_status(
         self,
@@ -125,14 +126,16 @@ class Recording:
         now: datetime,
         *,
         scale_down_at: datetime | None,
+        explanations: str,
     ) -> None:
         if self._write:
-            await self._put(self._status.text(state, candidates, now, scale_down_at=scale_down_at), now)
+            text = self._status.text(state, candidates, now, scale_down_at=scale_down_at)
+            await self._put({"status": text, KEY: explanations}, now)
 
-    async def _put(self, text: str, now: datetime) -> None:
+    async def _put(self, data: Mapping[str, str], now: datetime) -> None:
         if not self._write:
             return
-        body = config_map(self._name, self._namespace, text, now)
+        body = config_map(self._name, self._namespace, data, now)
         try:
             written = await self._replace(body)
             self._uid = str(written["metadata"].get("uid", ""))

@@ -116,10 +116,10 @@ def initializing(now: datetime) -> str:
     return _yaml({"time": _go_time(now), "autoscalerStatus": INITIALIZING})
 
 
-def config_map(name: str, namespace: str, text: str, now: datetime) -> dict[str, Any]:
+def config_map(name: str, namespace: str, data: Mapping[str, str], now: datetime) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "namespace": namespace, "annotations": {LAST_UPDATED: _go_time(now)}},
-        "data": {"status": text},
+        "data": dict(data),
     }
 
 

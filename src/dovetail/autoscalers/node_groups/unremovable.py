@@ -68,25 +68,30 @@ class UnremovableNodes:
     """The newest reason of each node, and nodes that were found unremovable in simulation until when."""
 
     def __init__(self) -> None:
-        self._until: dict[str, datetime] = {}
+        self._until: dict[str, tuple[datetime, Unremovable]] = {}
         self._reasons: dict[str, Unremovable] = {}
 
     def update(self, nodes: Iterable[str], now: datetime) -> None:
         """A new loop begins: reasons are worked out anew; of nodes that are gone nothing is kept."""
         self._reasons = {}
         there = set(nodes)
-        self._until = {name: until for name, until in self._until.items() if until > now and name in there}
+        self._until = {name: kept for name, kept in self._until.items() if kept[0] > now and name in there}
 
     def add(self, unremovable: Unremovable) -> None:
         self._reasons[unremovable.node] = unremovable
 
     def add_until(self, unremovable: Unremovable, until: datetime) -> None:
         """The node is not looked at again before then."""
-        self._until[unremovable.node] = until
+        self._until[unremovable.node] = until, unremovable
         self.add(unremovable)
 
     def is_recent(self, node: str) -> bool:
         return node in self._until
+
+    def cause(self, unremovable: Unremovable) -> Unremovable:
+        """What a simulation found, for a node that is only not looked at again yet."""
+        kept = self._until.get(unremovable.node)
+        return kept[1] if unremovable.reason is Reason.RECENTLY_UNREMOVABLE and kept is not None else unremovable
 
     def reason(self, node: str) -> Unremovable | None:
         return self._reasons.get(node)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -266,24 +267,32 @@ class AutoScalingGroups:
         return found[0]
 
     def prices(self) -> Mapping[str, float]:
-        region = self._calls.region
-        if region not in catalog.regions():
-            return {}
-        return {name: quote[0] for name in catalog.specs() if (quote := catalog.on_demand(region, name)) is not None}
+        return _on_demand_prices(self._calls.region)
 
     def spot_prices(self) -> Mapping[str, float]:
         """Estimates: the program has no right to read the history of spot prices, and needs none."""
-        region = self._calls.region
-        if region not in catalog.regions():
-            return {}
-        return {
-            name: catalog.spot_estimate(quote, name)[0]
-            for name in catalog.specs()
-            if (quote := catalog.on_demand(region, name)) is not None
-        }
+        return _spot_prices(self._calls.region)
 
     async def close(self) -> None:
         self._calls.close()
+
+
+@cache
+def _on_demand_prices(region: str) -> Mapping[str, float]:
+    if region not in catalog.regions():
+        return {}
+    return {name: quote[0] for name in catalog.specs() if (quote := catalog.on_demand(region, name)) is not None}
+
+
+@cache
+def _spot_prices(region: str) -> Mapping[str, float]:
+    if region not in catalog.regions():
+        return {}
+    return {
+        name: catalog.spot_estimate(quote, name)[0]
+        for name in catalog.specs()
+        if (quote := catalog.on_demand(region, name)) is not None
+    }
 
 
 def instance_id(provider_id: str) -> str:

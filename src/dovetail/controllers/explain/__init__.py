@@ -6,7 +6,7 @@ Pure: the cluster state, the decisions and the events come in, an `Answer` goes 
 from dovetail.controllers.explain.answer import Answer, Event, Unknown, events_of, no_autoscaler, since
 from dovetail.controllers.explain.disruption_budgets import pdb
 from dovetail.controllers.explain.namespaces import namespace
-from dovetail.controllers.explain.node_groups import STATUS_CONFIG_MAP, nodegroup
+from dovetail.controllers.explain.node_groups import STATUS_CONFIG_MAP, group_node, nodegroup
 from dovetail.controllers.explain.nodeclasses import nodeclass
 from dovetail.controllers.explain.nodepools import nodepool
 from dovetail.controllers.explain.nodes import claim, node
@@ -22,6 +22,7 @@ __all__ = [
     "Unknown",
     "claim",
     "events_of",
+    "group_node",
     "hpa",
     "namespace",
     "no_autoscaler",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from dovetail.controllers.explain.answer import Answer, Event, Unknown, event_lines, shortened
+from dovetail.controllers.explain.answer import Answer, Event, Unknown, dollars, event_lines, shortened
+from dovetail.controllers.provisioning.node_group_scale_ups import NOT_TRIGGERED, TRIGGERED, GroupScaleUp
 
 Json = Mapping[str, Any]
 
@@ -13,18 +15,21 @@ Json = Mapping[str, Any]
 STATUS_CONFIG_MAP = "cluster-autoscaler-status"
 
 
-def nodegroup(status: Json, name: str, events: Sequence[Event] = ()) -> Answer:
-    """`status` is the ConfigMap's YAML, read."""
+def nodegroup(status: Json, name: str, events: Sequence[Event] = (), explanations: Json | None = None) -> Answer:
+    """`status` is the ConfigMap's YAML, read; `explanations` is what Dovetail's program writes beside it."""
     groups = status.get("nodeGroups") or ()
     found = next((group for group in groups if group.get("name") == name), None)
     if found is None:
         names = ", ".join(shortened([str(group.get("name")) for group in groups], 10))
         raise Unknown(f"nodegroup/{name} is not in {STATUS_CONFIG_MAP}; there are: {names or 'none'}")
+    members = [node for node, group in ((explanations or {}).get("members") or {}).items() if group == name]
     health, up, down = (found.get(each) or {} for each in ("health", "scaleUp", "scaleDown"))
     target, least, most = health.get("cloudProviderTarget"), health.get("minSize"), health.get("maxSize")
     counts = ((health.get("nodeCounts") or {}).get("registered")) or {}
     size = f"{counts.get('total', 0)} node(s), target {target} (min {least}, max {most})"
-    remedy = ""
+    more: Json = ((explanations or {}).get("groups") or {}).get(name) or {}
+    refused: Json = more.get("refused") or {}
+    remedy, code = "", str(refused.get("code", ""))
     if up.get("status") == "Backoff":
         info = up.get("backoffInfo") or {}
         said = info.get("errorMessage") or info.get("errorCode") or "its last scale-up failed"
@@ -47,19 +52,111 @@ def nodegroup(status: Json, name: str, events: Sequence[Event] = ()) -> Answer:
     pods = [event for event in reported if event.reason == "NotTriggerScaleUp"]
     return Answer(
         subject=f"nodegroup/{name}",
-        line=line + (f"; {remedy}" if remedy else ""),
+        line=line + (f"; {remedy}" if remedy else "") + (f" ({code})" if code and remedy else ""),
+        code=code if remedy else "",
         object=f"nodegroup/{name}" if remedy else "",
         remedy=remedy,
         details=(
             size,
+            *_bill(more),
+            *_staying(explanations or {}, members),
             f"health {health.get('status')} since {health.get('lastTransitionTime')}",
             f"scale-up {up.get('status')} since {up.get('lastTransitionTime')}",
             f"scale-down {down.get('status')} since {down.get('lastTransitionTime')}",
             *shortened([f"pod {event.key}: {event.message}" for event in pods[-20:]], 10),
         ),
         deep=tuple(event_lines(reported)),
-        facts={"health": dict(health), "scaleUp": dict(up), "scaleDown": dict(down)},
+        facts={"health": dict(health), "scaleUp": dict(up), "scaleDown": dict(down), "bill": dict(more)},
     )
+
+
+def _bill(more: Json) -> list[str]:
+    """What the group's nodes cost, as far as their prices are known."""
+    if not more.get("nodes"):
+        return []
+    unpriced = more.get("unpriced", 0)
+    rest = f", without {unpriced} node(s) of unknown price" if unpriced else ""
+    return [f"costs {dollars(float(more.get('perHour', 0.0)))} for {more['nodes']} node(s){rest}"]
+
+
+def _staying(explanations: Json, members: Sequence[str]) -> list[str]:
+    """Why its nodes stay."""
+    nodes: Json = explanations.get("nodes") or {}
+    return shortened([f"node {name}: {_verdict(nodes[name])}" for name in members if name in nodes], 20)
+
+
+def _verdict(verdict: Json) -> str:
+    said = "; ".join(str(part) for part in (verdict.get("message"), verdict.get("remedy")) if part)
+    return f"{said} ({verdict.get('code', '')})"
+
+
+def group_node(explanations: Json, name: str) -> Answer | None:
+    """A node of a group, as Cluster Autoscaler sees it; None if it says nothing of the node."""
+    verdict: Json | None = (explanations.get("nodes") or {}).get(name)
+    if verdict is None:
+        return None
+    code, remedy = str(verdict.get("code", "")), str(verdict.get("remedy", ""))
+    will = "will be removed" if code == "Unneeded" else "stays"
+    pod = str(verdict.get("pod", ""))
+    return Answer(
+        subject=f"node/{name}",
+        line=f"{will}: cluster-autoscaler: {_verdict(verdict)}",
+        code=code,
+        object=f"pod/{pod}" if pod else f"node/{name}",
+        remedy=remedy,
+        details=(f"as of {explanations.get('time', '')}",),
+        facts=dict(verdict),
+    )
+
+
+def scale_up(events: Sequence[Event]) -> GroupScaleUp | None:
+    """What Cluster Autoscaler last reported of the pod that the events are about."""
+    mine = [event for event in events if event.reason in (TRIGGERED, NOT_TRIGGERED)]
+    if not mine:
+        return None
+    last = mine[-1]
+    try:
+        time = datetime.fromisoformat(last.time)
+    except ValueError:
+        return None
+    return GroupScaleUp(last.reason, last.message, time)
+
+
+def waits_for_group(key: str, found: GroupScaleUp, events: Sequence[Event]) -> Answer:
+    """A pod that a node group grows for."""
+    groups = ", ".join(found.groups) or "a group"
+    return Answer(
+        subject=f"pod/{key}",
+        line=f"waits for node group {groups}, which Cluster Autoscaler grows: {found.message}",
+        deep=tuple(event_lines(events)),
+        facts={"nodeGroups": list(found.groups), "since": found.time.isoformat()},
+    )
+
+
+def refused_by_groups(key: str, found: GroupScaleUp, events: Sequence[Event]) -> Answer:
+    """A pod that no node group can grow for."""
+    reasons = found.message.partition("scale-up: ")[2].split(", ") if "scale-up: " in found.message else []
+    remedies = [remedy for text, remedy in _REMEDIES.items() if text in found.message]
+    if not remedies and reasons:
+        remedies = ["change the pod's requests, selectors or tolerations, or offer a group that meets them"]
+    return Answer(
+        subject=f"pod/{key}",
+        line=f"pending: cluster-autoscaler: {found.message}" + (f"; {remedies[0]}" if remedies else ""),
+        remedy=remedies[0] if remedies else "",
+        object=f"pod/{key}",
+        details=tuple(f"remedy: {remedy}" for remedy in remedies),
+        deep=tuple(event_lines(events)),
+        facts={"reasons": reasons},
+    )
+
+
+_REMEDIES = {
+    "max node group size reached": "raise the maximum size of a group that fits",
+    "in backoff after failed scale-up": "see the scaling activities of the group; it is tried again by itself",
+    "not ready for scale-up": "see the nodes of the group that are not ready, and its launch template",
+    "max total nodes in cluster reached": "raise --max-nodes-total",
+    "exceeded quota": "raise --cores-total, --memory-total or --gpu-total",
+}
 
 
 _EVENTS = frozenset(

@@ -26,7 +26,9 @@ from dovetail.controllers.explain.answer import (
     since,
 )
 from dovetail.controllers.explain.daemonset_pods import daemonset_pod
+from dovetail.controllers.explain.node_groups import refused_by_groups, scale_up, waits_for_group
 from dovetail.controllers.history.decisions import Decision, Refusal, concerns
+from dovetail.controllers.provisioning.node_group_scale_ups import NOT_TRIGGERED
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod, owned_by
@@ -99,13 +101,17 @@ def _pending(
         return Answer(
             subject=f"pod/{key}", line=f"waits for node {target}, which has room for it", deep=lines(about[-5:])
         )
+    growing = scale_up(mine)
+    if growing is not None and growing.is_underway(now):
+        return waits_for_group(key, growing, mine)
     refusal = refusal_of(cluster_state, since_creation, found)
-    if refusal is not None:
-        return refused(key, refusal, about)
-    scaled = [event for event in mine if event.reason in ("NotTriggerScaleUp", "TriggeredScaleUp")]
-    if scaled:
-        said = scaled[-1].message
-        return Answer(subject=f"pod/{key}", line=f"pending: cluster-autoscaler: {said}", deep=tuple(event_lines(mine)))
+    if refusal is not None and (growing is None or refusal.code not in ("NO_NODEPOOL", NOT_TRIGGERED)):
+        answer = refused(key, refusal, about)
+        if growing is None:
+            return answer
+        return msgspec.structs.replace(answer, details=(*answer.details, f"cluster-autoscaler: {growing.message}"))
+    if growing is not None:
+        return refused_by_groups(key, growing, mine)
     scheduled = condition(found.status.conditions, "PodScheduled")
     if found.spec.scheduler_name != "default-scheduler" and scheduled is None:
         line = f"pending: it asks for the scheduler {found.spec.scheduler_name}, which has not tried it"

@@ -22,6 +22,8 @@ from dovetail.kube.resources import CONFIGMAPS
 LABEL = "dovetail.sh/history"
 #: The namespace of the lease and the history by default.
 NAMESPACE = "kube-system"
+#: The ConfigMap in which `dovetail cluster-autoscaler` keeps its decisions.
+GROUP_DECISIONS = "cluster-autoscaler-decisions"
 #: A ConfigMap may hold 1 MiB; we stop well before, since each append sends it whole.
 MAX_CONFIGMAP_CHARS = 128 * 1024
 

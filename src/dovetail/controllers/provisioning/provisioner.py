@@ -18,9 +18,11 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.history import provisioning
 from dovetail.controllers.provisioning import nodeclaim_template, provisionable_pods
 from dovetail.controllers.provisioning.batcher import Batcher, OwnersStillCreating
+from dovetail.controllers.provisioning.node_group_scale_ups import NodeGroupScaleUps
 from dovetail.controllers.provisioning.planning import Planning
 from dovetail.controllers.provisioning.runaway import RunawayGuard, owner
 from dovetail.controllers.provisioning.termination_deadlines import TerminationDeadlines
+from dovetail.controllers.rights import READ_SCALE_UPS
 from dovetail.controllers.worker import EXPLAINED
 from dovetail.kube.backoff import doubled
 from dovetail.kube.errors import Forbidden, Invalid, KubeError, Unauthorized
@@ -64,6 +66,7 @@ class Provisioner:
         self._runaway = RunawayGuard()
         self._has_unbound_pods = asyncio.Event()
         self._deadlines = TerminationDeadlines(context.cluster_state, context.clock)
+        self._scale_ups = NodeGroupScaleUps(context.kube)
         context.cluster_state.listen(PODS, self._pod_changed)
         context.cluster_state.listen(NODES, self._node_changed)
         context.cluster_state.listen(NODECLAIMS, self._claim_changed)
@@ -74,6 +77,7 @@ class Provisioner:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._retry_unschedulable(), name="provisioner retries")
+            group.create_task(self._scale_ups.run(), name="node group scale-ups")
             group.create_task(self._plan_speculatively(), name="speculative planning")
             group.create_task(self._deadlines.run(self._batcher.trigger), name="termination deadlines")
             while True:
@@ -207,6 +211,10 @@ class Provisioner:
     def _pods_to_plan(self) -> list[Pod]:
         """Pods to plan for; those that no plan can place get an event."""
         context = self._context
+        if (forbidden := self._scale_ups.forbidden) is not None:
+            context.rights.deny(READ_SCALE_UPS, str(forbidden))
+        else:
+            context.rights.allow(READ_SCALE_UPS)
         wanted, problems = self._split_by_problem()
         for pod, why in problems:
             ref = logs.ref(pod.metadata.name, pod.metadata.namespace)
@@ -216,20 +224,23 @@ class Provisioner:
         return wanted
 
     def _split_by_problem(self) -> tuple[list[Pod], list[tuple[Pod, Unschedulable]]]:
-        """Pods to plan for, and those that no plan can place.
+        """Pods to plan for, and those that no plan can place. Pods for which a node group grows are neither.
 
         Nodes come first in the cluster state's time, so a race leaves a pod out rather than launches twice.
         """
         cluster_state = self._context.cluster_state
         found: list[Pod] = []
         problems: list[tuple[Pod, Unschedulable]] = []
+        now = self._context.clock.now()
         for pod in provisionable_pods.waiting(cluster_state):
+            if self._scale_ups.underway(pod.metadata.uid, now) is not None:
+                continue
             problem = provisionable_pods.refusal(cluster_state, pod) or self._runaway_problem(pod)
             if problem is None:
                 found.append(pod)
             else:
                 problems.append((pod, problem))
-        return [*found, *provisionable_pods.evictable(cluster_state, self._context.clock.now())], problems
+        return [*found, *provisionable_pods.evictable(cluster_state, now)], problems
 
     def _runaway_problem(self, pod: Pod) -> Unschedulable | None:
         """Why no more nodes are launched for this pod, if too many were already."""
