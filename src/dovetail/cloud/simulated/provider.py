@@ -38,6 +38,7 @@ from dovetail.cloud.unavailable_offerings import Unavailable
 from dovetail.model import labels as keys
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.taints import UNREGISTERED
+from dovetail.runtime.token_bucket import TokenBucket
 
 BORN_WITH: Mapping[str, str] = {"key": UNREGISTERED.key, "effect": UNREGISTERED.effect}
 
@@ -96,8 +97,7 @@ class SimulatedCloud:
         self._terminated: dict[str, float] = {}
         #: The last restart that was asked of each instance, by its operation.
         self.restarts: dict[str, str] = {}
-        self._tokens = float(self.market.launch_burst)
-        self._filled = clock.monotonic()
+        self._launch_tokens = TokenBucket.full(self.market.launch_burst, 0.0, clock.monotonic())
         self._inbox: asyncio.Queue[Interruption] = asyncio.Queue()
         self._unanswered: dict[str, Interruption] = {}
         self._messages_sent = 0
@@ -329,12 +329,9 @@ class SimulatedCloud:
         rate = self.market.launches_per_second
         if rate is None:
             return
-        now = self._clock.monotonic()
-        self._tokens = min(float(self.market.launch_burst), self._tokens + (now - self._filled) * rate)
-        self._filled = now
-        if self._tokens < 1.0:
+        self._launch_tokens.size, self._launch_tokens.rate = self.market.launch_burst, rate  # the market may change
+        if not self._launch_tokens.take(self._clock.monotonic()):
             raise CloudError("RequestLimitExceeded", "launch: request limit exceeded", Remedy.RETRY)
-        self._tokens -= 1.0
 
     def _close_books(self) -> None:
         now = self._clock.monotonic()
