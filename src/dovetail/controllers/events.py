@@ -107,8 +107,10 @@ class EventPublisher:
         decision: str = "",
     ) -> bool:
         """The same event on a Node and on its NodeClaim: operators look at either. Whether anything was published."""
-        about = [each for each in (node, claim) if each is not None]
-        return sum(self.publish(each, kind, reason, message, dedupe=dedupe, decision=decision) for each in about) > 0
+        about = [subject for subject in (node, claim) if subject is not None]
+        return (
+            sum(self.publish(subject, kind, reason, message, dedupe=dedupe, decision=decision) for subject in about) > 0
+        )
 
     def blocked(self, node: Node | None, claim: NodeClaim | None, why: str) -> None:
         """Why a node may not be disrupted now."""

@@ -257,7 +257,7 @@ def _exec(cluster: _Entry, user: _Entry, tls: ssl.SSLContext) -> Exec:
     arguments, variables = entry.value.get("args") or [], entry.value.get("env") or []
     if not isinstance(arguments, list):
         raise entry.problem("args", f"{str(arguments)[:80]!r} is not a list")
-    if not isinstance(variables, list) or not all(isinstance(each, dict) for each in variables):
+    if not isinstance(variables, list) or not all(isinstance(variable, dict) for variable in variables):
         raise entry.problem("env", f"{str(variables)[:80]!r} is not a list of names and values")
     return Exec(
         [command, *map(str, arguments)],

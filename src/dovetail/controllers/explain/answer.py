@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -93,12 +93,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 def events_of(listing: Iterable[dict[str, Any]]) -> list[Event]:
     """Core events, oldest first."""
-    found = []
+    entries = []
     for item in listing:
         about = item.get("involvedObject") or item.get("regarding") or {}
         namespace, name = about.get("namespace") or "", about.get("name") or ""
         moments = (item.get("lastTimestamp"), (item.get("series") or {}).get("lastObservedTime"), item.get("eventTime"))
-        found.append(
+        entries.append(
             Event(
                 kind=about.get("kind") or "",
                 key=f"{namespace}/{name}" if namespace else name,
@@ -111,7 +111,7 @@ def events_of(listing: Iterable[dict[str, Any]]) -> list[Event]:
                 by=(item.get("source") or {}).get("component") or item.get("reportingComponent") or "",
             )
         )
-    return sorted(found, key=lambda event: event.time)
+    return sorted(entries, key=lambda event: event.time)
 
 
 def about_object(events: Iterable[Event], kind: str, key: str) -> list[Event]:
@@ -140,3 +140,9 @@ def no_autoscaler(leases: Iterable[Lease], now: datetime) -> str:
         return ""
     name, last = max(renewed.items(), key=lambda entry: entry[1])
     return f"no autoscaler is running: its lease {name} was last renewed at {stamp(last)}, see its log"
+
+
+def condition_line(condition: Mapping[str, Any], separator: str = " ") -> str:
+    """A status condition: type, status, reason and message."""
+    reason, message = condition.get("reason") or "", condition.get("message") or ""
+    return f"{condition.get('type')}={condition.get('status')} {reason}{separator}{message}".rstrip(": ")

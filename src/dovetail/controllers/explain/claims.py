@@ -72,10 +72,10 @@ def _not_joined(decisions: Sequence[Decision], claim: NodeClaim, now: datetime, 
     waited = f" for {age(since, now)}" if since is not None else ""
     instance = claim.status.provider_id.rpartition("/")[2] or "its instance"
     mine, runs = f"nodeclaim/{claim.name}", f"instance {instance} has run{waited}"
-    found = diagnosis(decisions, claim.name)
+    decision = diagnosis(decisions, claim.name)
     reported = [event for event in about_object(events, "NodeClaim", claim.name) if event.reason == "NodeNotJoined"]
-    if found is not None or reported:
-        message = found.message if found is not None else reported[-1].message
+    if decision is not None or reported:
+        message = decision.message if decision is not None else reported[-1].message
         why = message.partition("has not joined the cluster: ")[2] or message  # it ends with its own remedy
         text = f"{runs} and has not joined the cluster: {why.removesuffix(' (NEVER_JOINED)')}"
         return Progress(text, "NEVER_JOINED", "", mine)
@@ -100,8 +100,10 @@ def _not_initialized(cluster_state: ClusterState, claim: NodeClaim, now: datetim
         text = f"node {name} still has the startup taint {taint}{waited}"
         if since is not None and now - since <= STARTUP_TAINT_GRACE:
             return Progress(text)
-        known = reason("STARTUP_TAINT")
-        return Progress(f"{text}: nothing has removed it", "STARTUP_TAINT", known.remedy, f"nodepool/{claim.node_pool}")
+        startup_taint = reason("STARTUP_TAINT")
+        return Progress(
+            f"{text}: nothing has removed it", "STARTUP_TAINT", startup_taint.remedy, f"nodepool/{claim.node_pool}"
+        )
     ready = condition(node.status.conditions, "Ready") if node is not None else None
     said = f": {ready.message}" if ready is not None and ready.status != "True" and ready.message else ""
     return Progress(f"node {name} has joined and is not initialized yet ({missing.message}{said})")
@@ -110,25 +112,28 @@ def _not_initialized(cluster_state: ClusterState, claim: NodeClaim, now: datetim
 def claim_answer(
     cluster_state: ClusterState,
     decisions: Sequence[Decision],
-    found: NodeClaim,
+    claim: NodeClaim,
     now: datetime,
     events: Sequence[Event] = (),
 ) -> Answer:
     """A NodeClaim that has no initialized node yet."""
-    step = progress(cluster_state, decisions, found, now, events)
-    about = [decision for decision in decisions if concerns(decision, found.name)]
-    conditions = [f"{each.type}={each.status} {each.reason} {each.message}".strip() for each in found.status.conditions]
+    step = progress(cluster_state, decisions, claim, now, events)
+    about = [decision for decision in decisions if concerns(decision, claim.name)]
+    conditions = [
+        f"{condition.type}={condition.status} {condition.reason} {condition.message}".strip()
+        for condition in claim.status.conditions
+    ]
     remedy = [f"remedy: {step.remedy}"] if step.remedy else []
     code = f" ({step.code})" if step.code and not step.text.endswith(f"({step.code})") else ""
-    node = cluster_state.node_for(found)
+    node = cluster_state.node_for(claim)
     prefix = "" if node is not None else "has no node yet: "
     return Answer(
-        subject=f"nodeclaim/{found.name}",
+        subject=f"nodeclaim/{claim.name}",
         line=f"{prefix}{step.text}{code}",
         code=step.code,
         object=step.object,
         remedy=step.remedy,
         details=(*remedy, *conditions),
-        deep=(*lines(about[-10:]), *event_lines(about_object(events, "NodeClaim", found.name))),
-        facts={"providerID": found.status.provider_id, "nodePool": found.node_pool or ""},
+        deep=(*lines(about[-10:]), *event_lines(about_object(events, "NodeClaim", claim.name))),
+        facts={"providerID": claim.status.provider_id, "nodePool": claim.node_pool or ""},
     )

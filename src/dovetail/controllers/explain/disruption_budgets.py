@@ -12,20 +12,22 @@ from dovetail.model.reasons import REASONS
 
 def pdb(cluster_state: ClusterState, key: str, now: datetime) -> Answer:
     """`key` is namespace/name."""
-    found = next((each for each in cluster_state.budgets.store.all() if each.metadata.key == key), None)
+    disruption_budget = next(
+        (budget for budget in cluster_state.budgets.store.all() if budget.metadata.key == key), None
+    )
     subject = f"pdb/{key}"
-    if found is None:
-        names = sorted(each.metadata.key for each in cluster_state.budgets.store.all())
+    if disruption_budget is None:
+        names = sorted(budget.metadata.key for budget in cluster_state.budgets.store.all())
         raise Unknown(f"{subject} is not in the cluster; there are: {', '.join(shortened(names, 5)) or 'none'}")
-    index = PdbIndex([found])
+    index = PdbIndex([disruption_budget])
     pods = [
         pod
         for pod in cluster_state.pods.store.all()
-        if pod.metadata.namespace == found.metadata.namespace and not pod.finished and index.of(pod)
+        if pod.metadata.namespace == disruption_budget.metadata.namespace and not pod.finished and index.of(pod)
     ]
     others = sorted({other.metadata.key for pod in pods for other in cluster_state.pdbs.of(pod)} - {key})
     nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
-    status, spec = found.status, found.spec
+    status, spec = disruption_budget.status, disruption_budget.spec
     rule = (
         f"maxUnavailable {spec.max_unavailable}"
         if spec.max_unavailable is not None

@@ -8,7 +8,16 @@ from typing import Any
 
 from dovetail.cluster.state import ClusterState
 from dovetail.cluster.unusable_nodepools import of_class
-from dovetail.controllers.explain.answer import Answer, Event, Unknown, about_object, event_lines, lines, shortened
+from dovetail.controllers.explain.answer import (
+    Answer,
+    Event,
+    Unknown,
+    about_object,
+    condition_line,
+    event_lines,
+    lines,
+    shortened,
+)
 from dovetail.controllers.history.decisions import Decision, concerns
 
 
@@ -19,21 +28,23 @@ def nodeclass(
     now: datetime,
     events: Sequence[Event] = (),
 ) -> Answer:
-    found = cluster_state.node_classes.store.get(name)
-    if found is None:
-        names = [str((each.get("metadata") or {}).get("name")) for each in cluster_state.node_classes.store.all()]
+    node_class = cluster_state.node_classes.store.get(name)
+    if node_class is None:
+        names = [
+            str((node_class.get("metadata") or {}).get("name")) for node_class in cluster_state.node_classes.store.all()
+        ]
         raise Unknown(f"ec2nodeclass/{name} is not in the cluster; there are: {', '.join(sorted(names)) or 'none'}")
     pools = sorted(
         pool.name for pool in cluster_state.pools.store.all() if pool.spec.template.spec.node_class_ref.name == name
     )
     claims = [claim for claim in cluster_state.claims.store.all() if claim.spec.node_class_ref.name == name]
-    status = found.get("status") or {}
+    status = node_class.get("status") or {}
     used = f"{len(claims)} NodeClaim(s)" + (
         f", NodePools {', '.join(shortened(pools, 5))}" if pools else ", no NodePool"
     )
-    cause = of_class(found, "EC2NodeClass")
+    cause = of_class(node_class, "EC2NodeClass")
     subject = f"ec2nodeclass/{name}"
-    if (found.get("metadata") or {}).get("deletionTimestamp"):
+    if (node_class.get("metadata") or {}).get("deletionTimestamp"):
         held = f": {len(claims)} NodeClaim(s) still use it" if claims else ""
         line, code, remedy = f"is being deleted{held}", "", "delete its NodeClaims, or wait until they are gone"
     elif cause is not None:
@@ -47,10 +58,7 @@ def nodeclass(
         )
     else:
         line, code, remedy = f"is ready; used by {used}", "", ""
-    conditions = [
-        f"{each.get('type')}={each.get('status')} {each.get('reason') or ''} {each.get('message') or ''}".strip()
-        for each in status.get("conditions") or ()
-    ]
+    conditions = [condition_line(condition) for condition in status.get("conditions") or ()]
     about = [decision for decision in decisions if concerns(decision, name)]
     return Answer(
         subject=subject,
@@ -70,12 +78,14 @@ def nodeclass(
 
 def _resolved(status: dict[str, Any]) -> list[str]:
     """What its selectors select."""
-    found = []
+    fields = []
     for field, shown in (("subnets", "zone"), ("securityGroups", "name"), ("amis", "name")):
         entries = status.get(field) or ()
-        texts = [f"{each.get('id')} ({each[shown]})" if each.get(shown) else str(each.get("id")) for each in entries]
+        texts = [
+            f"{entry.get('id')} ({entry[shown]})" if entry.get(shown) else str(entry.get("id")) for entry in entries
+        ]
         if texts:
-            found.append(f"{field}: {', '.join(shortened(texts, 4))}")
+            fields.append(f"{field}: {', '.join(shortened(texts, 4))}")
     if status.get("instanceProfile"):
-        found.append(f"instance profile: {status['instanceProfile']}")
-    return found
+        fields.append(f"instance profile: {status['instanceProfile']}")
+    return fields

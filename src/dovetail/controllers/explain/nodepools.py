@@ -39,10 +39,10 @@ def nodepool(
 ) -> Answer:
     nodepool_ = cluster_state.pools.store.get(name)
     if nodepool_ is None:
-        known = ", ".join(sorted(pool.name for pool in cluster_state.pools.store.all())) or "none"
-        raise Unknown(f"nodepool/{name} is not in the cluster; there are: {known}")
+        names = ", ".join(sorted(pool.name for pool in cluster_state.pools.store.all())) or "none"
+        raise Unknown(f"nodepool/{name} is not in the cluster; there are: {names}")
     claims = cluster_state.claims_of(name)
-    ready = any(each.type == "Ready" and each.status == "True" for each in nodepool_.status.conditions)
+    ready = any(condition.type == "Ready" and condition.status == "True" for condition in nodepool_.status.conditions)
     bad = None if ready and nodepool_.metadata.deletion_timestamp is None else _cause(cluster_state, nodepool_)
     stopped = safe_mode(decisions)
     line = _summary(claims) + (f"; {bad.why}; {bad.remedy} ({bad.code})" if bad else "; ready")
@@ -86,7 +86,9 @@ def nodepool(
 
 
 def _cause(cluster_state: ClusterState, pool: NodePool) -> Cause | None:
-    classes = [str((each.get("metadata") or {}).get("name")) for each in cluster_state.node_classes.store.all()]
+    classes = [
+        str((node_class.get("metadata") or {}).get("name")) for node_class in cluster_state.node_classes.store.all()
+    ]
     node_class = cluster_state.node_classes.store.get(pool.spec.template.spec.node_class_ref.name)
     return cause(pool, node_class, class_required=bool(classes), reconciled=True, classes=classes)
 
@@ -111,7 +113,7 @@ def _limits(pool: NodePool) -> list[str]:
 def _claim_lines(cluster_state: ClusterState, claims: Sequence[NodeClaim]) -> list[str]:
     """Each NodeClaim in one line."""
     nodepool_ = []
-    for claim in sorted(claims, key=lambda each: each.name):
+    for claim in sorted(claims, key=lambda claim: claim.name):
         node = cluster_state.node_for(claim)
         labels = claim.metadata.labels
         pods = len(cluster_state.pods_on(node.metadata.name)) if node is not None else 0

@@ -123,19 +123,19 @@ class Outlook:
             return "may be consolidated; nothing cheaper has been found yet" if consolidatable else _RECENT_POD_EVENTS
         if self._pool is not None and not self._left("Empty"):
             return f"is empty and waits: {nodepools.allowance(self._cluster_state, self._pool, 'Empty', self._now)}"
-        at = self._consolidatable_at()
+        removal_time = self._consolidatable_at()
         return (
             "is empty and will be removed within seconds"
-            if consolidatable or at is None
-            else f"is empty and will be removed at {at:%H:%M:%SZ}"
+            if consolidatable or removal_time is None
+            else f"is empty and will be removed at {removal_time:%H:%M:%SZ}"
         )
 
     def drift(self) -> list[str]:
         """That it has drifted, whatever else blocks it."""
         if self._drifted is None:
             return []
-        at = self._drifted.last_transition_time
-        return [f"drifted: {self._drifted.reason}" + (f" since {stamp(at)}" if at else "")]
+        since = self._drifted.last_transition_time
+        return [f"drifted: {self._drifted.reason}" + (f" since {stamp(since)}" if since else "")]
 
     def _consolidatable_at(self) -> datetime | None:
         """When its NodePool's consolidateAfter will have passed, if there is no further pod event."""
@@ -163,10 +163,12 @@ class Outlook:
             return f"evaluated again as soon as its blockers are gone{first}"
         if self._never_consolidated() or self._pool is None:
             return "not evaluated for consolidation unless its NodePool or its pods change"
-        at = self._consolidatable_at()
-        if at is not None and at > self._now:
+        since = self._consolidatable_at()
+        if since is not None and since > self._now:
             text = self._pool.spec.disruption.consolidate_after
-            return f"evaluated again at {at:%H:%M:%SZ}: pods were scheduled or deleted lately (consolidateAfter {text})"
+            return (
+                f"evaluated again at {since:%H:%M:%SZ}: pods were scheduled or deleted lately (consolidateAfter {text})"
+            )
         if self.kept is None:
             return "evaluated again within seconds"
         again = datetime.fromisoformat(self.kept.time) + timedelta(seconds=REJECTION_TTL_S)
@@ -175,8 +177,8 @@ class Outlook:
 
 
 def saving(decision: Decision) -> str:
-    found = decision.detail.get("saving")
-    return f", saving {dollars(found)}" if isinstance(found, float) else ""
+    amount = decision.detail.get("saving")
+    return f", saving {dollars(amount)}" if isinstance(amount, float) else ""
 
 
 # A terminating node: how far its termination is, what it waits for, and until when.
@@ -245,17 +247,17 @@ def node(
     now: datetime,
     events: Sequence[Event] = (),
 ) -> Answer:
-    found = cluster_state.nodes.store.get(name)
-    if found is None:
+    node = cluster_state.nodes.store.get(name)
+    if node is None:
         return deleted("node", name, decisions)
-    claim = cluster_state.claim_for(found)
+    claim = cluster_state.claim_for(node)
     if claim is None:
-        return _unmanaged(cluster_state, found, now, events)
+        return _unmanaged(cluster_state, node, now, events)
     pods = tuple(cluster_state.pods_on(name))
     held = candidates.pod_blockers(pods, cluster_state.pdbs, now)
     about = [decision for decision in decisions if concerns(decision, name)]
-    details = [_offering_line(found, claim, pods), *conditions(found)]
-    if found.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
+    details = [_offering_line(node, claim, pods), *conditions(node)]
+    if node.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
         details += [f"blocked: {candidates.describe(blocker)}" for blocker in held]
         return Answer(
             subject=f"node/{name}",
@@ -269,15 +271,15 @@ def node(
         return msgspec.structs.replace(
             claim_answer(cluster_state, decisions, claim, now, events), subject=f"node/{name}"
         )
-    why = candidates.node_blockers(found, claim, terminating=False, nominated=False) + held
-    outlook = Outlook(cluster_state, found, claim, about, now)
-    kept, repair = outlook.kept, repair_outlook(found, about)
+    why = candidates.node_blockers(node, claim, terminating=False, nominated=False) + held
+    outlook = Outlook(cluster_state, node, claim, about, now)
+    kept, repair = outlook.kept, repair_outlook(node, about)
     stopped, bound, next_evaluation = safe_mode(decisions), rules(pods), outlook.next_evaluation(why)
     details += [f"repair: {repair}"] if repair else []
     details += outlook.drift()
     details += [stopped] if stopped else []
     details += [f"blocked: {candidates.describe(blocker)}" for blocker in why]
-    details += [f"bound: {each}" for each in bound]
+    details += [f"bound: {pod_key}" for pod_key in bound]
     details += [*_alternative(kept), *outlook.budget(), *next_evaluation]
     code = why[0].code if why else kept.reason if kept is not None else ""
     return Answer(
@@ -307,9 +309,9 @@ def _to_change(blocker: candidates.Blocker, node: str) -> str:
     return f"pod/{blocker.pod}" if blocker.pod else f"node/{node}"
 
 
-def _unmanaged(cluster_state: ClusterState, found: Node, now: datetime, events: Sequence[Event]) -> Answer:
+def _unmanaged(cluster_state: ClusterState, node: Node, now: datetime, events: Sequence[Event]) -> Answer:
     """A node of no NodePool: what blocks its drain, and what Cluster Autoscaler says about it."""
-    name = found.metadata.name
+    name = node.metadata.name
     held = candidates.pod_blockers(cluster_state.pods_on(name), cluster_state.pdbs, now)
     said = about_object(events, "Node", name)
     return Answer(
@@ -317,9 +319,9 @@ def _unmanaged(cluster_state: ClusterState, found: Node, now: datetime, events: 
         line="is not managed: no NodeClaim has its provider id",
         code="NOT_MANAGED",
         remedy=REASONS["NOT_MANAGED"].remedy,
-        details=(*(f"blocks a drain: {candidates.describe(blocker)}" for blocker in held), *conditions(found)),
+        details=(*(f"blocks a drain: {candidates.describe(blocker)}" for blocker in held), *conditions(node)),
         deep=tuple(event_lines(said)),
-        facts={"labels": dict(found.metadata.labels)},
+        facts={"labels": dict(node.metadata.labels)},
     )
 
 
@@ -341,26 +343,26 @@ def claim(
     events: Sequence[Event] = (),
 ) -> Answer:
     """A NodeClaim: its node, or why it has none yet."""
-    found = cluster_state.claims.store.get(name)
-    if found is None:
+    claim = cluster_state.claims.store.get(name)
+    if claim is None:
         return deleted("nodeclaim", name, decisions)
-    there = cluster_state.node_for(found)
+    there = cluster_state.node_for(claim)
     if there is not None:
         return node(cluster_state, decisions, there.metadata.name, now, events)
-    if found.metadata.deletion_timestamp is not None:
+    if claim.metadata.deletion_timestamp is not None:
         about = [decision for decision in decisions if concerns(decision, name)]
         line, details = "is terminating; it has no node", cause(about)
         return Answer(subject=f"nodeclaim/{name}", line=line, details=tuple(details), deep=lines(about[-10:]))
-    return claim_answer(cluster_state, decisions, found, now, events)
+    return claim_answer(cluster_state, decisions, claim, now, events)
 
 
-def _offering_line(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
+def _offering_line(node: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
     """Its offering, price and utilization."""
-    labels, price = found.metadata.labels, launch_price(claim)
+    labels, price = node.metadata.labels, launch_price(claim)
     kind = ", ".join(labels.get(key, "?") for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE))
-    allocatable, pod_requests = resources(found.status.allocatable), [requests(pod) for pod in pods if not pod.finished]
+    allocatable, pod_requests = resources(node.status.allocatable), [requests(pod) for pod in pods if not pod.finished]
     full = ", ".join(
-        f"{sum(each.get(name, 0) for each in pod_requests) / allocatable[name]:.0%} of {name}"
+        f"{sum(pod_request.get(name, 0) for pod_request in pod_requests) / allocatable[name]:.0%} of {name}"
         for name in ("cpu", "memory")
         if allocatable.get(name)
     )
@@ -370,13 +372,13 @@ def _offering_line(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
 
 def rules(pods: Iterable[Pod]) -> list[str]:
     """The required constraints of its pods, with how many pods have them."""
-    found: dict[str, list[str]] = {}
+    pods_by_rule: dict[str, list[str]] = {}
     for pod in pods:
         if any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
             continue
         for rule in _rules(pod):
-            found.setdefault(rule, []).append(pod.metadata.key)
-    return [f"{rule} ({len(who)} pod(s), {who[0]}{' …' if len(who) > 1 else ''})" for rule, who in found.items()]
+            pods_by_rule.setdefault(rule, []).append(pod.metadata.key)
+    return [f"{rule} ({len(who)} pod(s), {who[0]}{' …' if len(who) > 1 else ''})" for rule, who in pods_by_rule.items()]
 
 
 def _rules(pod: Pod) -> Iterable[str]:
@@ -401,5 +403,5 @@ def _alternative(kept: Decision | None) -> list[str]:
         threshold = MIN_SAVING_SHARE * kept.before
     needed = f"; a move must save at least {dollars(threshold)}" if threshold is not None else ""
     best = "best alternative" if isinstance(kept.detail.get("saving"), float) else "evaluated"
-    found = "; ".join(filter(None, (kept.detail.get("instead"), kept.summary)))
-    return [f"{best} {kept.time}: {found} [{kept.reason}]{saving(kept)}{needed}"]
+    alternative = "; ".join(filter(None, (kept.detail.get("instead"), kept.summary)))
+    return [f"{best} {kept.time}: {alternative} [{kept.reason}]{saving(kept)}{needed}"]

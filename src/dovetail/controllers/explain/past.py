@@ -13,24 +13,24 @@ from dovetail.model.meta import stamp
 
 def past(decisions: Sequence[Decision], kind: str, name: str, moment: datetime, now: datetime) -> Answer:
     """`name` is namespace/name for a pod. Only what was recorded is said; the objects of then are gone."""
-    at, subject = stamp(moment), f"{kind}/{name}"
+    time, subject = stamp(moment), f"{kind}/{name}"
     oldest = decisions[0].time if decisions else ""
     if not oldest:
         line = "there is no decision history in this cluster: only the present can be explained"
-        return Answer(subject=subject, line=line, source="history", facts={"at": at, "historyBegins": None})
-    before = [decision for decision in decisions if decision.time <= at and concerns(decision, name)]
-    facts = {"at": at, "historyBegins": oldest, "decisions": [decision.id for decision in before[-10:]]}
-    if at < oldest:
-        line = f"the history does not reach back to {at}: it begins at {oldest}"
+        return Answer(subject=subject, line=line, source="history", facts={"at": time, "historyBegins": None})
+    before = [decision for decision in decisions if decision.time <= time and concerns(decision, name)]
+    facts = {"at": time, "historyBegins": oldest, "decisions": [decision.id for decision in before[-10:]]}
+    if time < oldest:
+        line = f"the history does not reach back to {time}: it begins at {oldest}"
         return Answer(subject=subject, line=line, source="history", facts=facts)
     if not before:
-        line = f"at {at} nothing had been decided about it; the history begins at {oldest}"
+        line = f"at {time} nothing had been decided about it; the history begins at {oldest}"
         return Answer(subject=subject, line=line, source="history", facts=facts)
     last = before[-1]
-    refusal = next((each for each in last.refusals if name in each.pods), None)
+    refusal = next((refusal for refusal in last.refusals if name in refusal.pods), None)
     if refusal is not None:
         answer = refused(name, refusal, before)
-        line = f"at {at} was {answer.line} (decision {last.id} at {last.time})"
+        line = f"at {time} was {answer.line} (decision {last.id} at {last.time})"
         return Answer(
             subject=subject,
             line=line,
@@ -47,7 +47,7 @@ def past(decisions: Sequence[Decision], kind: str, name: str, moment: datetime, 
         made = last.node_claims[0]
     where = f": {made.instance_type} in {made.zone}, {made.capacity_type}" if made is not None else ""
     why = f" ({last.reason})" if last.reason else ""
-    line = f"at {at} the last decision was {last.kind} at {last.time}: {last.summary}{where}{why}"
+    line = f"at {time} the last decision was {last.kind} at {last.time}: {last.summary}{where}{why}"
     return Answer(
         subject=subject,
         line=line,

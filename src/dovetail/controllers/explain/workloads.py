@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dovetail.cluster.state import ClusterState
-from dovetail.controllers.explain.answer import Answer, Event, about_object, event_lines, shortened
+from dovetail.controllers.explain.answer import Answer, Event, about_object, condition_line, event_lines, shortened
 from dovetail.model.meta import OwnerReference
 from dovetail.model.pods import Pod
 
@@ -58,9 +58,9 @@ def workload(
         groups.setdefault((answer.code, _common(answer, pod)), []).append((pod, answer))
     ordered = sorted(groups.values(), key=len, reverse=True)
     failed = [
-        f"{each.get('type')}={each.get('status')} {each.get('reason') or ''}: {each.get('message') or ''}".rstrip(": ")
-        for each in conditions
-        if (each.get("type"), each.get("status"))
+        condition_line(condition, ": ")
+        for condition in conditions
+        if (condition.get("type"), condition.get("status"))
         in (("ReplicaFailure", "True"), ("Progressing", "False"), ("Failed", "True"))
     ]
     total = wanted if wanted is not None else len(running) + len(waiting)
