@@ -218,11 +218,11 @@ class Calls:
 
     def _buckets_of(self, operation: str, arguments: Mapping[str, Any]) -> list[tuple[TokenBucket, float]]:
         """What a call costs: a token of its own bucket, one for each instance if EC2 throttled such calls lately."""
-        found = [(self._bucket(operation, ec2_bucket(operation)), 1.0)]
+        buckets = [(self._bucket(operation, ec2_bucket(operation)), 1.0)]
         if operation in EC2_INSTANCE_BUCKETS and self._adapted(operation):
             instances = self._bucket(f"{operation} instances", EC2_INSTANCE_BUCKETS[operation])
-            found.append((instances, float(_instances(operation, arguments))))
-        return found
+            buckets.append((instances, float(_instances(operation, arguments))))
+        return buckets
 
     def _adapted(self, operation: str) -> bool:
         since = self._throttled.get(operation)

@@ -90,8 +90,8 @@ def read(text: bytes | str) -> Market:
     except msgspec.ValidationError as problem:
         what, _, where = str(problem).partition(" - at ")
         field = where.strip("`").removeprefix("$").removeprefix(".")
-        known = ", ".join(each.encode_name for each in msgspec.structs.fields(Market))
-        raise MarketError(f"{field or 'a market'}: {what}; there are {known}") from problem
+        names = ", ".join(field_.encode_name for field_ in msgspec.structs.fields(Market))
+        raise MarketError(f"{field or 'a market'}: {what}; there are {names}") from problem
 
 
 def _with_todays_keys(document: Any) -> Any:

@@ -202,8 +202,8 @@ class SimulatedCloud:
         self._changed.clear()
 
     def _books_entry(self, token: str) -> Instance | None:
-        found = self._instances.get(self._by_token.get(token, ""))
-        return found if found is not None and found.state == "running" else None
+        instance = self._instances.get(self._by_token.get(token, ""))
+        return instance if instance is not None and instance.state == "running" else None
 
     def _known(self, provider_id: str) -> Instance:
         self._close_books()
@@ -223,7 +223,7 @@ class SimulatedCloud:
             whole = next(o for o in declared if o.reservation_id == offering.reservation_id)
             if used >= (whole.reservation_capacity or 0):
                 return False
-        stock = next((each for each in self.market.stock if each.covers(name, *place)), None)
+        stock = next((stock_ for stock_ in self.market.stock if stock_.covers(name, *place)), None)
         if stock is None:
             return True
         standing = (stock.covers(m.instance_type, m.zone, m.capacity_type) for m in self._instances.values())
@@ -281,8 +281,8 @@ class SimulatedCloud:
             yield [message]
 
     async def acknowledge(self, messages: Sequence[Interruption]) -> None:
-        for each in messages:
-            self._unanswered.pop(each.receipt, None)
+        for message in messages:
+            self._unanswered.pop(message.receipt, None)
 
     async def unhealthy(self) -> Sequence[Interruption]:
         return ()

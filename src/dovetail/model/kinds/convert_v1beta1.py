@@ -41,7 +41,7 @@ def member(obj: Any, *path: str) -> Json:
 
 def objects(value: Any) -> list[Json]:
     """The objects in a list, if it is one."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def pool_up(beta: Json, notes: Notes) -> Json:
@@ -144,10 +144,10 @@ def _kubelet_down(obj: Json, spec: Json) -> None:
 
 def _object(text: str | None) -> Json | None:
     try:
-        found = json.loads(text) if text else None
+        document = json.loads(text) if text else None
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def claim_up(beta: Json, notes: Notes) -> Json:
@@ -172,12 +172,12 @@ def claim_down(claim: Json) -> Json:
 
 
 def class_up(beta: Json, notes: Notes) -> Json:
-    found = copied(beta)
-    version = take(found, ALIAS_ANNOTATION) or "latest"
-    spec = member(found, "spec")
+    spec_ = copied(beta)
+    version = take(spec_, ALIAS_ANNOTATION) or "latest"
+    spec = member(spec_, "spec")
     family = spec.get("amiFamily")
     if family == "Ubuntu":
-        _ubuntu_up(found, spec, notes)
+        _ubuntu_up(spec_, spec, notes)
     elif isinstance(family, str) and family.lower() in ALIASED and not spec.get("amiSelectorTerms"):
         del spec["amiFamily"]
         spec["amiSelectorTerms"] = [{"alias": f"{family.lower()}@{version}"}]
@@ -185,16 +185,16 @@ def class_up(beta: Json, notes: Notes) -> Json:
     options = spec.get("metadataOptions")
     if isinstance(options, dict):
         options.setdefault("httpPutResponseHopLimit", 2)
-    elif "spec" in found:
+    elif "spec" in spec_:
         notes.meaning(
             "spec.metadataOptions",
             "the metadata service's hop limit is 1 where nothing is said, and was 2 before 1.0: pods that use the "
             "node's credentials need httpPutResponseHopLimit: 2",
         )
-    return found
+    return spec_
 
 
-def _ubuntu_up(found: Json, spec: Json, notes: Notes) -> None:
+def _ubuntu_up(obj: Json, spec: Json, notes: Notes) -> None:
     marks = ["amiFamily"]
     spec["amiFamily"] = "AL2"
     if not spec.get("blockDeviceMappings"):
@@ -204,12 +204,12 @@ def _ubuntu_up(found: Json, spec: Json, notes: Notes) -> None:
         marks.append("incompatible")
         spec["amiSelectorTerms"] = copy(PLACEHOLDER)
         notes.meaning("spec.amiSelectorTerms", "v1 finds no Ubuntu images by itself: say which with amiSelectorTerms")
-    put(found, UBUNTU_ANNOTATION, ",".join(marks))
+    put(obj, UBUNTU_ANNOTATION, ",".join(marks))
     notes.meaning("spec.amiFamily", "the Ubuntu family is gone in v1; its images boot as AL2")
 
 
-def class_down(found: Json) -> Json:
-    beta = copied(found)
+def class_down(nodeclass: Json) -> Json:
+    beta = copied(nodeclass)
     spec = member(beta, "spec")
     marks = (take(beta, UBUNTU_ANNOTATION) or "").split(",")
     aliases = [term["alias"] for term in objects(spec.get("amiSelectorTerms")) if isinstance(term.get("alias"), str)]

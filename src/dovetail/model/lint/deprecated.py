@@ -59,10 +59,10 @@ def _variables(subject: Subject) -> Iterator[Finding]:
     for path, value in _words(subject.obj.get("spec"), ("spec",)):
         if path[-1] == "userData":
             continue
-        found = _VARIABLE.search(value)
-        if found is not None:
+        match = _VARIABLE.search(value)
+        if match is not None:
             hint = "envsubst fills it in: envsubst < FILE | kubectl apply -f -"
-            yield subject.finding("DV206", path, f"{found[0]} is a variable that was not filled in", hint=hint)
+            yield subject.finding("DV206", path, f"{match[0]} is a variable that was not filled in", hint=hint)
 
 
 def _words(value: object, path: Path) -> Iterator[tuple[Path, str]]:

@@ -20,9 +20,9 @@ def text(finding: Finding) -> str:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    counts = [(sum(each.severity == severity for each in findings), severity.value) for severity in Severity]
+    counts = [(sum(finding.severity == severity for finding in findings), severity.value) for severity in Severity]
     words = [f"{count} {name if name == 'info' or count == 1 else name + 's'}" for count, name in counts if count]
-    fixable = sum(each.fixable for each in findings)
+    fixable = sum(finding.fixable for finding in findings)
     tail = f"; {fixable} can be fixed with --fix" if fixable else ""
     return (", ".join(words) or "nothing found") + tail
 
@@ -30,18 +30,18 @@ def summary(findings: Sequence[Finding]) -> str:
 def as_json(findings: Sequence[Finding]) -> str:
     rows = [
         {
-            "code": each.code,
-            "severity": each.severity.value,
-            "file": each.file,
-            "line": each.line,
-            "column": each.column,
-            "object": each.subject,
-            "path": each.path,
-            "message": each.message,
-            "hint": each.hint,
-            "fixable": each.fixable,
+            "code": finding.code,
+            "severity": finding.severity.value,
+            "file": finding.file,
+            "line": finding.line,
+            "column": finding.column,
+            "object": finding.subject,
+            "path": finding.path,
+            "message": finding.message,
+            "hint": finding.hint,
+            "fixable": finding.fixable,
         }
-        for each in findings
+        for finding in findings
     ]
     return json.dumps(rows, indent=2, ensure_ascii=False)
 

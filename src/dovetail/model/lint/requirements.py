@@ -26,21 +26,21 @@ def requirement_findings(subject: Subject, shop: InstanceCatalog | None) -> Iter
     """What is wrong with the requirements, one by one and together."""
     terms = subject.terms
     own = set(_labels(subject))
-    found: list[Finding] = []
+    findings_: list[Finding] = []
     for index, term in terms:
-        found.extend(_key(subject, index, term, own))
-        found.extend(_values(subject, index, term, shop))
-    found.extend(_contradictions(subject, terms))
-    yield from found
-    broken = any(each.code in ("DV104", "DV105", "DV108") for each in found)
+        findings_.extend(_key(subject, index, term, own))
+        findings_.extend(_values(subject, index, term, shop))
+    findings_.extend(_contradictions(subject, terms))
+    yield from findings_
+    broken = any(finding.code in ("DV104", "DV105", "DV108") for finding in findings_)
     if shop is not None and not broken and subject.kind in ("NodePool", "Provisioner", "NodeClaim"):
         yield from _together(subject, terms, shop)
 
 
 def _labels(subject: Subject) -> dict[str, str]:
     path = ("spec", "labels") if subject.kind == "Provisioner" else ("spec", "template", "metadata", "labels")
-    found = subject.get(*path)
-    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    labels_ = subject.get(*path)
+    return {str(key): str(value) for key, value in labels_.items()} if isinstance(labels_, dict) else {}
 
 
 def _key(subject: Subject, index: int, term: Term, own: set[str]) -> Iterator[Finding]:
@@ -78,26 +78,26 @@ def _values(subject: Subject, index: int, term: Term, shop: InstanceCatalog | No
     if key == labels.INSTANCE_TYPE and term.operator in ("In", "NotIn"):
         yield from _types(subject, index, term, shop)
         return
-    known = shop.values.get(key) if shop is not None else None
-    if known is None and key == labels.CAPACITY_TYPE:
-        known = frozenset(labels.CAPACITY_TYPES)
-    if not known:
+    values_ = shop.values.get(key) if shop is not None else None
+    if values_ is None and key == labels.CAPACITY_TYPE:
+        values_ = frozenset(labels.CAPACITY_TYPES)
+    if not values_:
         return
     where = f" in {shop.region}" if shop is not None else ""
     if term.operator not in ("In", "NotIn"):
         asked = requirement(key, term.operator, term.values)
-        if not any(asked.has(value) for value in known):
+        if not any(asked.has(value) for value in values_):
             text = f"{key} {term.operator} {' '.join(term.values)}: no node{where} has such a value"
-            yield subject.finding("DV105", (*path, "values"), text, hint=f"values are {_span(known)}")
+            yield subject.finding("DV105", (*path, "values"), text, hint=f"values are {_span(values_)}")
         return
-    for at, value in enumerate(term.values):
-        if value not in known:
-            meant = nearest(value, known, cutoff=0.55)
-            some = term.operator == "NotIn" or any(other in known for other in term.values)
-            hint = f"did you mean  {meant} ?" if meant else f"values are {_span(known)}"
-            edit = subject.rewrite((*path, "values", at), meant) if meant else None
+    for position, value in enumerate(term.values):
+        if value not in values_:
+            meant = nearest(value, values_, cutoff=0.55)
+            some = term.operator == "NotIn" or any(other in values_ for other in term.values)
+            hint = f"did you mean  {meant} ?" if meant else f"values are {_span(values_)}"
+            edit = subject.rewrite((*path, "values", position), meant) if meant else None
             text = f'"{value}" is no value of {key}{where}'
-            yield subject.finding("DV110" if some else "DV105", (*path, "values", at), text, hint=hint, edit=edit)
+            yield subject.finding("DV110" if some else "DV105", (*path, "values", position), text, hint=hint, edit=edit)
 
 
 def _span(values: frozenset[str]) -> str:
@@ -109,7 +109,7 @@ def _span(values: frozenset[str]) -> str:
 
 def _types(subject: Subject, index: int, term: Term, shop: InstanceCatalog | None) -> Iterator[Finding]:
     path = (*subject.terms_at, index)
-    names = {each.name for each in shop.types} if shop is not None else None
+    names = {instance_type.name for instance_type in shop.types} if shop is not None else None
     bad = (
         [value for value in term.values if value not in names]
         if names
@@ -128,16 +128,16 @@ def _types(subject: Subject, index: int, term: Term, shop: InstanceCatalog | Non
             edit=subject.rewrite((*path, "key"), key),
         )
         return
-    for at, value in enumerate(term.values):
+    for position, value in enumerate(term.values):
         if value in bad:
             meant = nearest(value, names, cutoff=0.8) if names else None
             code = "DV104" if len(bad) == len(term.values) and term.operator == "In" else "DV110"
             yield subject.finding(
                 code,
-                (*path, "values", at),
+                (*path, "values", position),
                 f'"{value}" is not an instance type{where}',
                 hint=f"did you mean  {meant} ?" if meant else "such as m5.large",
-                edit=subject.rewrite((*path, "values", at), meant) if meant and _one_off(value, meant) else None,
+                edit=subject.rewrite((*path, "values", position), meant) if meant and _one_off(value, meant) else None,
             )
 
 
@@ -157,20 +157,20 @@ def meant_key(values: Sequence[str]) -> str | None:
 def _contradictions(subject: Subject, terms: Sequence[tuple[int, Term]]) -> Iterator[Finding]:
     """Requirements of one key, or a label and a requirement, that leave no value."""
     left: dict[str, tuple[Requirement, str]] = {
-        each.key: (each, "the template's label") for each in Requirements.of_labels(_labels(subject)).values()
+        term_.key: (term_, "the template's label") for term_ in Requirements.of_labels(_labels(subject)).values()
     }
     for index, term in terms:
         new = requirement(term.key, term.operator, term.values)
-        known = left.get(new.key)
-        if known is None:
+        existing = left.get(new.key)
+        if existing is None:
             left[new.key] = (new, f"requirement {index}")
             continue
-        both = new.intersection(known[0])
-        if both.operator == "DoesNotExist" and (new.operator, known[0].operator) != ("DoesNotExist",) * 2:
-            text = f"{new} contradicts {known[1]}, {known[0]}: no node meets both"
+        both = new.intersection(existing[0])
+        if both.operator == "DoesNotExist" and (new.operator, existing[0].operator) != ("DoesNotExist",) * 2:
+            text = f"{new} contradicts {existing[1]}, {existing[0]}: no node meets both"
             yield subject.finding("DV108", (*subject.terms_at, index), text, hint="keep one of them")
             return
-        left[new.key] = (both, known[1])
+        left[new.key] = (both, existing[1])
 
 
 def _together(subject: Subject, terms: Sequence[tuple[int, Term]], shop: InstanceCatalog) -> Iterator[Finding]:
@@ -183,12 +183,12 @@ def _together(subject: Subject, terms: Sequence[tuple[int, Term]], shop: Instanc
         if not fewer:
             text = f"no instance type in {shop.region} is left: {len(types)} before {term.key} {term.operator} "
             text += f"[{' '.join(term.values)}], none after"
-            near = listed([each.name for each in types[:200]], 3)
+            near = listed([instance_type.name for instance_type in types[:200]], 3)
             yield subject.finding("DV201", (*subject.terms_at, index), text, hint=f"before it there were {near}")
             return
         types = fewer
     capacity = asked.of(labels.CAPACITY_TYPE)
     spot = capacity.operator == "In" and capacity.values == {labels.SPOT}
     if spot and len(types) < 5 and subject.kind != "NodeClaim":
-        text = f"spot nodes of {listed([each.name for each in types])} only"
+        text = f"spot nodes of {listed([instance_type.name for instance_type in types])} only"
         yield subject.finding("DV207", subject.terms_at, text, hint="allow more instance types or on-demand", key=True)
