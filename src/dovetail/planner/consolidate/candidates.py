@@ -74,7 +74,7 @@ class Fleet:
     @cached_property
     def classes(self) -> dict[str, int]:
         """The number of each pod's class."""
-        return {pod: one.index for one in self.whole.classes for pod in one.pods}
+        return {pod: pod_class.index for pod_class in self.whole.classes for pod in pod_class.pods}
 
     def floor(self, seconds: float) -> Floor | None:
         """What no choice can make the fleet cost less than."""
@@ -102,15 +102,15 @@ class Fleet:
     @cached_property
     def charges(self) -> Mapping[str, float]:
         """What emptying each candidate is charged."""
-        terms, found = self.terms, {}
+        terms, charges = self.terms, {}
         charge = terms.charge
         if charge is None:
             cost = sum(node.price or 0.0 for node in self.candidates)
             charge = _CHARGE * min(cost, self.fresh) / max(1, self.pods)
         for node in self.candidates:
             units = terms.trouble.get(node.name, float(len(self.moved[node.name])))
-            found[node.name] = max(charge * units, terms.dues.get(node.pool or "", 0.0) * units)
-        return found
+            charges[node.name] = max(charge * units, terms.dues.get(node.pool or "", 0.0) * units)
+        return charges
 
     @cached_property
     def fresh(self) -> float:
@@ -144,7 +144,9 @@ class Fleet:
     def within(self, gone: Iterable[NodeState]) -> tuple[NodeState, ...]:
         """As many of them as the budgets of pools and of pods allow, in order; empty ones first."""
         taken = Taken(self)
-        return tuple(node for node in sorted(gone, key=lambda each: bool(self.moved[each.name])) if taken.take(node))
+        return tuple(
+            node for node in sorted(gone, key=lambda candidate: bool(self.moved[candidate.name])) if taken.take(node)
+        )
 
     @cached_property
     def spare(self) -> dict[str, int]:
@@ -153,7 +155,7 @@ class Fleet:
 
     def stays(self, best: Choice) -> dict[str, str]:
         """Why nodes that are not going stay."""
-        taken, gone, found = Taken(self), {node.name for node in best.gone}, dict[str, str]()
+        taken, gone, stays = Taken(self), {node.name for node in best.gone}, dict[str, str]()
         tried = 0
         for node in best.gone:
             taken.take(node)
@@ -161,14 +163,14 @@ class Fleet:
             if node.name in gone or node.deleting:
                 continue
             if node.name not in self.moved:
-                found[node.name] = node.held_by or _unfit(node)
+                stays[node.name] = node.held_by or _unfit(node)
                 continue
-            found[node.name] = taken.against(node) or "no cheaper node for its pods"
+            stays[node.name] = taken.against(node) or "no cheaper node for its pods"
             if not taken.against(node) and self.moved[node.name] and tried < _MAX_TRIED:
                 tried += 1
                 if self.without((node,)) is None:
-                    found[node.name] = "its pods fit nowhere else"
-        return found
+                    stays[node.name] = "its pods fit nowhere else"
+        return stays
 
 
 class Taken:
@@ -230,17 +232,17 @@ def _unfit(node: NodeState) -> str:
 
 def movable_pods(node: NodeState) -> list[Pod]:
     """The pods that would need another place: not daemons, not finished."""
-    found = []
+    movable_pods = []
     for pod in node.pods:
         owner = pod.metadata.controller
         if not pod.finished and not pod.terminating and (owner is None or owner.kind not in ("DaemonSet", "Node")):
-            found.append(pod)
-    return found
+            movable_pods.append(pod)
+    return movable_pods
 
 
 def _guarded(snapshot: Snapshot, moved: Mapping[str, Sequence[Pod]]) -> dict[str, Counter[str]]:
     """How many pods of each disruption budget every node has; a pod under several may not be moved at all."""
-    found: dict[str, Counter[str]] = {}
+    guards: dict[str, Counter[str]] = {}
     for name, pods in moved.items():
         mine = Counter[str]()
         for pod in pods:
@@ -250,11 +252,11 @@ def _guarded(snapshot: Snapshot, moved: Mapping[str, Sequence[Pod]]) -> dict[str
                 if budget.metadata.namespace == pod.metadata.namespace
                 and matches(budget.spec.selector, pod.metadata.labels)
             ]
-            for each in over:
-                if len(over) > 1 or each.spec.unhealthy_pod_eviction_policy != "AlwaysAllow" or _ready(pod):
-                    mine[each.metadata.key] += 1 if len(over) == 1 else 1 << 30
-        found[name] = mine
-    return found
+            for pdb in over:
+                if len(over) > 1 or pdb.spec.unhealthy_pod_eviction_policy != "AlwaysAllow" or _ready(pod):
+                    mine[pdb.metadata.key] += 1 if len(over) == 1 else 1 << 30
+        guards[name] = mine
+    return guards
 
 
 def _ready(pod: Pod) -> bool:

@@ -116,17 +116,17 @@ def labels_of(catalog: OfferingCatalog, pool: Pool) -> frozenset[str]:
 
 def _by_key(term: Term) -> list[Term]:
     """What is asked of each label: questions of one label may contradict each other."""
-    found: dict[str, list[Clause]] = {}
-    for each in term:
-        found.setdefault(each[0], []).append(each)
-    return [tuple(together) for together in found.values()]
+    clauses_by_key: dict[str, list[Clause]] = {}
+    for clause in term:
+        clauses_by_key.setdefault(clause[0], []).append(clause)
+    return [tuple(together) for together in clauses_by_key.values()]
 
 
 def _all_of(together: Term) -> str:
     """What is asked of one label, with its name once."""
     first, *others = together
     described = text(first) if first != NEVER else "an empty node selector"
-    return " and ".join([described, *(text(each).removeprefix(f"{each[0]} ") for each in others)])
+    return " and ".join([described, *(text(other).removeprefix(f"{other[0]} ") for other in others)])
 
 
 def _any_of(terms: tuple[Term, ...]) -> str:
@@ -135,7 +135,7 @@ def _any_of(terms: tuple[Term, ...]) -> str:
 
 
 def _label_code(catalog: OfferingCatalog, pool: Pool, term: Term) -> str:
-    return "NO_TYPE_MATCHES" if all(known(catalog, pool, each[0]) for each in term) else "UNKNOWN_LABEL"
+    return "NO_TYPE_MATCHES" if all(known(catalog, pool, clause[0]) for clause in term) else "UNKNOWN_LABEL"
 
 
 def _size_code(name: str) -> str:
@@ -209,7 +209,7 @@ def _beside(problem: Problem, state: PackingState, request: PlacementRequest, co
 
 def _missed(problem: Problem, counter: TopologyCounter) -> str:
     """Why co-located pods is not there."""
-    waiting = any(counter.group in one.kind.members for one in problem.classes)
+    waiting = any(counter.group in pod_class.kind.members for pod_class in problem.classes)
     return "those pods have no node either" if waiting else "no such pod"
 
 
@@ -240,7 +240,7 @@ def _owner(problem: Problem, group: Group) -> str:
     """The first pod whose rule it is: one that runs, or one that waits as well."""
     there = sorted((problem.all_nodes[row] for row in problem.fears.get(group, ())), key=lambda node: node.name)
     running = sorted(pod_key(pod) for node in there[:1] for pod in node.pods if _owns(problem, pod, group))
-    waiting = (name for one in problem.classes if group in one.levels[0].hard for name in one.pods)
+    waiting = (name for pod_class in problem.classes if group in pod_class.levels[0].hard for name in pod_class.pods)
     return next(chain(running, waiting), "another pod")
 
 

@@ -71,11 +71,11 @@ def widened(problem: Problem, state: PackingState, request: PlacementRequest, po
     left, terms = state.left[pool], request.level.terms
     limits = {name: amount for name, amount in left.items() if name != "nodes"}
     provider = provider_catalog(problem, pool)
-    found = provider.forbidden(Need((terms, request.cls.storage.alternatives), request.cls.requests, limits))
-    if found is not None and left.get("nodes", 1) > 0:
-        rules = " and ".join(map(text, found.clauses))
+    clauses = provider.forbidden(Need((terms, request.cls.storage.alternatives), request.cls.requests, limits))
+    if clauses is not None and left.get("nodes", 1) > 0:
+        rules = " and ".join(map(text, clauses.clauses))
         instead = f"{_INSTEAD[funnel.code]}, or widen its {rules}"
-        return replace(funnel, nearest=found.choice, nearest_lacks="", misses=1, remedy=instead)
+        return replace(funnel, nearest=clauses.choice, nearest_lacks="", misses=1, remedy=instead)
     if funnel.remedy == reason("NO_TYPE_MATCHES").remedy and not provider.sells(terms):
         return replace(funnel, remedy="ask for something that it offers, or use another NodePool")
     return funnel
@@ -101,12 +101,12 @@ def _to_blame(pool: Pool) -> tuple[str, str]:
     if not any(kind.offerings for kind in pool.types):
         return f"its NodeClass (it offers no types{' in any zone' if pool.types else ''})", ""
     clauses = pool_clauses(pool)
-    for each in clauses:
-        if not offered(pool, (each,)):
-            there = values(pool, each[0])
-            meant = meant_key(each[2]) if each[0] == INSTANCE_TYPE and each[1] == "In" else None
-            described = "these are no instance types" if meant else of_values((each,), there, there)
-            return f"its own requirement {text(each)}{f' ({described})' if described else ''}", meant or ""
+    for clause in clauses:
+        if not offered(pool, (clause,)):
+            there = values(pool, clause[0])
+            meant = meant_key(clause[2]) if clause[0] == INSTANCE_TYPE and clause[1] == "In" else None
+            described = "these are no instance types" if meant else of_values((clause,), there, there)
+            return f"its own requirement {text(clause)}{f' ({described})' if described else ''}", meant or ""
     needed = [clause for clause in clauses if offered(pool, (other for other in clauses if other != clause))]
     return f"its own requirements {' and '.join(map(text, needed)) or 'together'}", ""
 
@@ -140,7 +140,7 @@ class ProviderCatalog:
     def __init__(self, pool: Pool, asked: Asked, unavailable: Unavailable, daemons: Iterable[Daemon]) -> None:
         theirs = {key for kind in pool.types for key in kind.labels} | {ZONE, CAPACITY_TYPE, INSTANCE_TYPE, RESERVATION}
         own = tuple(requirement for requirement in pool.requirements if requirement.key not in theirs)
-        self._rules = [each for each in pool_clauses(pool) if each[0] in theirs]
+        self._rules = [pool_clause for pool_clause in pool_clauses(pool) if pool_clause[0] in theirs]
         self._columns = build_catalog((replace(pool, requirements=own),), asked, unavailable, daemons)
 
     def sells(self, terms: Iterable[Term]) -> bool:
@@ -152,16 +152,16 @@ class ProviderCatalog:
         catalog, mask = self._columns, self._doing(need)
         for count in range(1, len(self._rules) + 1) if mask else ():
             ways = [(self._but(mask, broken), broken) for broken in combinations(self._rules, count)]
-            found = min(((lowest(where), broken) for where, broken in ways if where), default=None)
-            if found is not None:
-                return Forbidden(catalog.rows[found[0]].choice, found[1])
+            cheapest_way = min(((lowest(where), broken) for where, broken in ways if where), default=None)
+            if cheapest_way is not None:
+                return Forbidden(catalog.rows[cheapest_way[0]].choice, cheapest_way[1])
         return None
 
     def _but(self, mask: int, broken: tuple[Clause, ...]) -> int:
         """Those of a mask that keep all rules but the broken ones."""
-        for each in self._rules:
-            if each not in broken:
-                mask &= self._columns.clause(each)
+        for rule in self._rules:
+            if rule not in broken:
+                mask &= self._columns.clause(rule)
         return mask
 
     def _doing(self, need: Need) -> int:

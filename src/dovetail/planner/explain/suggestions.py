@@ -46,14 +46,14 @@ def of_labels(catalog: OfferingCatalog, pools: Sequence[Pool], pool: Pool, asked
 
 def _of_pools(pools: Sequence[Pool], pool: Pool, asked: Term, there: Iterable[str]) -> str:
     """The values of a label in a pool; and where the value that was meant is another pool's, that one."""
-    key, found = asked[0][0], of_values(asked, there, values(pool, asked[0][0]))
+    key, pools_ = asked[0][0], of_values(asked, there, values(pool, asked[0][0]))
     wanted = [value for _, operator, named in asked if operator == "In" for value in named]
-    if "did you mean" in found or len(wanted) != 1 or wanted[0] in values(pool, key):
-        return found
+    if "did you mean" in pools_ or len(wanted) != 1 or wanted[0] in values(pool, key):
+        return pools_
     elsewhere = {value: other.name for other in reversed(pools) for value in _declared(other, key) if other is not pool}
     meant = nearest(wanted[0], elsewhere) if wanted[0] not in elsewhere else None
     hint = f"did you mean {meant} of NodePool {elsewhere[meant]}?" if meant else ""
-    return "; ".join(filter(None, (found, hint)))
+    return "; ".join(filter(None, (pools_, hint)))
 
 
 def _declared(pool: Pool, key: str) -> set[str]:
@@ -64,28 +64,28 @@ def _declared(pool: Pool, key: str) -> set[str]:
 
 def of_values(asked: Term, there: Iterable[str], offered: Set[str]) -> str:
     """The values that there are, if few; else the one that was meant, unless what is asked is offered elsewhere."""
-    found = sorted(there, key=lambda value: (integer(value) or 0, value))
-    if not found:
+    values = sorted(there, key=lambda value: (integer(value) or 0, value))
+    if not values:
         return "there is none"
-    numbers = all(integer(value) is not None for value in found)
+    numbers = all(integer(value) is not None for value in values)
     wanted = [value for _, operator, named in asked if operator == "In" for value in named]
-    meant = nearest(wanted[0], found) if len(wanted) == 1 and wanted[0] not in offered and not numbers else None
+    meant = nearest(wanted[0], values) if len(wanted) == 1 and wanted[0] not in offered and not numbers else None
     if meant:
         return f"did you mean {meant}?"
-    if len(found) <= _MAX_LISTED:
-        return f"there {'is' if len(found) == 1 else 'are'} {', '.join(found)}"
-    return f"there are {found[0]} to {found[-1]}" if numbers else ""
+    if len(values) <= _MAX_LISTED:
+        return f"there {'is' if len(values) == 1 else 'are'} {', '.join(values)}"
+    return f"there are {values[0]} to {values[-1]}" if numbers else ""
 
 
-def of_amounts(catalog: OfferingCatalog, pool: Pool, name: str, at: int) -> str:
+def of_amounts(catalog: OfferingCatalog, pool: Pool, name: str, node: int) -> str:
     """How much the most is that there is of a resource, which is what offering `at` has."""
     if name.startswith(PORT):
         return "daemons use it"
-    most = int(catalog.amounts(name)[at])
+    most = int(catalog.amounts(name)[node])
     if most <= 0 and name not in catalog.charged() and not name.startswith(ATTACH):
         meant = catalog.recall(("meant", pool.name, name), lambda: tuple(_meant_resource(name, catalog)))
         return "; ".join(("no type has any", *meant))
-    daemons = int(catalog.overhead(name)[at]) if name in catalog.charged() else 0
+    daemons = int(catalog.overhead(name)[node]) if name in catalog.charged() else 0
     return f"at most {shown(name, max(0, most))}{f', daemons take {shown(name, daemons)}' if daemons else ''}"
 
 
@@ -112,7 +112,7 @@ def _values_of(kind: InstanceType, key: str) -> Collection[str]:
 
 def _meant_label(key: str, there: Set[str]) -> Iterator[str]:
     """The label that was meant: by its name alone, since all of a domain look alike."""
-    names = {_name(each): each for each in sorted(there | WELL_KNOWN)}
+    names = {_name(label): label for label in sorted(there | WELL_KNOWN)}
     meant = names.get(_name(key)) or names.get(nearest(_name(key), names) or "")
     if meant:
         yield f"did you mean {meant}?"
