@@ -111,7 +111,7 @@ class RateLimit:
         """Wait for a token; False if none would be there before the deadline."""
         if self._tokens is None:
             return True
-        if self._burst < 1:
+        if self._tokens.size < 1:
             return False
         now = self._clock.monotonic()
         if now + self._tokens.pause(now) > deadline_s:

@@ -18,12 +18,12 @@ STATUS_CONFIG_MAP = "cluster-autoscaler-status"
 def nodegroup(status: Json, name: str, events: Sequence[Event] = (), explanations: Json | None = None) -> Answer:
     """`status` is the ConfigMap's YAML, read; `explanations` is what Dovetail's program writes beside it."""
     groups = status.get("nodeGroups") or ()
-    found = next((group for group in groups if group.get("name") == name), None)
-    if found is None:
+    group_status = next((group for group in groups if group.get("name") == name), None)
+    if group_status is None:
         names = ", ".join(shortened([str(group.get("name")) for group in groups], 10))
         raise Unknown(f"nodegroup/{name} is not in {STATUS_CONFIG_MAP}; there are: {names or 'none'}")
     members = [node for node, group in ((explanations or {}).get("members") or {}).items() if group == name]
-    health, up, down = (found.get(each) or {} for each in ("health", "scaleUp", "scaleDown"))
+    health, up, down = (group_status.get(section) or {} for section in ("health", "scaleUp", "scaleDown"))
     target, least, most = health.get("cloudProviderTarget"), health.get("minSize"), health.get("maxSize")
     counts = ((health.get("nodeCounts") or {}).get("registered")) or {}
     size = f"{counts.get('total', 0)} node(s), target {target} (min {least}, max {most})"
@@ -122,26 +122,26 @@ def scale_up(events: Sequence[Event]) -> GroupScaleUp | None:
     return GroupScaleUp(last.reason, last.message, time)
 
 
-def waits_for_group(key: str, found: GroupScaleUp, events: Sequence[Event]) -> Answer:
+def waits_for_group(key: str, scale_up: GroupScaleUp, events: Sequence[Event]) -> Answer:
     """A pod that a node group grows for."""
-    groups = ", ".join(found.groups) or "a group"
+    groups = ", ".join(scale_up.groups) or "a group"
     return Answer(
         subject=f"pod/{key}",
-        line=f"waits for node group {groups}, which Cluster Autoscaler grows: {found.message}",
+        line=f"waits for node group {groups}, which Cluster Autoscaler grows: {scale_up.message}",
         deep=tuple(event_lines(events)),
-        facts={"nodeGroups": list(found.groups), "since": found.time.isoformat()},
+        facts={"nodeGroups": list(scale_up.groups), "since": scale_up.time.isoformat()},
     )
 
 
-def refused_by_groups(key: str, found: GroupScaleUp, events: Sequence[Event]) -> Answer:
+def refused_by_groups(key: str, scale_up: GroupScaleUp, events: Sequence[Event]) -> Answer:
     """A pod that no node group can grow for."""
-    reasons = found.message.partition("scale-up: ")[2].split(", ") if "scale-up: " in found.message else []
-    remedies = [remedy for text, remedy in _REMEDIES.items() if text in found.message]
+    reasons = scale_up.message.partition("scale-up: ")[2].split(", ") if "scale-up: " in scale_up.message else []
+    remedies = [remedy for text, remedy in _REMEDIES.items() if text in scale_up.message]
     if not remedies and reasons:
         remedies = ["change the pod's requests, selectors or tolerations, or offer a group that meets them"]
     return Answer(
         subject=f"pod/{key}",
-        line=f"pending: cluster-autoscaler: {found.message}" + (f"; {remedies[0]}" if remedies else ""),
+        line=f"pending: cluster-autoscaler: {scale_up.message}" + (f"; {remedies[0]}" if remedies else ""),
         remedy=remedies[0] if remedies else "",
         object=f"pod/{key}",
         details=tuple(f"remedy: {remedy}" for remedy in remedies),

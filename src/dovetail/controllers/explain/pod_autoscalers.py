@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.controllers.explain.answer import Answer, Event, about_object, event_lines
+from dovetail.controllers.explain.answer import Answer, Event, about_object, condition_line, event_lines
 from dovetail.model.pod_autoscalers import conflicting_resources
 
 Json = Mapping[str, Any]
@@ -13,14 +13,11 @@ Json = Mapping[str, Any]
 
 def _condition(obj: Json, kind: str) -> Json:
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == kind), {})
+    return next((condition for condition in conditions if condition.get("type") == kind), {})
 
 
 def _conditions(obj: Json) -> list[str]:
-    return [
-        f"{each.get('type')}={each.get('status')} {each.get('reason') or ''} {each.get('message') or ''}".strip()
-        for each in (obj.get("status") or {}).get("conditions") or ()
-    ]
+    return [condition_line(condition) for condition in (obj.get("status") or {}).get("conditions") or ()]
 
 
 def _conflict(own: Json, other: Json) -> str:
@@ -45,6 +42,13 @@ def _conflicts(own: Json, others: Sequence[Json]) -> list[str]:
     return [text for text in (_conflict(own, other) for other in others) if text]
 
 
+def _recommendation_line(recommendation: Json) -> str:
+    lower, upper, uncapped = (
+        _amounts(recommendation.get(field) or {}) for field in ("lowerBound", "upperBound", "uncappedTarget")
+    )
+    return f"container {recommendation.get('containerName')}: from {lower} to {upper}, uncapped {uncapped}"
+
+
 def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> Answer:
     """Why a workload has as many replicas as it has. `vpas` are those of its namespace."""
     metadata, spec, status = obj.get("metadata") or {}, obj.get("spec") or {}, obj.get("status") or {}
@@ -53,7 +57,7 @@ def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> A
     what = f"{str(target.get('kind', '')).lower()}/{target.get('name')}"
     current, desired = status.get("currentReplicas") or 0, status.get("desiredReplicas") or 0
     least, most = spec.get("minReplicas", 1), spec.get("maxReplicas")
-    able, active, limited = (_condition(obj, each) for each in ("AbleToScale", "ScalingActive", "ScalingLimited"))
+    able, active, limited = (_condition(obj, type_) for type_ in ("AbleToScale", "ScalingActive", "ScalingLimited"))
     remedy, blamed = "", ""
     if able.get("status") == "False":
         line = f"cannot scale {what}: {_said(able)}"
@@ -106,7 +110,7 @@ def _said(condition: Json) -> str:
 def _metrics(spec: Json, status: Json) -> list[str]:
     """Each metric: its value now, and its target."""
     current = list(status.get("currentMetrics") or ())
-    found = []
+    metrics = []
     for number, metric in enumerate(spec.get("metrics") or ()):
         kind = str(metric.get("type", ""))
         body = metric.get(kind[:1].lower() + kind[1:]) or {}
@@ -116,8 +120,8 @@ def _metrics(spec: Json, status: Json) -> list[str]:
         if number < len(current):
             there = current[number] or {}
             now = (there.get(kind[:1].lower() + kind[1:]) or {}).get("current") or {}
-        found.append(f"metric {name}: {_value(now) or 'unknown'} now, target {_value(target) or 'unknown'}")
-    return found
+        metrics.append(f"metric {name}: {_value(now) or 'unknown'} now, target {_value(target) or 'unknown'}")
+    return metrics
 
 
 def _value(amounts: Json) -> str:
@@ -146,7 +150,10 @@ def vpa(
     unsupported, unmatched = _condition(obj, "ConfigUnsupported"), _condition(obj, "NoPodsMatched")
     target = spec.get("targetRef") or {}
     what = f"{str(target.get('kind', '')).lower()}/{target.get('name')}"
-    advice = "; ".join(f"{each.get('containerName')}: {_amounts(each.get('target') or {})}" for each in recommended)
+    advice = "; ".join(
+        f"{recommendation.get('containerName')}: {_amounts(recommendation.get('target') or {})}"
+        for recommendation in recommended
+    )
     remedy = ""
     if unsupported.get("status") == "True":
         line, remedy = f"does nothing: {_said(unsupported)}", "correct spec.targetRef"
@@ -179,11 +186,7 @@ def vpa(
         details=(
             f"updateMode {mode}; target {what}",
             *conflicts,
-            *(
-                f"container {each.get('containerName')}: from {_amounts(each.get('lowerBound') or {})} to "
-                f"{_amounts(each.get('upperBound') or {})}, uncapped {_amounts(each.get('uncappedTarget') or {})}"
-                for each in recommended
-            ),
+            *map(_recommendation_line, recommended),
             *_conditions(obj),
         ),
         deep=tuple(event_lines(about_object(events, "VerticalPodAutoscaler", key))),

@@ -45,18 +45,18 @@ def pod_autoscalers(document: Document) -> list[Subject]:
     return [subject for subject in _objects(document, document.value, ()) if subject.obj.get("kind") in kinds]
 
 
-def _objects(document: Document, value: object, at: Path) -> Iterator[Subject]:
+def _objects(document: Document, value: object, path: Path) -> Iterator[Subject]:
     if not isinstance(value, dict):
         return
     if value.get("kind") == "List" and isinstance(value.get("items"), list):
         for index, item in enumerate(value["items"]):
-            yield from _objects(document, item, (*at, "items", index))
+            yield from _objects(document, item, (*path, "items", index))
     else:
-        yield Subject(document, value, at)
+        yield Subject(document, value, path)
 
 
 def _ours(value: dict[str, object]) -> bool:
-    words = [each for each in value.values() if isinstance(each, str)]
+    words = [word for word in value.values() if isinstance(word, str)]
     in_group = any(word.partition("/")[0] in _GROUPS and "/" in word for word in words)
     return in_group or any(word in VERSIONS for word in words)
 
@@ -75,11 +75,11 @@ def stranger(subject: Subject) -> Iterator[Finding]:
             hint = f"did you mean  {field} ?" if slip else f"add {field}"
             yield subject.finding("DV101", path, f"{field} is missing", hint=hint, edit=edit, key=True)
             return
-    known = VERSIONS.get(subject.kind)
-    if known is not None:
-        meant = nearest(subject.version, known, cutoff=0.7)
+    versions = VERSIONS.get(subject.kind)
+    if versions is not None:
+        meant = nearest(subject.version, versions, cutoff=0.7)
         edit = subject.rewrite(("apiVersion",), meant) if meant else None
-        hint = f"did you mean  {meant} ?" if meant else f"there is {', '.join(known)}"
+        hint = f"did you mean  {meant} ?" if meant else f"there is {', '.join(versions)}"
         text = f"there is no {subject.kind} in {subject.version}"
         yield subject.finding("DV003", ("apiVersion",), text, hint=hint, edit=edit)
         return
@@ -93,14 +93,14 @@ def stranger(subject: Subject) -> Iterator[Finding]:
 
 def metadata(subject: Subject) -> Iterator[Finding]:
     """Fields of the metadata that Kubernetes does not know, and a name that is missing."""
-    found = subject.obj.get("metadata")
-    if not isinstance(found, dict):
+    keys = subject.obj.get("metadata")
+    if not isinstance(keys, dict):
         if "metadata" not in subject.obj and nearest("metadata", subject.obj) is None:
             yield subject.finding("DV103", ("metadata",), "metadata is required", hint="add metadata: and a name")
         return
-    for key in found:
+    for key in keys:
         if key not in _METADATA:
-            meant = nearest(key, [each for each in _METADATA if each not in found])
+            meant = nearest(key, [field for field in _METADATA if field not in keys])
             edit = subject.rename_key(("metadata", key), meant) if meant else None
             hint = f"did you mean  {meant} ?" if meant else ""
             yield subject.finding("DV101", ("metadata", key), "no such field", hint=hint, edit=edit, key=True)
