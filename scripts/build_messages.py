@@ -25,9 +25,12 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
+from dovetail.autoscalers.node_groups.flags import FLAGS
+from dovetail.autoscalers.vpa.settings import TABLES
 from dovetail.cli.main import COMMANDS, LANGUAGE_HELP
 from dovetail.cli.main import main as main_command
 from dovetail.language import DOMAIN, LOCALES
+from dovetail.model.kinds.crds import definitions
 from dovetail.model.reasons import REASONS
 
 SOURCE = LOCALES.parents[1]
@@ -62,7 +65,25 @@ def asked() -> set[Text]:
     texts.update(_help())
     for reason in REASONS.values():
         texts.update((reason.text, reason.remedy))
+    for flag in FLAGS.values():
+        texts.add(flag.without_effect)
+    for table in TABLES.values():
+        texts.update(text for flag in table for text in (flag.meaning, flag.idle))
+    texts.update(_rules())
     return {text for text in texts if text}
+
+
+def _rules() -> Iterator[str]:
+    """What the rules of our kinds say when they are broken: the API server's answers, which lint explains."""
+    pending: list[object] = list(definitions())
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            for rule in node.get("x-kubernetes-validations") or ():
+                yield str(rule.get("message") or "")
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
 
 
 def _help() -> Iterator[str]:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from dovetail.language import message
+
 DEFAULT_NAME = "default"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
@@ -94,15 +96,22 @@ def choose(name: str | None) -> RunningLab:
     if name is not None:
         chosen = [lab for lab in labs if lab.name == name]
         if not chosen:
-            others = f"; there are {listed}" if labs else ""
-            raise NotOneLab(f"no lab {name!r} runs{others}; {command_for('up', name)} --detach starts one")
+            others = message("; there are {listed}", listed=listed) if labs else ""
+            raise NotOneLab(
+                message(
+                    "no lab {name!r} runs{others}; {command_for} --detach starts one",
+                    name=name,
+                    others=others,
+                    command_for=command_for("up", name),
+                )
+            )
         return chosen[0]
     if not labs:
-        raise NotOneLab("no lab runs; dovetail up --detach starts one")
+        raise NotOneLab(message("no lab runs; dovetail up --detach starts one"))
     if len(labs) > 1:
         pointed = [lab for lab in labs if lab.kubeconfig == os.environ.get("KUBECONFIG")]
         if len(pointed) != 1:
-            raise NotOneLab(f"several labs run: {listed}; choose one with --name")
+            raise NotOneLab(message("several labs run: {listed}; choose one with --name", listed=listed))
         return pointed[0]
     return labs[0]
 

@@ -1,0 +1,178 @@
+"""Texts that exist in English only, in the reader's language: what was recorded, and what a library says.
+
+Decisions, conditions and events are written in English, because everyone reads them; a library's error is in English,
+because it knows no other language. Both are made of templates. Where the catalogue has the template, the facts are read
+out of the text again and filled into its translation:
+
+    recognized("no subnet in ap-northeast-2a has addresses left")     ap-northeast-2a에 주소가 남은 서브넷이 없습니다
+
+A text that no template made stays as it is. Of the templates that fit the one wins that leaves least in English; facts
+are recognized in turn.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import struct
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from dovetail.language import DOMAIN, LOCALES, current
+from dovetail.language.korean import FORMATTER
+
+#: Letters beside the facts that a template needs to be recognized by: `{name}: {why}` would fit everything.
+MIN_LETTERS = 3
+#: Where a text was put together from several.
+_JOINTS = ("\n", "; ", ": ", ", ")
+#: How a text begins that is added to the end of another.
+_ADDITIONS = ("; ", ", ", " (")
+
+
+_WORD = re.compile(r"[A-Za-z]{2,}")
+
+
+class _Template(NamedTuple):
+    text: str
+    fragment: str  # the longest text between two facts
+    translation: str
+
+
+class _Fact(str):
+    """A fact as it stood in the text: formatted already, so that a number's format or `!r` leaves it alone."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return str(self)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def recognized(text: str) -> str:
+    """The text in the reader's language, where one of our templates made it; else as it is."""
+    return text if current() == "en" else _recognized(text)
+
+
+@lru_cache(maxsize=4096)
+def _recognized(text: str) -> str:
+    if not _WORD.search(text):
+        return text
+    return _whole(text) or _parts(text) or text
+
+
+def _whole(text: str) -> str | None:
+    if (translation := _fixed().get(text)) is not None:
+        return translation
+    return _with_addition(text) or _filled(text, _templates())
+
+
+def _filled(text: str, templates: Iterable[_Template]) -> str | None:
+    """Of the templates that may have made it the one that leaves least in English; of equals the first."""
+    found: list[str] = []
+    for template in templates:
+        if template.fragment in text and (match := _pattern(template.text).fullmatch(text)):
+            facts = {name: _Fact(_fact(fact)) for name, fact in match.groupdict().items()}
+            found.append(FORMATTER.vformat(template.translation, (), facts))
+    return min(found, key=lambda shown: len(_WORD.findall(shown)), default=None)
+
+
+def _fact(text: str) -> str:
+    """A fact may be a text itself; a single word is a name or a value."""
+    return _recognized(text) if " " in text.strip() or text.startswith(_ADDITIONS) else text
+
+
+def _with_addition(text: str) -> str | None:
+    """A text to whose end another was added: `…; nearest m5.large`, `… (3 left)`."""
+    for start in _ADDITIONS:
+        place = text.rfind(start)
+        before = text[:place]
+        if place < 1 or before.count("(") != before.count(")"):
+            continue
+        if (added := _filled(text[place:], _additions())) is not None:
+            return _recognized(before) + added
+    return None
+
+
+def _parts(text: str) -> str | None:
+    """A text of several, each of them recognized; None where none is."""
+    if text.endswith(")") and " (" in text:
+        outside, _, inside = text[:-1].partition(" (")
+        if (found := (_fact(outside), _fact(inside))) != (outside, inside):
+            return f"{found[0]} ({found[1]})"
+    for joint in _JOINTS:
+        if joint in text:
+            parts = text.split(joint)
+            shown = [_fact(part) for part in parts]
+            if shown != parts:
+                return joint.join(shown)
+    return None
+
+
+@cache
+def _fixed() -> dict[str, str]:
+    return {text: translation for text, translation in _entries() if not _names(text)}
+
+
+@cache
+def _additions() -> tuple[_Template, ...]:
+    return tuple(template for template in _templates() if template.text.startswith(_ADDITIONS))
+
+
+@cache
+def _templates() -> tuple[_Template, ...]:
+    """Those with facts: what begins with a text before what begins with a fact, and the one with most text first."""
+    found: list[tuple[int, _Template]] = []
+    for text, translation in _entries():
+        if not _names(text):
+            continue
+        literals = [literal for literal, _, _, _ in string.Formatter().parse(text) if literal]
+        letters = sum(char.isalpha() for literal in literals for char in literal)
+        if letters >= MIN_LETTERS:
+            found.append((letters, _Template(text, max(literals, key=len), translation)))
+    found.sort(key=lambda entry: (entry[1].text.startswith("{"), -entry[0]))
+    return tuple(template for _, template in found)
+
+
+def _names(text: str) -> list[str]:
+    """The facts of a template; none of a help page or an example, in which braces are braces."""
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+    except ValueError:
+        return []
+    return names if all(name.isidentifier() for name in names) else []
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    """What the template makes. Of facts side by side the first is as long as can be: the others are additions."""
+    pattern, seen = "", set[str]()
+    pieces = [(literal, name) for literal, name, _, _ in string.Formatter().parse(text)]
+    for index, (literal, name) in enumerate(pieces):
+        pattern += re.escape(literal)
+        if not name:
+            continue
+        beside = index + 1 < len(pieces) and not pieces[index + 1][0] and bool(pieces[index + 1][1])
+        follows = index > 0 and not literal
+        form = ".+" if beside and not follows else ".*?" if follows else ".+?"
+        pattern += f"(?P={name})" if name in seen else f"(?P<{name}>{form})"
+        seen.add(name)
+    return re.compile(pattern, re.DOTALL)
+
+
+def _entries() -> list[tuple[str, str]]:
+    """English and Korean of the compiled catalogue; both forms of a plural, which gettext does not give out."""
+    data = (LOCALES / current() / "LC_MESSAGES" / f"{DOMAIN}.mo").read_bytes()
+    _, _, count, english_table, korean_table = struct.unpack_from("<5I", data)
+    found: list[tuple[str, str]] = []
+    for index in range(count):
+        english, korean = (_text(data, table + 8 * index) for table in (english_table, korean_table))
+        found.extend((form, korean) for form in english.split("\0") if form)
+    return found
+
+
+def _text(data: bytes, place: int) -> str:
+    length, offset = struct.unpack_from("<2I", data, place)
+    return data[offset : offset + length].decode()
