@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from dovetail.language import message
 from dovetail.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
@@ -28,26 +29,25 @@ def class_name(claim: PersistentVolumeClaim) -> str | None:
 
 def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
     """The class of claims that name none: the newest default one, of several the first by name."""
-    defaults = sorted(
-        (storage_class for storage_class in classes if storage_class.default),
-        key=lambda storage_class: storage_class.metadata.name,
-    )
+    defaults = sorted((each for each in classes if each.default), key=lambda each: each.metadata.name)
     return max(defaults, key=_made, default=None)
 
 
-def _made(storage_class: StorageClass) -> str:
-    made = storage_class.metadata.creation_timestamp
+def _made(each: StorageClass) -> str:
+    made = each.metadata.creation_timestamp
     return made.isoformat() if made is not None else ""
 
 
 def missing(name: str) -> Trouble:
     """There is no claim of this name."""
-    return Trouble("VOLUME_MISSING", f'persistentvolumeclaim "{name}" not found')
+    return Trouble("VOLUME_MISSING", message('persistentvolumeclaim "{name}" not found', name=name))
 
 
 def in_use(name: str, who: str) -> Trouble:
     """Another pod has this claim, or comes before, and there can be no second one."""
-    text = f'persistentvolumeclaim "{name}" is for one pod at a time (ReadWriteOncePod), and {who}'
+    text = message(
+        'persistentvolumeclaim "{name}" is for one pod at a time (ReadWriteOncePod), and {who}', name=name, who=who
+    )
     return Trouble("VOLUME_IN_USE", text)
 
 
@@ -55,16 +55,20 @@ def bound_trouble(claim: PersistentVolumeClaim, volume: PersistentVolume | None)
     """What keeps a claim that names its volume from being used, or one that is lost or going."""
     mine, its = f'persistentvolumeclaim "{claim.metadata.name}"', f'persistentvolume "{claim.spec.volume_name}"'
     if claim.metadata.deletion_timestamp is not None:
-        return Trouble("VOLUME_LOST", f"{mine} is being deleted")
+        return Trouble("VOLUME_LOST", message("{mine} is being deleted", mine=mine))
     if claim.status.phase == "Lost":
-        return Trouble("VOLUME_LOST", f"{mine} is bound to {its}, which does not exist")
+        return Trouble("VOLUME_LOST", message("{mine} is bound to {its}, which does not exist", mine=mine, its=its))
     if not claim.spec.volume_name:
         return None
     if volume is None:
-        return Trouble("VOLUME_LOST", f"{its} of {mine} not found")
+        return Trouble("VOLUME_LOST", message("{its} of {mine} not found", its=its, mine=mine))
     if volume.metadata.deletion_timestamp is not None:
-        return Trouble("VOLUME_LOST", f"{its} of {mine} is being deleted")
-    return None if claim.bound else Trouble("VOLUME_UNBOUND", f"{mine} is not bound yet to {its}")
+        return Trouble("VOLUME_LOST", message("{its} of {mine} is being deleted", its=its, mine=mine))
+    return (
+        None
+        if claim.bound
+        else Trouble("VOLUME_UNBOUND", message("{mine} is not bound yet to {its}", mine=mine, its=its))
+    )
 
 
 def open_class(name: str, asked: str | None, classes: Mapping[str, StorageClass]) -> StorageClass | Trouble:
@@ -73,14 +77,21 @@ def open_class(name: str, asked: str | None, classes: Mapping[str, StorageClass]
     A class that binds at once makes the volume wherever it likes: only then is it known where the pod may run.
     """
     mine = f'persistentvolumeclaim "{name}"'
-    storage_class = default_class(classes.values()) if asked is None else classes.get(asked)
-    if storage_class is None:
+    found = default_class(classes.values()) if asked is None else classes.get(asked)
+    if found is None:
         if asked:
-            return Trouble("VOLUME_MISSING", f'storageclass "{asked}" of {mine} not found')
-        why = "there is no default one" if asked is None else 'its storageClassName is ""'
-        return Trouble("VOLUME_CLASS", f"{mine} has no volume and no StorageClass to make it of: {why}")
-    if storage_class.volume_binding_mode != "WaitForFirstConsumer":
-        name = storage_class.metadata.name
-        text = f'{mine} is not bound yet: its storageclass "{name}" does not wait for the first consumer'
+            return Trouble(
+                "VOLUME_MISSING", message('storageclass "{asked}" of {mine} not found', asked=asked, mine=mine)
+            )
+        why = message("there is no default one") if asked is None else message('its storageClassName is ""')
+        return Trouble(
+            "VOLUME_CLASS", message("{mine} has no volume and no StorageClass to make it of: {why}", mine=mine, why=why)
+        )
+    if found.volume_binding_mode != "WaitForFirstConsumer":
+        text = message(
+            '{mine} is not bound yet: its storageclass "{found}" does not wait for the first consumer',
+            mine=mine,
+            found=found.metadata.name,
+        )
         return Trouble("VOLUME_UNBOUND", text)
-    return storage_class
+    return found

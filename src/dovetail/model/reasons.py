@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from dovetail.language import translated
+
 Class = Literal["wait", "change", "admin", "bug"]
 
 
@@ -25,6 +27,10 @@ class Reason(msgspec.Struct, frozen=True):
     def message(self, **facts: object) -> str:
         """The reason in words, with its facts; a fact that is not given stays out of the way."""
         return self.text.format_map(_Silent(facts))
+
+    def in_words(self) -> str:
+        """The reason without its facts, in the reader's language: what a code means."""
+        return translated(self.text)
 
 
 class _Silent(dict[str, object]):

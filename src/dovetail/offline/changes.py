@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.language import message
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, WELL_KNOWN, ZONE
 from dovetail.model.lint.requirements import meant_key
 from dovetail.model.quantity import format_resources, parse, resources
@@ -196,7 +197,8 @@ def _tolerations(case: _Case) -> Iterator[Change]:
     if added:
         keys = ", ".join(str(each["key"]) for each in added)
         yield from case.of_pod(
-            f"tolerate the taint {keys}", {"tolerations": [*case.spec.get("tolerations", ()), *added]}
+            message("tolerate the taint {keys}", keys=keys),
+            {"tolerations": [*case.spec.get("tolerations", ()), *added]},
         )
 
 
@@ -214,21 +216,37 @@ def _meant_label(case: _Case) -> Iterator[Change]:
     meant = words.partition("did you mean ")[2].partition("?")[0].partition(" of NodePool ")[0]
     for key, value in _selector(case):
         if meant and "no node has that label" in words:
-            yield from case.of_pod(f"select {meant} instead of {key}", {"nodeSelector": {key: None, meant: value}})
+            yield from case.of_pod(
+                message("select {meant} instead of {key}", meant=meant, key=key),
+                {"nodeSelector": {key: None, meant: value}},
+            )
         elif meant:
-            yield from case.of_pod(f"select {key}={meant} instead of {value}", {"nodeSelector": {key: meant}})
+            yield from case.of_pod(
+                message("select {key}={meant} instead of {value}", key=key, meant=meant, value=value),
+                {"nodeSelector": {key: meant}},
+            )
 
 
 def _declare_label(case: _Case) -> Iterator[Change]:
     for key, value in _selector(case):
         if key not in WELL_KNOWN and not key.startswith(("karpenter.sh/", "kubernetes.io/", "node.kubernetes.io/")):
             metadata = {"template": {"metadata": {"labels": {key: value}}}}
-            yield from case.of_pool(f"give the nodes of NodePool {case.pool_name} the label {key}={value}", metadata)
+            yield from case.of_pool(
+                message(
+                    "give the nodes of NodePool {pool_name} the label {key}={value}",
+                    pool_name=case.pool_name,
+                    key=key,
+                    value=value,
+                ),
+                metadata,
+            )
 
 
 def _drop_selector(case: _Case) -> Iterator[Change]:
     for key, value in _selector(case):
-        yield from case.of_pod(f"drop {key}={value} from the nodeSelector", {"nodeSelector": {key: None}})
+        yield from case.of_pod(
+            message("drop {key}={value} from the nodeSelector", key=key, value=value), {"nodeSelector": {key: None}}
+        )
     words = case.funnel.emptied_by if case.funnel is not None else ""
     affinity = case.spec.get("affinity") or {}
     required = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
@@ -241,7 +259,7 @@ def _drop_selector(case: _Case) -> Iterator[Change]:
             whole = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
             empty = not any(each.get("matchExpressions") or each.get("matchFields") for each in terms)
             spec = {"affinity": {"nodeAffinity": None if empty else whole}}
-            yield from case.of_pod(f"drop {', '.join(dropped)} from the node affinity", spec)
+            yield from case.of_pod(message("drop {dropped} from the node affinity", dropped=", ".join(dropped)), spec)
 
 
 def _widen(case: _Case) -> Iterator[Change]:
@@ -276,7 +294,9 @@ def _widen(case: _Case) -> Iterator[Change]:
         words.append(f"{key} {value}")
     kept = [need for need in changed if not (need.get("operator") == "NotIn" and not need.get("values"))]
     if words:
-        yield from case.require(f"let NodePool {case.pool_name} use {' and '.join(words)}", kept)
+        yield from case.require(
+            message("let NodePool {pool_name} use {words}", pool_name=case.pool_name, words=" and ".join(words)), kept
+        )
 
 
 def _own_requirement(case: _Case) -> Iterator[Change]:
@@ -290,7 +310,9 @@ def _own_requirement(case: _Case) -> Iterator[Change]:
         changed = case.requirements
         if key is not None:
             changed[at]["key"] = key
-            yield from case.require(f"write the key {key} instead of {INSTANCE_TYPE}", changed)
+            yield from case.require(
+                message("write the key {key} instead of {instance_type}", key=key, instance_type=INSTANCE_TYPE), changed
+            )
             continue
         there = {
             value for pool in case.evaluation.snapshot.pools for value in _values(pool.types, str(need.get("key")))
@@ -298,10 +320,17 @@ def _own_requirement(case: _Case) -> Iterator[Change]:
         meant = [nearest(value, there) or value for value in values]
         if meant != values:
             changed[at]["values"] = meant
-            yield from case.require(f"write {', '.join(meant)} instead of {', '.join(values)}", changed)
+            yield from case.require(
+                message("write {meant} instead of {values}", meant=", ".join(meant), values=", ".join(values)), changed
+            )
         changed = case.requirements
         del changed[at]
-        yield from case.require(f"drop the requirement {need.get('key')} of NodePool {case.pool_name}", changed)
+        yield from case.require(
+            message(
+                "drop the requirement {key} of NodePool {pool_name}", key=need.get("key"), pool_name=case.pool_name
+            ),
+            changed,
+        )
 
 
 def _values(types: Sequence[Any], key: str) -> Iterator[str]:
@@ -335,7 +364,7 @@ def _ask_less(case: _Case) -> Iterator[Change]:
         if (name in limits and resources({name: limits[name]})[name] < less) or name not in ("cpu", "memory"):
             lowered["limits"] = {name: text}
         change = {"containers": [{"name": largest.get("name"), "resources": lowered}]}
-        yield from case.of_pod(f"ask for {name} {text}", change)
+        yield from case.of_pod(message("ask for {name} {text}", name=name, text=text), change)
 
 
 def _extended(containers: Sequence[Json]) -> list[str]:
@@ -382,7 +411,9 @@ def _raise_limit(case: _Case) -> Iterator[Change]:
     needed = 1 if name == "nodes" else (kind.capacity.get(name, 0) if kind is not None else 0)
     used = resources({name: limits[name]})[name] - resources({name: left or 0})[name]
     raised = format_resources({name: used + needed})[name]
-    yield from case.of_pool(f"raise limits.{name} to {raised}", {"limits": {name: raised}})
+    yield from case.of_pool(
+        message("raise limits.{name} to {raised}", name=name, raised=raised), {"limits": {name: raised}}
+    )
 
 
 def _lower_min_values(case: _Case) -> Iterator[Change]:
@@ -397,7 +428,7 @@ def _lower_min_values(case: _Case) -> Iterator[Change]:
                 need.pop("minValues")
             lowered.append(str(need.get("key")))
     if lowered:
-        yield from case.require(f"lower minValues of {', '.join(lowered)}", changed)
+        yield from case.require(message("lower minValues of {lowered}", lowered=", ".join(lowered)), changed)
 
 
 def _prefer_spread(case: _Case) -> Iterator[Change]:
@@ -407,7 +438,7 @@ def _prefer_spread(case: _Case) -> Iterator[Change]:
         each["whenUnsatisfiable"] = "ScheduleAnyway"
         each.pop("minDomains", None)
     if hard:
-        what = "make the topology spread a preference (whenUnsatisfiable: ScheduleAnyway)"
+        what = message("make the topology spread a preference (whenUnsatisfiable: ScheduleAnyway)")
         yield from case.of_pod(what, {"topologySpreadConstraints": constraints})
 
 
@@ -423,7 +454,9 @@ def _prefer(kind: str) -> Callable[[_Case], Iterator[Change]]:
                 "preferredDuringSchedulingIgnoredDuringExecution": weighted,
             }
             name = "anti-affinity" if "Anti" in kind else "affinity"
-            yield from case.of_pod(f"make the pod {name} a preference", {"affinity": {kind: changed}})
+            yield from case.of_pod(
+                message("make the pod {name} a preference", name=name), {"affinity": {kind: changed}}
+            )
 
     return proposed
 
@@ -434,7 +467,10 @@ def _name_class(case: _Case) -> Iterator[Change]:
     meant = words.partition("did you mean ")[2].partition("?")[0]
     if meant and "does not exist" in words:
         reference = {"template": {"spec": {"nodeClassRef": {"name": meant}}}}
-        yield from case.of_pool(f"let NodePool {case.pool_name} use the EC2NodeClass {meant}", reference)
+        yield from case.of_pool(
+            message("let NodePool {pool_name} use the EC2NodeClass {meant}", pool_name=case.pool_name, meant=meant),
+            reference,
+        )
 
 
 def _no_host_ports(case: _Case) -> Iterator[Change]:
@@ -447,7 +483,7 @@ def _no_host_ports(case: _Case) -> Iterator[Change]:
         if any(port.get("hostPort") for port in each.get("ports") or ())
     ]
     if changed:
-        yield from case.of_pod("use no host port", {"containers": changed})
+        yield from case.of_pod(message("use no host port"), {"containers": changed})
 
 
 _PROPOSALS: Mapping[str, tuple[Callable[[_Case], Iterator[Change]], ...]] = {

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from dovetail.cluster.pdb import PdbIndex
 from dovetail.controllers.disruption import candidates, consolidation
+from dovetail.language import message
 from dovetail.model import duration
 from dovetail.model.kinds import budgets
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -61,13 +62,13 @@ def _reasons(
     if state.deleting:
         return
     if node is None:
-        yield "it has no node yet"
+        yield message("it has no node yet")
         return
     if not state.pool:
-        yield "it belongs to no NodePool"
+        yield message("it belongs to no NodePool")
     pool = pools.get(state.pool or "")
     if pools and pool is None and state.pool:
-        yield f"its NodePool {state.pool} is not in the input"
+        yield message("its NodePool {pool} is not in the input", pool=state.pool)
     if pool is not None:
         yield from _of_pool(pool, state, claim, now)
     of_node = candidates.node_blockers(node, claim, terminating=False, nominated=False)
@@ -79,19 +80,23 @@ def _reasons(
 def _of_pool(pool: NodePool, state: NodeState, claim: NodeClaim | None, now: datetime) -> Iterator[str]:
     disruption = pool.spec.disruption
     if pool.static:
-        yield f"its NodePool {pool.name} is static"
+        yield message("its NodePool {pool} is static", pool=pool.name)
     if disruption.consolidate_after == "Never":
-        yield f"its NodePool {pool.name} never consolidates (consolidateAfter: Never)"
+        yield message("its NodePool {pool} never consolidates (consolidateAfter: Never)", pool=pool.name)
         return
     if disruption.consolidation_policy == "WhenEmpty" and movable_pods(state):
-        yield f"its NodePool {pool.name} terminate empty nodes only (consolidationPolicy: WhenEmpty)"
+        yield message("its NodePool {pool} terminate empty nodes only (consolidationPolicy: WhenEmpty)", pool=pool.name)
     if claim is not None and not claim.is_true("Consolidatable"):
         ready = claim.condition("Initialized")
         moments = (claim.status.last_pod_event_time, ready.last_transition_time if ready else None)
         since = max((at for at in moments if at is not None and at <= now), default=None)
         until = since + duration.parse(disruption.consolidate_after) if since else now
         if until > now:
-            yield f"it is quiet for less than {disruption.consolidate_after} (consolidateAfter), until {stamp(until)}"
+            yield message(
+                "it is quiet for less than {consolidate_after} (consolidateAfter), until {stamp}",
+                consolidate_after=disruption.consolidate_after,
+                stamp=stamp(until),
+            )
 
 
 def _terms(objects: Objects, snapshot: Snapshot, nodes: Mapping[str, Node], now: datetime) -> Terms:

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dovetail.cloud.aws.catalog import load
+from dovetail.language import english
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.offline import snapshot as snapshot_module
@@ -52,7 +53,8 @@ class Evaluation:
         if whole_cluster and not self.objects.of(NodePool):
             snapshot = replace(snapshot, pools=())
         self.snapshot = replace(_within_subnets(snapshot, self.objects), unavailable=unavailable)
-        self.plan: Plan = provision(self.snapshot)
+        with english():  # a plan is data: its texts are translated where they are shown
+            self.plan: Plan = provision(self.snapshot)
 
     def changed(self, manifests: Sequence[Json]) -> Evaluation:
         """The same with other manifests."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dovetail.errors import Problem
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 
 STDIN = "<stdin>"
 _ENDINGS = (".yaml", ".yml", ".json")
@@ -28,13 +30,21 @@ def write(name: str, text: str) -> None:
     try:
         Path(name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Problem(f"{name}: {error.strerror or error}; nothing was written to it") from error
+        raise Problem(
+            message("{name}: {system_error}; nothing was written to it", name=name, system_error=system_error(error))
+        ) from error
 
 
 def _within(folder: Path) -> list[Path]:
     files = sorted(each for each in folder.rglob("*") if each.suffix in _ENDINGS)
     if not files:
-        raise Problem(f"{folder}: no file in it ends in {', '.join(_ENDINGS)}; name one that has manifests")
+        raise Problem(
+            message(
+                "{folder}: no file in it ends in {endings}; name one that has manifests",
+                folder=folder,
+                endings=", ".join(_ENDINGS),
+            )
+        )
     return files
 
 
@@ -42,6 +52,14 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise Problem(f"{file}: {error.strerror or error}; name a file, a folder, or - for the input") from error
+        raise Problem(
+            message(
+                "{file}: {system_error}; name a file, a folder, or - for the input",
+                file=file,
+                system_error=system_error(error),
+            )
+        ) from error
     except UnicodeDecodeError as error:
-        raise Problem(f"{file}: not UTF-8 text at byte {error.start}; save it as UTF-8") from error
+        raise Problem(
+            message("{file}: not UTF-8 text at byte {start}; save it as UTF-8", file=file, start=error.start)
+        ) from error

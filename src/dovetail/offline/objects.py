@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dovetail.errors import Problem
+from dovetail.language import message, source
 from dovetail.model.formats import yaml_problem
 from dovetail.model.kinds.admission import check
 from dovetail.model.kinds.convert import ConversionError, expand
@@ -82,7 +83,7 @@ _CLUSTERED = frozenset(
     }
 )
 _SILENT = frozenset({"KWOKNodeClass"})
-_POOL, _CLASS = "NodePool is in karpenter.sh/v1", "EC2NodeClass is in karpenter.k8s.aws/v1"
+_POOL, _CLASS = source("NodePool is in karpenter.sh/v1"), source("EC2NodeClass is in karpenter.k8s.aws/v1")
 #: What people write by hand and a plan depends on, and where it is.
 _CHECKED = {"NodePool": _POOL, "Provisioner": _POOL, "EC2NodeClass": _CLASS, "AWSNodeTemplate": _CLASS}
 #: Where amounts stand that planning reads, beside those of containers.
@@ -101,13 +102,13 @@ _COUNTS = ("replicas", "parallelism", "completions")
 _MOST_WRITTEN = 100_000_000
 #: msgspec's names of what it expected.
 _WORDS = {
-    "int": "a whole number",
-    "float": "a number",
+    "int": source("a whole number"),
+    "float": source("a number"),
     "str": "text",
-    "bool": "true or false",
-    "object": "a mapping",
-    "array": "a list",
-    "datetime": "a time",
+    "bool": source("true or false"),
+    "object": source("a mapping"),
+    "array": source("a list"),
+    "datetime": source("a time"),
 }
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "int": int,
@@ -141,14 +142,21 @@ class Objects:
 
     def add(self, source: object) -> None:
         if not isinstance(source, dict):
-            raise Problem(f"{_shown(source)} is not an object; every document is a mapping with apiVersion and kind")
+            raise Problem(
+                message(
+                    "{shown} is not an object; every document is a mapping with apiVersion and kind",
+                    shown=_shown(source),
+                )
+            )
         kind = source.get("kind")
         if not isinstance(kind, str):
-            raise Problem(f"an object ({_name(source)}) has no kind; every document needs apiVersion and kind")
+            raise Problem(
+                message("an object ({name}) has no kind; every document needs apiVersion and kind", name=_name(source))
+            )
         if kind.endswith("List") and "items" in source:
             items = source["items"] or []
             if not isinstance(items, list):
-                raise Problem(f"{kind}: items: {_shown(items)} is not a list")
+                raise Problem(message("{kind}: items: {shown} is not a list", kind=kind, shown=_shown(items)))
             for each in items:
                 typed = kind != "List" and isinstance(each, dict)
                 self.add({"kind": kind.removesuffix("List"), **each} if typed else each)
@@ -185,7 +193,7 @@ class Objects:
         if not name and prefix:
             name = next(each for index in count() if (namespace, each := f"{prefix}{index}") not in same)
         if not name:
-            raise Problem(f"{kind} without a name; every object needs metadata.name")
+            raise Problem(message("{kind} without a name; every object needs metadata.name", kind=kind))
         if same.pop((namespace, name), None) is not None:
             self.twice.append(_named(source))
         home = "" if kind in _CLUSTERED else namespace
@@ -213,13 +221,18 @@ def _check(source: Json) -> list[str]:
     """A pool or class that the API server would not take, or take for another, launches what was not meant."""
     if struct_of(source["apiVersion"], source["kind"]) is None:
         raise Problem(
-            f"{_named(source)}: apiVersion: {_shown(source['apiVersion'])} has no {source['kind']}; "
-            f"{_CHECKED[source['kind']]}"
+            message(
+                "{named}: apiVersion: {shown} has no {kind}; {checked}",
+                named=_named(source),
+                shown=_shown(source["apiVersion"]),
+                kind=source["kind"],
+                checked=_CHECKED[source["kind"]],
+            )
         )
     problems = check(source)
     for problem in problems:
         if problem.kind in ("type", "enum"):
-            raise Problem(f"{_named(source)}: {problem}; dovetail lint says more")
+            raise Problem(message("{named}: {problem}; dovetail lint says more", named=_named(source), problem=problem))
     return [f"{_named(source)}: {problem}" for problem in problems if problem.kind == "rule"]
 
 
@@ -252,7 +265,11 @@ def _mistyped(problem: str, source: Json) -> str:
             field = f"{field.removesuffix('[...]')}.{name}"
     except (KeyError, IndexError, TypeError, AttributeError, StopIteration):
         return f"{field}: {what}"
-    return f"{field}: {_shown(value)} is not {_WORDS[wanted[1]]}" if wanted else f"{field}: {what}"
+    return (
+        message("{field}: {shown} is not {words}", field=field, shown=_shown(value), words=_WORDS[wanted[1]])
+        if wanted
+        else f"{field}: {what}"
+    )
 
 
 def _amounts(source: Json) -> Iterator[tuple[str, Json]]:
@@ -286,17 +303,37 @@ def _check_amounts(source: Json, where: str, amounts: Json) -> None:
         try:
             negative = parse(str(amount)).nano < 0
         except QuantityError as problem:
-            text = f'{where}.{name}: "{amount}" is not a quantity (such as 500m or 2Gi)'
+            text = message(
+                '{where}.{name}: "{amount}" is not a quantity (such as 500m or 2Gi)',
+                where=where,
+                name=name,
+                amount=amount,
+            )
             raise Problem(f"{_named(source)}: {text}") from problem
         if negative and source["kind"] in _PODS:
-            raise Problem(f"{_named(source)}: {where}.{name}: {amount} is below zero; ask for 0 or more")
+            raise Problem(
+                message(
+                    "{named}: {where}.{name}: {amount} is below zero; ask for 0 or more",
+                    named=_named(source),
+                    where=where,
+                    name=name,
+                    amount=amount,
+                )
+            )
 
 
 def _check_counts(source: Json) -> None:
     spec = _at(source, "spec") if source["kind"] in _PODS else {}
     for field in _COUNTS:
         if isinstance(spec.get(field), int) and spec[field] < 0:
-            raise Problem(f"{_named(source)}: spec.{field}: {spec[field]} is below zero; 0 means none")
+            raise Problem(
+                message(
+                    "{named}: spec.{field}: {spec} is below zero; 0 means none",
+                    named=_named(source),
+                    field=field,
+                    spec=spec[field],
+                )
+            )
 
 
 def read(paths: Iterable[str]) -> Objects:
@@ -310,7 +347,7 @@ def read(paths: Iterable[str]) -> Objects:
         except Problem as problem:
             raise Problem(f"{name}: {problem.message}") from problem
         except RecursionError as problem:
-            raise Problem(f"{name}: nested too deeply to be a manifest") from problem
+            raise Problem(message("{name}: nested too deeply to be a manifest", name=name)) from problem
     return objects
 
 
@@ -332,7 +369,7 @@ def _documents(text: str) -> list[Any]:
     except yaml.YAMLError as problem:
         raise Problem(f"not YAML: {yaml_problem(problem)}") from problem
     if _written(found, {}) > _MOST_WRITTEN:
-        raise Problem("aliases make it endless, or nearly so; write out what they stand for")
+        raise Problem(message("aliases make it endless, or nearly so; write out what they stand for"))
     return found
 
 
@@ -352,7 +389,7 @@ def _mapping(pairs: list[tuple[str, Any]]) -> Json:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise Problem(f'"{twice}" is given twice in one object; keep one of them')
+        raise Problem(message('"{twice}" is given twice in one object; keep one of them', twice=twice))
     return found
 
 

@@ -14,6 +14,7 @@ from dovetail.cluster import state_node as views
 from dovetail.cluster.nodepools import for_planner, labels, types_by_pool
 from dovetail.cluster.unusable_nodepools import Cause, cause
 from dovetail.errors import Problem
+from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
@@ -70,7 +71,7 @@ def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, 
     try:
         return _snapshot(objects, types, any_type, region)
     except QuantityError as problem:
-        raise Problem(f"a quantity cannot be read: {problem}") from problem
+        raise Problem(message("a quantity cannot be read: {problem}", problem=problem)) from problem
 
 
 def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str) -> Snapshot:
@@ -108,8 +109,14 @@ def _check_crowd(objects: Objects) -> None:
         asked += pods
         if asked > MOST_PODS:
             raise Problem(
-                f'{type(each).__name__} "{each.metadata.name}": with its {pods} pods there are {asked}; '
-                f"plans are for at most {MOST_PODS}"
+                message(
+                    '{name__} "{each}": with its {pods} pods there are {asked}; plans are for at most {most_pods}',
+                    name__=type(each).__name__,
+                    each=each.metadata.name,
+                    pods=pods,
+                    asked=asked,
+                    most_pods=MOST_PODS,
+                )
             )
 
 
@@ -157,7 +164,7 @@ def why_unusable(pool: NodePool, objects: Objects) -> Cause | None:
 def why_idle(pool: NodePool, objects: Objects) -> str:
     """Why a pool launches nothing for pods; empty if it does."""
     if pool.static:
-        return "it has replicas, and launches nothing for pods"
+        return message("it has replicas, and launches nothing for pods")
     found = why_unusable(pool, objects)
     return f"it {found.why}" if found is not None else ""
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from dovetail.language import message
+
 _MERGE = "tag:yaml.org,2002:merge"
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -19,7 +21,11 @@ class StrictLoader(_Base):  # type: ignore[misc]
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
                 continue
             if key.value in lines:
-                text = f'"{key.value}" is given twice; the first is on line {lines[key.value]}; keep one of them'
+                text = message(
+                    '"{value}" is given twice; the first is on line {lines}; keep one of them',
+                    value=key.value,
+                    lines=lines[key.value],
+                )
                 raise yaml.constructor.ConstructorError(None, None, text, key.start_mark)
             lines[key.value] = key.start_mark.line + 1
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)

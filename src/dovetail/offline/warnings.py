@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from dovetail.language import message, plural
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.pods import Pod
 from dovetail.model.volumes import PersistentVolumeClaim
@@ -21,42 +22,55 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
     """What a reader of the plan should know about the input."""
     pools = objects.of(NodePool)
     if region and not pools and snapshot.pending:
-        yield f"no NodePool in the input: on-demand c, m and r nodes for linux/amd64 in {region} are taken"
+        yield message(
+            "no NodePool in the input: on-demand c, m and r nodes for linux/amd64 in {region} are taken", region=region
+        )
     for pool in pools:
         name = pool.spec.template.spec.node_class_ref.name
         if why := why_idle(pool, objects):
-            yield f"NodePool {pool.name} is left out: {why}"
+            yield message("NodePool {pool} is left out: {why}", pool=pool.name, why=why)
         elif objects.node_classes and name not in objects.node_classes:
-            yield f"NodePool {pool.name}: EC2NodeClass {name} is not in the input; AL2023 nodes are taken"
+            yield message(
+                "NodePool {pool}: EC2NodeClass {name} is not in the input; AL2023 nodes are taken",
+                pool=pool.name,
+                name=name,
+            )
     gated = sum(1 for pod in objects.of(Pod) if pod.spec.scheduling_gates and not pod.spec.node_name)
     if gated:
-        yield f"{gated} pod{'s' * (gated != 1)} left out: held back by scheduling gates"
+        yield plural(
+            "{n} pod left out: held back by scheduling gates",
+            "{n} pods left out: held back by scheduling gates",
+            n=gated,
+        )
     if objects.ignored:
-        yield f"{', '.join(f'{count} {kind}' for kind, count in sorted(objects.ignored.items()))} ignored"
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(objects.ignored.items()))
+        yield message("{kinds} ignored", kinds=kinds)
     for problem in objects.refused:
-        yield f"{problem}; the API server would refuse it, dovetail lint says more"
+        yield message("{problem}; the API server would refuse it, dovetail lint says more", problem=problem)
     yield from _doubts(objects)
     for name in objects.twice:
-        yield f"{name} is in the input more than once; the last counts"
+        yield message("{name} is in the input more than once; the last counts", name=name)
     if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
-        yield "volumes are claimed, and the input has no StorageClass: add those of the cluster"
+        yield message("volumes are claimed, and the input has no StorageClass: add those of the cluster")
     yield from _crowded(snapshot)
     named = {pod.spec.priority_class_name for pod in snapshot.pending if pod.spec.priority is None}
     for name in sorted(named - snapshot.priorities.keys()):
-        yield f"PriorityClass {name} is not in the input: its pods are no more important than others"
+        yield message("PriorityClass {name} is not in the input: its pods are no more important than others", name=name)
     if consolidating and not snapshot.nodes:
-        yield "no Node is in the input that could be terminated"
+        yield message("no Node is in the input that could be terminated")
     if not consolidating and not snapshot.pending and not gated:
-        yield "no pod waits, and nothing in the input would make one"
+        yield message("no pod waits, and nothing in the input would make one")
 
 
 def _doubts(objects: Objects) -> Iterator[str]:
     """What the API server would refuse of pods, each thing once."""
     for problem, names in list(objects.doubtful.items())[:MOST_DOUBTS]:
-        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"{names[0]}{others}: {problem}; the API server would refuse it"
+        others = message(" and {count} more", count=len(names) - 1) if len(names) > 1 else ""
+        yield message(
+            "{names}{others}: {problem}; the API server would refuse it", names=names[0], others=others, problem=problem
+        )
     if len(objects.doubtful) > MOST_DOUBTS:
-        yield f"{len(objects.doubtful) - MOST_DOUBTS} more things that the API server would refuse"
+        yield message("{count} more things that the API server would refuse", count=len(objects.doubtful) - MOST_DOUBTS)
 
 
 def _crowded(snapshot: Snapshot) -> Iterator[str]:
@@ -66,11 +80,15 @@ def _crowded(snapshot: Snapshot) -> Iterator[str]:
     found = [(key, count) for key, count in users.items() if count > 1 and _alone(snapshot.claims.get(key))]
     for key, count in found[:MOST_DOUBTS]:
         yield (
-            f"PersistentVolumeClaim {key} is for one node at a time (ReadWriteOnce), and {count} pods use it: "
-            "those on another node may not start"
+            message(
+                "PersistentVolumeClaim {key} is for one node at a time (ReadWriteOnce), and {count} pods "
+                "use it: those on another node may not start",
+                key=key,
+                count=count,
+            )
         )
     if len(found) > MOST_DOUBTS:
-        yield f"{len(found) - MOST_DOUBTS} more claims of that kind"
+        yield message("{count} more claims of that kind", count=len(found) - MOST_DOUBTS)
 
 
 def _alone(claim: PersistentVolumeClaim | None) -> bool:

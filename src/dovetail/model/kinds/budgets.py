@@ -81,10 +81,10 @@ def opens(budgets: Sequence[Budget], reason: str, total: int, now: datetime, day
 
     Only the ends of windows can open what is shut, so only they are looked at.
     """
-    allowed = allowance(budgets, reason, total, now)
-    if allowed.nodes > 0:
+    found = allowance(budgets, reason, total, now)
+    if found.nodes > 0:
         return now
-    if allowed.problem is not None:
+    if found.problem is not None:
         return None
     shut = [budget for budget in budgets if covers(budget, reason) and of(budget, total) == 0]
     if any(budget.schedule is None for budget in shut):
@@ -97,11 +97,11 @@ def _ends(budget: Budget, now: datetime, days: int) -> list[datetime]:
     """The ends of a budget's windows, up to a few hundred of them."""
     assert budget.schedule is not None and budget.duration is not None
     schedule, length = cron.parse(budget.schedule), duration.parse(budget.duration)
-    ends, start = [], now - length
+    ends, at = [], now - length
     for _ in range(min(days, 400)):
-        fire = schedule.next(start)
+        fire = schedule.next(at)
         if fire is None:
             break
         ends.append(fire + length)
-        start = fire
+        at = fire
     return ends

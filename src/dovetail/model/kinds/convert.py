@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.language import message
 from dovetail.model.kinds import convert_v1alpha5, convert_v1beta1
 from dovetail.model.kinds.conversion_annotations import (
     annotation,
@@ -105,11 +106,11 @@ def to_v1(obj: Mapping[str, Any], notes: Notes | None = None) -> Json:
         return _mended(copied(obj))
     source = copied(obj)
     remembered = read(take(source, annotation("v1")))
-    converted = recall(_up(source, step, notes if notes is not None else Notes()), remembered)
-    if differences(obj, _down(converted, step)):
-        converted = tidy(converted)
-        put(converted, annotation(step.version), write(differences(obj, _down(converted, step))))
-    return converted
+    found = recall(_up(source, step, notes if notes is not None else Notes()), remembered)
+    if differences(obj, _down(found, step)):
+        found = tidy(found)
+        put(found, annotation(step.version), write(differences(obj, _down(found, step))))
+    return found
 
 
 def from_v1(obj: Mapping[str, Any], version: str) -> Json:
@@ -119,7 +120,14 @@ def from_v1(obj: Mapping[str, Any], version: str) -> Json:
         return copied(obj)
     step = _DOWN.get((str(obj.get("kind")), short))
     if step is None:
-        raise ConversionError(f"{obj.get('kind')} {obj.get('apiVersion')} has no {short} form")
+        raise ConversionError(
+            message(
+                "{kind} {apiVersion} has no {short} form",
+                kind=obj.get("kind"),
+                apiVersion=obj.get("apiVersion"),
+                short=short,
+            )
+        )
     source = copied(obj)
     remembered = read(take(source, annotation(step.version)))
     return recall(_down(source, step), remembered)
@@ -127,11 +135,11 @@ def from_v1(obj: Mapping[str, Any], version: str) -> Json:
 
 def _down(source: Json, step: Step) -> Json:
     """The older form of a v1 object, with what it cannot say of v1 remembered in it."""
-    converted = _relabel(step.down(tidy(source)), f"{step.group}/{step.version}", step.kind)
-    if differences(source, _up(converted, step, Notes())):
-        converted = tidy(converted)
-        put(converted, annotation("v1"), write(differences(source, _up(tidy(converted), step, Notes()))))
-    return converted
+    found = _relabel(step.down(tidy(source)), f"{step.group}/{step.version}", step.kind)
+    if differences(source, _up(found, step, Notes())):
+        found = tidy(found)
+        put(found, annotation("v1"), write(differences(source, _up(tidy(found), step, Notes()))))
+    return found
 
 
 def _up(source: Json, step: Step, notes: Notes) -> Json:
@@ -154,7 +162,7 @@ def review(body: Mapping[str, Any]) -> Json:
     """The answer to a ConversionReview."""
     request = body.get("request")
     if not isinstance(request, Mapping):
-        raise ConversionError("not a ConversionReview: it has no request")
+        raise ConversionError(message("not a ConversionReview: it has no request"))
     desired = str(request.get("desiredAPIVersion"))
     response: Json = {"uid": request.get("uid", ""), "convertedObjects": [], "result": {"status": "Success"}}
     try:
@@ -168,12 +176,14 @@ def review(body: Mapping[str, Any]) -> Json:
 def _readable(number: int, obj: object) -> Mapping[str, Any]:
     """An object of a review, with the parts that every object has in the form that they must have."""
     if not isinstance(obj, Mapping):
-        raise ConversionError(f"request.objects[{number}]: is {obj!r}, and must be an object")
+        raise ConversionError(
+            message("request.objects[{number}]: is {obj!r}, and must be an object", number=number, obj=obj)
+        )
     for field in ("metadata", "spec", "status"):
         if not isinstance(obj.get(field, {}), Mapping):
             name = (obj.get("metadata") or {}).get("name", "") if field != "metadata" else ""
             where = f"request.objects[{number}]{f' ({name})' if name else ''}.{field}"
-            raise ConversionError(f"{where}: is {obj[field]!r}, and must be an object")
+            raise ConversionError(message("{where}: is {obj!r}, and must be an object", where=where, obj=obj[field]))
     return obj
 
 
@@ -184,7 +194,13 @@ def _converted(number: int, obj: Mapping[str, Any], desired: str) -> Json:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         name = (obj.get("metadata") or {}).get("name", "")
-        why = f"request.objects[{number}] ({name}): cannot be converted to {desired}: {error}"
+        why = message(
+            "request.objects[{number}] ({name}): cannot be converted to {desired}: {error}",
+            number=number,
+            name=name,
+            desired=desired,
+            error=error,
+        )
         raise ConversionError(why) from error
 
 
@@ -206,10 +222,10 @@ def _mended(obj: Json) -> Json:
 
 def mending(obj: Mapping[str, Any]) -> Json | None:
     """The merge patch that makes a v1 object right which came through a v1beta1 door unconverted; None if it is."""
-    mended = _mended(copied(obj))
-    if same(mended, obj):
+    found = _mended(copied(obj))
+    if same(found, obj):
         return None
-    return {key: _merge_patch(obj.get(key, {}), mended.get(key, {})) for key in ("metadata", "spec")}
+    return {key: _merge_patch(obj.get(key, {}), found.get(key, {})) for key in ("metadata", "spec")}
 
 
 def _merge_patch(old: Any, new: Any) -> Any:
@@ -238,15 +254,15 @@ def _looks_beta(obj: Json) -> bool:
 def _applied(obj: Json) -> Json | None:
     text = convert_v1beta1.member(obj, "metadata", "annotations").get(LAST_APPLIED)
     try:
-        document = json.loads(text) if isinstance(text, str) else None
+        found = json.loads(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    return document if isinstance(document, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 def expand(obj: Mapping[str, Any], notes: Notes | None = None) -> list[Json]:
     """Everything an object means, in v1: a Provisioner with an inline provider is a pool and a class."""
-    objects_ = [to_v1(obj, notes)]
+    found = [to_v1(obj, notes)]
     provider = convert_v1beta1.member(obj, "spec", "provider")
     if obj.get("kind") == "Provisioner" and provider:
         metadata = {"name": convert_v1beta1.member(obj, "metadata").get("name")}
@@ -256,8 +272,8 @@ def expand(obj: Mapping[str, Any], notes: Notes | None = None) -> list[Json]:
             "metadata": metadata,
             "spec": provider,
         }
-        objects_.append(to_v1(template, notes))
-    return objects_
+        found.append(to_v1(template, notes))
+    return found
 
 
 class Collision(msgspec.Struct, frozen=True):
@@ -270,22 +286,26 @@ class Collision(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         first, second = self.sources
-        return (
-            f'{first} "{self.name}" and {second} "{self.name}" are both {self.kind} "{self.name}" in v1: '
-            f"rename one of them, or delete the {second} once its nodes belong to the {first}"
+        return message(
+            '{first} "{name}" and {second} "{name}" are both {kind} "{name}" in v1: rename one of '
+            "them, or delete the {second} once its nodes belong to the {first}",
+            first=first,
+            name=self.name,
+            second=second,
+            kind=self.kind,
         )
 
 
 def gather(objects: Iterable[Mapping[str, Any]]) -> tuple[dict[tuple[str, str], Json], list[Collision]]:
     """Objects of all generations as one set of v1 objects, by kind and name; the newest generation wins a name."""
-    merged: dict[tuple[str, str], Json] = {}
+    found: dict[tuple[str, str], Json] = {}
     origin: dict[tuple[str, str], str] = {}
     collisions = []
-    for obj in sorted(objects, key=lambda obj: generation(obj) is not None):
-        for converted in expand(obj):
-            key = (str(converted.get("kind")), str(convert_v1beta1.member(converted, "metadata").get("name")))
-            if key in merged:
+    for obj in sorted(objects, key=lambda each: generation(each) is not None):
+        for each in expand(obj):
+            key = (str(each.get("kind")), str(convert_v1beta1.member(each, "metadata").get("name")))
+            if key in found:
                 collisions.append(Collision(*key, (origin[key], str(obj.get("kind")))))
             else:
-                merged[key], origin[key] = converted, str(obj.get("kind"))
-    return merged, collisions
+                found[key], origin[key] = each, str(obj.get("kind"))
+    return found, collisions

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from dovetail.language import message
 from dovetail.model.kinds.conversion_annotations import DOMAIN, copied, copy, put, take
 from dovetail.model.kinds.convert_v1beta1 import NODE_CLASS, member, objects
 from dovetail.model.kinds.notes import Notes
@@ -41,7 +42,7 @@ _SECONDS = re.compile(r"([0-9]+)([smh])")
 
 def assumed(requirements: list[Json], labels: Json) -> list[Json]:
     """The requirements that the first generation's webhook would have added."""
-    named = [*(requirement.get("key") for requirement in requirements), *labels]
+    named = [*(each.get("key") for each in requirements), *labels]
     keys = {_OLD_KEYS.get(key, key) for key in named if isinstance(key, str)}
     missing = [row for row in ASSUMED if row[0] not in keys]
     if not keys & INSTANCE_KEYS:
@@ -61,7 +62,9 @@ def provisioner_up(alpha: Json, notes: Notes) -> Json:
     kubelet = copy(spec.get("kubeletConfiguration"))
     if isinstance(kubelet, dict):
         if kubelet.pop("containerRuntime", None):
-            notes.meaning("spec.kubeletConfiguration.containerRuntime", "dropped: containerd is the only runtime left")
+            notes.meaning(
+                "spec.kubeletConfiguration.containerRuntime", message("dropped: containerd is the only runtime left")
+            )
         template["spec"]["kubelet"] = kubelet
     template["spec"]["nodeClassRef"] = {"name": _class_name(spec, name)}
     pool["spec"] = {"template": template, "disruption": _disruption(spec, notes)}
@@ -81,8 +84,8 @@ def _machine_spec(spec: Json, notes: Notes) -> Json:
     requirements = objects(spec.get("requirements"))
     added = assumed(requirements, member(spec, "labels"))
     if added:
-        keys = ", ".join(requirement["key"] for requirement in added)
-        notes.added("spec.requirements", f"what the first generation's webhook assumed: {keys}")
+        keys = ", ".join(each["key"] for each in added)
+        notes.added("spec.requirements", message("what the first generation's webhook assumed: {keys}", keys=keys))
     template: Json = {"requirements": [*copy(requirements), *added]}
     for field in ("taints", "startupTaints"):
         if field in spec:
@@ -107,8 +110,10 @@ def _disruption(spec: Json, notes: Notes) -> Json:
         notes.moved("spec.ttlSecondsAfterEmpty", "spec.disruption.consolidateAfter")
     else:
         disruption.update(consolidationPolicy="WhenEmpty", consolidateAfter="Never")
-        notes.added("spec.disruption.consolidateAfter", "Never: nothing said that nodes may be terminated")
-    notes.meaning("spec.disruption.budgets", "v1 disrupts at most 10% of a pool at once where budgets say nothing else")
+        notes.added("spec.disruption.consolidateAfter", message("Never: nothing said that nodes may be terminated"))
+    notes.meaning(
+        "spec.disruption.budgets", message("v1 disrupts at most 10% of a pool at once where budgets say nothing else")
+    )
     return disruption
 
 
@@ -119,7 +124,7 @@ def provisioner_down(pool: Json) -> Json:
     said: Json = {}
     for field, value in member(template, "metadata").items():
         if field in ("labels", "annotations") and isinstance(value, dict):
-            kept = {key: value_ for key, value_ in value.items() if key != PROVISIONER_NAME}
+            kept = {key: each for key, each in value.items() if key != PROVISIONER_NAME}
             if kept:
                 said[field] = copy(kept)
     for field in ("requirements", "taints", "startupTaints"):
@@ -175,7 +180,7 @@ def _seconds(text: Any) -> int | None:
 
 def template_up(alpha: Json, notes: Notes) -> Json:
     """An AWSNodeTemplate, or the inline block of a Provisioner dressed as one, as a v1beta1 EC2NodeClass."""
-    spec_: Json = {key: copy(value) for key, value in alpha.items() if key != "spec"}
+    found: Json = {key: copy(value) for key, value in alpha.items() if key != "spec"}
     old = member(alpha, "spec")
     spec: Json = {field: copy(old[field]) for field in _SAME if field in old}
     for field, target in (
@@ -193,12 +198,14 @@ def template_up(alpha: Json, notes: Notes) -> Json:
     spec["metadataOptions"] = {**_METADATA, **hops}
     launch_template = old.get("launchTemplate")
     if isinstance(launch_template, str):
-        put(spec_, LAUNCH_TEMPLATE_ANNOTATION, launch_template)
-        notes.meaning("spec.launchTemplate", "v1 makes launch templates itself; yours is used, by an annotation")
+        put(found, LAUNCH_TEMPLATE_ANNOTATION, launch_template)
+        notes.meaning(
+            "spec.launchTemplate", message("v1 makes launch templates itself; yours is used, by an annotation")
+        )
     if "instanceProfile" not in old and not launch_template:
-        notes.meaning("spec.role", "v1 has no default instance profile: say role or instanceProfile")
-    spec_["spec"] = spec
-    return spec_
+        notes.meaning("spec.role", message("v1 has no default instance profile: say role or instanceProfile"))
+    found["spec"] = spec
+    return found
 
 
 _SAME = (
@@ -217,9 +224,9 @@ _METADATA = {
 }
 
 
-def template_down(template: Json) -> Json:
-    alpha: Json = {key: copy(value) for key, value in template.items() if key != "spec"}
-    spec = member(template, "spec")
+def template_down(found: Json) -> Json:
+    alpha: Json = {key: copy(value) for key, value in found.items() if key != "spec"}
+    spec = member(found, "spec")
     old: Json = {field: copy(spec[field]) for field in _SAME if field in spec}
     if "subnetSelectorTerms" in spec:
         old["subnetSelector"] = terms_down(objects(spec["subnetSelectorTerms"]))

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from dovetail.language import message
 from dovetail.model.kinds.conversion_annotations import copied, copy, put, take
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, KUBELET_ORDER
 from dovetail.model.kinds.notes import Notes
@@ -41,7 +42,7 @@ def member(obj: Any, *path: str) -> Json:
 
 def objects(value: Any) -> list[Json]:
     """The objects in a list, if it is one."""
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def pool_up(beta: Json, notes: Notes) -> Json:
@@ -55,8 +56,10 @@ def pool_up(beta: Json, notes: Notes) -> Json:
         if template["expireAfter"] != "Never":
             notes.meaning(
                 "spec.template.spec.expireAfter",
-                "expiry is forceful in v1: an expired node is drained whatever the budgets say; set "
-                "terminationGracePeriod to bound the drain",
+                message(
+                    "expiry is forceful in v1: an expired node is drained whatever the budgets say; set "
+                    "terminationGracePeriod to bound the drain"
+                ),
             )
     if disruption.get("consolidationPolicy") == "WhenUnderutilized":
         disruption["consolidationPolicy"] = "WhenEmptyOrUnderutilized"
@@ -80,7 +83,7 @@ def _reference_up(obj: Json, spec: Json, notes: Notes, where: str) -> None:
         group = version.partition("/")[0]
     kind = reference.pop("kind", None) or NODE_CLASS
     spec["nodeClassRef"] = {"group": group or AWS_GROUP, "kind": kind, **reference}
-    notes.added(f"{where}.nodeClassRef", "group and kind, which v1 wants in full")
+    notes.added(f"{where}.nodeClassRef", message("group and kind, which v1 wants in full"))
 
 
 def _kubelet_up(obj: Json, spec: Json, notes: Notes, where: str) -> None:
@@ -93,8 +96,10 @@ def _kubelet_up(obj: Json, spec: Json, notes: Notes, where: str) -> None:
     put(obj, KUBELET_ANNOTATION, json.dumps({**ordered, **rest}, separators=(",", ":")))
     notes.meaning(
         f"{where}.kubelet",
-        "kubelet settings are the node class's in v1; they are kept in an annotation that still works here, but write "
-        "them to the EC2NodeClass's spec.kubelet",
+        message(
+            "kubelet settings are the node class's in v1; they are kept in an annotation that still "
+            "works here, but write them to the EC2NodeClass's spec.kubelet"
+        ),
     )
 
 
@@ -144,10 +149,10 @@ def _kubelet_down(obj: Json, spec: Json) -> None:
 
 def _object(text: str | None) -> Json | None:
     try:
-        document = json.loads(text) if text else None
+        found = json.loads(text) if text else None
     except ValueError:
         return None
-    return document if isinstance(document, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 def claim_up(beta: Json, notes: Notes) -> Json:
@@ -172,29 +177,36 @@ def claim_down(claim: Json) -> Json:
 
 
 def class_up(beta: Json, notes: Notes) -> Json:
-    spec_ = copied(beta)
-    version = take(spec_, ALIAS_ANNOTATION) or "latest"
-    spec = member(spec_, "spec")
+    found = copied(beta)
+    version = take(found, ALIAS_ANNOTATION) or "latest"
+    spec = member(found, "spec")
     family = spec.get("amiFamily")
     if family == "Ubuntu":
-        _ubuntu_up(spec_, spec, notes)
+        _ubuntu_up(found, spec, notes)
     elif isinstance(family, str) and family.lower() in ALIASED and not spec.get("amiSelectorTerms"):
         del spec["amiFamily"]
         spec["amiSelectorTerms"] = [{"alias": f"{family.lower()}@{version}"}]
-        notes.added("spec.amiSelectorTerms", f"alias {family.lower()}@{version}, which takes the place of amiFamily")
+        notes.added(
+            "spec.amiSelectorTerms",
+            message(
+                "alias {family}@{version}, which takes the place of amiFamily", family=family.lower(), version=version
+            ),
+        )
     options = spec.get("metadataOptions")
     if isinstance(options, dict):
         options.setdefault("httpPutResponseHopLimit", 2)
-    elif "spec" in spec_:
+    elif "spec" in found:
         notes.meaning(
             "spec.metadataOptions",
-            "the metadata service's hop limit is 1 where nothing is said, and was 2 before 1.0: pods that use the "
-            "node's credentials need httpPutResponseHopLimit: 2",
+            message(
+                "the metadata service's hop limit is 1 where nothing is said, and was 2 before 1.0: pods "
+                "that use the node's credentials need httpPutResponseHopLimit: 2"
+            ),
         )
-    return spec_
+    return found
 
 
-def _ubuntu_up(obj: Json, spec: Json, notes: Notes) -> None:
+def _ubuntu_up(found: Json, spec: Json, notes: Notes) -> None:
     marks = ["amiFamily"]
     spec["amiFamily"] = "AL2"
     if not spec.get("blockDeviceMappings"):
@@ -203,13 +215,15 @@ def _ubuntu_up(obj: Json, spec: Json, notes: Notes) -> None:
     if not spec.get("amiSelectorTerms"):
         marks.append("incompatible")
         spec["amiSelectorTerms"] = copy(PLACEHOLDER)
-        notes.meaning("spec.amiSelectorTerms", "v1 finds no Ubuntu images by itself: say which with amiSelectorTerms")
-    put(obj, UBUNTU_ANNOTATION, ",".join(marks))
-    notes.meaning("spec.amiFamily", "the Ubuntu family is gone in v1; its images boot as AL2")
+        notes.meaning(
+            "spec.amiSelectorTerms", message("v1 finds no Ubuntu images by itself: say which with amiSelectorTerms")
+        )
+    put(found, UBUNTU_ANNOTATION, ",".join(marks))
+    notes.meaning("spec.amiFamily", message("the Ubuntu family is gone in v1; its images boot as AL2"))
 
 
-def class_down(nodeclass: Json) -> Json:
-    beta = copied(nodeclass)
+def class_down(found: Json) -> Json:
+    beta = copied(found)
     spec = member(beta, "spec")
     marks = (take(beta, UBUNTU_ANNOTATION) or "").split(",")
     aliases = [term["alias"] for term in objects(spec.get("amiSelectorTerms")) if isinstance(term.get("alias"), str)]

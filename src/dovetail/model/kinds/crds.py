@@ -289,8 +289,6 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def render(definitions: list[Json]) -> str:
+def render(found: list[Json]) -> str:
     """The definitions as one YAML stream."""
-    return "".join(
-        "---\n" + yaml.dump(definition, Dumper=_Plain, sort_keys=False, width=110) for definition in definitions
-    )
+    return "".join("---\n" + yaml.dump(each, Dumper=_Plain, sort_keys=False, width=110) for each in found)

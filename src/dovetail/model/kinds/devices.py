@@ -136,8 +136,8 @@ class NetworkInterface(View, frozen=True, kw_only=True):
 
 
 def _distinct(interfaces: list[dict[str, Any]]) -> bool:
-    places = [(interface["networkCardIndex"], interface["deviceIndex"]) for interface in interfaces]
-    fabric = [interface["networkCardIndex"] for interface in interfaces if interface["interfaceType"] == "efa-only"]
+    places = [(each["networkCardIndex"], each["deviceIndex"]) for each in interfaces]
+    fabric = [each["networkCardIndex"] for each in interfaces if each["interfaceType"] == "efa-only"]
     return len(places) == len(set(places)) and len(fabric) == len(set(fabric))
 
 
@@ -152,9 +152,8 @@ NETWORK_INTERFACES = Field(
             lambda interfaces: (
                 not interfaces
                 or any(
-                    (interface["deviceIndex"], interface["networkCardIndex"], interface["interfaceType"])
-                    == (0, 0, "interface")
-                    for interface in interfaces
+                    (each["deviceIndex"], each["networkCardIndex"], each["interfaceType"]) == (0, 0, "interface")
+                    for each in interfaces
                 )
             ),
         ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from dovetail.language import message
+
 
 class Note(msgspec.Struct, frozen=True):
     """`meaning` is set where the manifest, converted, does not do quite what it did."""
@@ -17,10 +19,10 @@ class Notes(msgspec.Struct):
     found: list[Note] = []
 
     def moved(self, source: str, target: str) -> None:
-        self.found.append(Note(source, f"moved to {target}"))
+        self.found.append(Note(source, message("moved to {target}", target=target)))
 
     def renamed(self, path: str, old: str, new: str) -> None:
-        self.found.append(Note(path, f"{old} is called {new} in v1"))
+        self.found.append(Note(path, message("{old} is called {new} in v1", old=old, new=new)))
 
     def added(self, path: str, text: str) -> None:
         self.found.append(Note(path, f"added {text}"))

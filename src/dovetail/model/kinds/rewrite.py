@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from dovetail.language import message
 from dovetail.model.kinds import convert_v1beta1
 from dovetail.model.kinds.conversion_annotations import annotation, copied, take
 from dovetail.model.kinds.convert import ConversionError, expand, from_v1, generation
@@ -57,17 +58,17 @@ def rewrite(text: str, version: str) -> Rewritten:
         remarks.extend(said)
         changed += 1
         style = _style(piece)
-        written.append(divider + "---\n".join(_dump(obj, style) for obj in new))
+        written.append(divider + "---\n".join(_dump(each, style) for each in new))
     return Rewritten("".join(written), tuple(remarks), changed)
 
 
 def _pieces(text: str) -> list[tuple[str, str]]:
     """The documents of a stream, each with the divider before it."""
-    pieces, start, divider = [], 0, ""
+    found, at, divider = [], 0, ""
     for mark in _DIVIDER.finditer(text):
-        pieces.append((divider, text[start : mark.start()]))
-        divider, start = mark[0], mark.end()
-    return [*pieces, (divider, text[start:])]
+        found.append((divider, text[at : mark.start()]))
+        divider, at = mark[0], mark.end()
+    return [*found, (divider, text[at:])]
 
 
 def _yaml(indented: bool) -> YAML:
@@ -90,11 +91,13 @@ def _trees(pieces: Sequence[tuple[str, str]]) -> Iterator[CommentedMap | None]:
             tree = _yaml(False).load(piece)
         except MarkedYAMLError as error:
             line = above + (error.problem_mark.line if error.problem_mark else 0) + 1
-            raise ConversionError(f"line {line}: not YAML: {error.problem or error.context}") from error
+            raise ConversionError(
+                message("line {line}: not YAML: {problem}", line=line, problem=error.problem or error.context)
+            ) from error
         except YAMLError as error:
             raise ConversionError(f"not YAML: {str(error).splitlines()[0]}") from error
         except RecursionError as error:
-            raise ConversionError("nested too deeply to be a manifest") from error
+            raise ConversionError(message("nested too deeply to be a manifest")) from error
         yield tree if isinstance(tree, CommentedMap) else None
         above += piece.count("\n")
 
@@ -116,45 +119,51 @@ def _due(tree: Mapping[str, Any], version: str) -> bool:
 def _object(tree: CommentedMap, version: str, kubelets: Mapping[str, Json]) -> tuple[list[CommentedMap], list[Remark]]:
     old, notes = plain(tree), Notes([])
     subject = f'{old.get("kind")} "{convert_v1beta1.member(old, "metadata").get("name")}"'
-    first, *more = [_presentable(obj, version, kubelets, notes) for obj in expand(old, notes)]
-    written = [graft(tree, first), *(graft(CommentedMap(), obj) for obj in more)]
+    first, *more = [_presentable(each, version, kubelets, notes) for each in expand(old, notes)]
+    written = [graft(tree, first), *(graft(CommentedMap(), each) for each in more)]
     return written, [Remark(subject, note) for note in notes.found]
 
 
 def _presentable(obj: Json, version: str, kubelets: Mapping[str, Json], notes: Notes) -> Json:
     """The object as it should stand in a file."""
-    converted = copied(obj)
-    for version_ in ("v1alpha5", "v1alpha1", "v1beta1"):
-        take(converted, annotation(version_))
+    found = copied(obj)
+    for each in ("v1alpha5", "v1alpha1", "v1beta1"):
+        take(found, annotation(each))
     if version != "v1":
-        converted = from_v1(converted, version)
-        _losses(converted, notes)
-        return converted
-    take(converted, convert_v1beta1.CLASS_ANNOTATION)
-    labels = convert_v1beta1.member(converted, "spec", "template", "metadata", "labels")
+        found = from_v1(found, version)
+        _losses(found, notes)
+        return found
+    take(found, convert_v1beta1.CLASS_ANNOTATION)
+    labels = convert_v1beta1.member(found, "spec", "template", "metadata", "labels")
     if labels.pop(PROVISIONER_NAME, None) is not None:
-        notes.meaning("spec.labels", f"nodes no longer carry {PROVISIONER_NAME}; select karpenter.sh/nodepool instead")
+        notes.meaning(
+            "spec.labels",
+            message(
+                "nodes no longer carry {provisioner_name}; select karpenter.sh/nodepool instead",
+                provisioner_name=PROVISIONER_NAME,
+            ),
+        )
         if not labels:
-            convert_v1beta1.member(converted, "spec", "template", "metadata").pop("labels")
-        if not convert_v1beta1.member(converted, "spec", "template", "metadata"):
-            convert_v1beta1.member(converted, "spec", "template").pop("metadata", None)
-    name = str(convert_v1beta1.member(converted, "metadata").get("name"))
-    if converted.get("kind") == "EC2NodeClass" and name in kubelets:
-        converted["spec"]["kubelet"] = kubelets[name]
-        notes.added("spec.kubelet", "the kubelet settings of the pools that use this class")
-    reference = str(convert_v1beta1.member(converted, "spec", "template", "spec", "nodeClassRef").get("name"))
-    if converted.get("kind") == "NodePool" and reference in kubelets:
-        take(converted, KUBELET_ANNOTATION)
-    return converted
+            convert_v1beta1.member(found, "spec", "template", "metadata").pop("labels")
+        if not convert_v1beta1.member(found, "spec", "template", "metadata"):
+            convert_v1beta1.member(found, "spec", "template").pop("metadata", None)
+    name = str(convert_v1beta1.member(found, "metadata").get("name"))
+    if found.get("kind") == "EC2NodeClass" and name in kubelets:
+        found["spec"]["kubelet"] = kubelets[name]
+        notes.added("spec.kubelet", message("the kubelet settings of the pools that use this class"))
+    reference = str(convert_v1beta1.member(found, "spec", "template", "spec", "nodeClassRef").get("name"))
+    if found.get("kind") == "NodePool" and reference in kubelets:
+        take(found, KUBELET_ANNOTATION)
+    return found
 
 
-def _losses(obj: Json, notes: Notes) -> None:
+def _losses(found: Json, notes: Notes) -> None:
     """Say what the older generation cannot, from what the conversion would have remembered."""
-    remembered = take(obj, annotation("v1"))
-    for difference in json.loads(remembered) if remembered else ():
-        path = ".".join(str(part) for part in difference["at"])
-        if "is" in difference and not path.startswith("metadata.annotations"):
-            notes.meaning(path, "v1beta1 cannot say this; it is left out or stands as its nearest")
+    remembered = take(found, annotation("v1"))
+    for each in json.loads(remembered) if remembered else ():
+        path = ".".join(str(part) for part in each["at"])
+        if "is" in each and not path.startswith("metadata.annotations"):
+            notes.meaning(path, message("v1beta1 cannot say this; it is left out or stands as its nearest"))
 
 
 def _kubelets(trees: Sequence[CommentedMap | None]) -> dict[str, Json]:
@@ -173,5 +182,5 @@ def _kubelets(trees: Sequence[CommentedMap | None]) -> dict[str, Json]:
     return {
         name: settings[0]
         for name, settings in asked.items()
-        if name in classes and settings[0] and all(setting == settings[0] for setting in settings)
+        if name in classes and settings[0] and all(each == settings[0] for each in settings)
     }

@@ -12,14 +12,14 @@ _BASIS, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 
 
 def _fnv(data: bytes) -> int:
-    hash_ = _BASIS
+    found = _BASIS
     for byte in data:
-        hash_ = (hash_ * _PRIME & _MASK) ^ byte
-    return hash_
+        found = (found * _PRIME & _MASK) ^ byte
+    return found
 
 
-def _pair(left: int, other: int) -> int:
-    return _fnv(left.to_bytes(8, "little") + other.to_bytes(8, "little"))
+def _pair(one: int, other: int) -> int:
+    return _fnv(one.to_bytes(8, "little") + other.to_bytes(8, "little"))
 
 
 def word(text: str) -> int:
@@ -32,23 +32,23 @@ def number(value: int, size: int = 8) -> int:
 
 
 def struct(name: str, fields: Iterable[tuple[str, int | None]]) -> int:
-    hash_ = word(name)
+    found = word(name)
     for field, value in fields:
         if value is not None:
-            hash_ = _fnv((hash_ ^ _pair(word(field), value)).to_bytes(8, "little"))
-    return hash_
+            found = _fnv((found ^ _pair(word(field), value)).to_bytes(8, "little"))
+    return found
 
 
 def mapping(values: Mapping[str, int]) -> int:
-    hash_ = 0
+    found = 0
     for key, value in values.items():
-        hash_ ^= _pair(word(key), value)
-    return _fnv(hash_.to_bytes(8, "little"))
+        found ^= _pair(word(key), value)
+    return _fnv(found.to_bytes(8, "little"))
 
 
 def bag(values: Iterable[int]) -> int:
     """A list whose order does not count."""
-    hash_ = 0
+    found = 0
     for value in values:
-        hash_ ^= value
-    return hash_
+        found ^= value
+    return found

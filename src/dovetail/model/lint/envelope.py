@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dovetail.language import message
 from dovetail.model.kinds.admission import Path
 from dovetail.model.kinds.crds import KINDS, struct_of
 from dovetail.model.lint.findings import Finding
@@ -45,18 +46,18 @@ def pod_autoscalers(document: Document) -> list[Subject]:
     return [subject for subject in _objects(document, document.value, ()) if subject.obj.get("kind") in kinds]
 
 
-def _objects(document: Document, value: object, path: Path) -> Iterator[Subject]:
+def _objects(document: Document, value: object, at: Path) -> Iterator[Subject]:
     if not isinstance(value, dict):
         return
     if value.get("kind") == "List" and isinstance(value.get("items"), list):
         for index, item in enumerate(value["items"]):
-            yield from _objects(document, item, (*path, "items", index))
+            yield from _objects(document, item, (*at, "items", index))
     else:
-        yield Subject(document, value, path)
+        yield Subject(document, value, at)
 
 
 def _ours(value: dict[str, object]) -> bool:
-    words = [word for word in value.values() if isinstance(word, str)]
+    words = [each for each in value.values() if isinstance(each, str)]
     in_group = any(word.partition("/")[0] in _GROUPS and "/" in word for word in words)
     return in_group or any(word in VERSIONS for word in words)
 
@@ -72,35 +73,47 @@ def stranger(subject: Subject) -> Iterator[Finding]:
             slip = nearest(field, [key for key in subject.obj if key not in ("metadata", "spec", "status")], cutoff=0.5)
             path: Path = (slip,) if slip is not None else ()
             edit = subject.rename_key(path, field) if slip else None
-            hint = f"did you mean  {field} ?" if slip else f"add {field}"
-            yield subject.finding("DV101", path, f"{field} is missing", hint=hint, edit=edit, key=True)
+            hint = message("did you mean  {field} ?", field=field) if slip else message("add {field}", field=field)
+            yield subject.finding(
+                "DV101", path, message("{field} is missing", field=field), hint=hint, edit=edit, key=True
+            )
             return
-    versions = VERSIONS.get(subject.kind)
-    if versions is not None:
-        meant = nearest(subject.version, versions, cutoff=0.7)
+    known = VERSIONS.get(subject.kind)
+    if known is not None:
+        meant = nearest(subject.version, known, cutoff=0.7)
         edit = subject.rewrite(("apiVersion",), meant) if meant else None
-        hint = f"did you mean  {meant} ?" if meant else f"there is {', '.join(versions)}"
-        text = f"there is no {subject.kind} in {subject.version}"
+        hint = (
+            message("did you mean  {meant} ?", meant=meant)
+            if meant
+            else message("there is {known}", known=", ".join(known))
+        )
+        text = message("there is no {subject_kind} in {version}", subject_kind=subject.kind, version=subject.version)
         yield subject.finding("DV003", ("apiVersion",), text, hint=hint, edit=edit)
         return
     kinds = [kind for kind, versions in VERSIONS.items() if subject.version in versions]
     meant = nearest(subject.kind, kinds or VERSIONS)
-    text = f"there is no kind {subject.kind} in {subject.version}"
-    hint = f"did you mean  {meant} ?" if meant else f"there is {', '.join(kinds or VERSIONS)}"
+    text = message("there is no kind {subject_kind} in {version}", subject_kind=subject.kind, version=subject.version)
+    hint = (
+        message("did you mean  {meant} ?", meant=meant)
+        if meant
+        else message("there is {kinds}", kinds=", ".join(kinds or VERSIONS))
+    )
     edit = subject.rewrite(("kind",), meant) if meant else None
     yield subject.finding("DV003", ("kind",), text, hint=hint, edit=edit)
 
 
 def metadata(subject: Subject) -> Iterator[Finding]:
     """Fields of the metadata that Kubernetes does not know, and a name that is missing."""
-    keys = subject.obj.get("metadata")
-    if not isinstance(keys, dict):
+    found = subject.obj.get("metadata")
+    if not isinstance(found, dict):
         if "metadata" not in subject.obj and nearest("metadata", subject.obj) is None:
-            yield subject.finding("DV103", ("metadata",), "metadata is required", hint="add metadata: and a name")
+            yield subject.finding(
+                "DV103", ("metadata",), message("metadata is required"), hint=message("add metadata: and a name")
+            )
         return
-    for key in keys:
+    for key in found:
         if key not in _METADATA:
-            meant = nearest(key, [field for field in _METADATA if field not in keys])
+            meant = nearest(key, [each for each in _METADATA if each not in found])
             edit = subject.rename_key(("metadata", key), meant) if meant else None
-            hint = f"did you mean  {meant} ?" if meant else ""
-            yield subject.finding("DV101", ("metadata", key), "no such field", hint=hint, edit=edit, key=True)
+            hint = message("did you mean  {meant} ?", meant=meant) if meant else ""
+            yield subject.finding("DV101", ("metadata", key), message("no such field"), hint=hint, edit=edit, key=True)

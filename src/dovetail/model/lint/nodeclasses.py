@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dovetail.language import message
 from dovetail.model import duration
 from dovetail.model.kinds import EC2NodeClass
 from dovetail.model.kinds.admission import Path
@@ -28,13 +29,17 @@ def classes(subject: Subject) -> Iterator[Finding]:
 
 def _devices(subject: Subject, node_class: EC2NodeClass) -> Iterator[Finding]:
     """Disks of which none is the one that pods write to: it stays as small as the image has it."""
-    named = [mapping.device_name for mapping in node_class.spec.block_device_mappings]
+    named = [each.device_name for each in node_class.spec.block_device_mappings]
     device = POD_DEVICES.get(node_class.family)
-    rooted = any(mapping.root_volume for mapping in node_class.spec.block_device_mappings)
+    rooted = any(each.root_volume for each in node_class.spec.block_device_mappings)
     if not named or device is None or device in named or rooted:
         return
-    text = f"none of these disks is the one that pods of {node_class.family} write to, {device}"
-    hint = f"add one with deviceName: {device}, or mark yours rootVolume: true"
+    text = message(
+        "none of these disks is the one that pods of {family} write to, {device}",
+        family=node_class.family,
+        device=device,
+    )
+    hint = message("add one with deviceName: {device}, or mark yours rootVolume: true", device=device)
     yield subject.finding("DV208", ("spec", "blockDeviceMappings"), text, hint=hint, key=True)
 
 
@@ -44,13 +49,15 @@ def _periods(subject: Subject, kubelet: Kubelet) -> Iterator[Finding]:
             duration.parse(text)
         except duration.DurationError:
             path = (*_KUBELET, "evictionSoftGracePeriod", signal)
-            yield subject.finding("DV107", path, f'"{text}" is no duration', hint="such as 90s or 1m30s")
+            yield subject.finding(
+                "DV107", path, message('"{text}" is no duration', text=text), hint=message("such as 90s or 1m30s")
+            )
 
 
 def _unheeded(subject: Subject, kubelet: Kubelet, family: str) -> Iterator[Finding]:
     if family == "Bottlerocket" and kubelet.pods_per_core:
-        text = "Bottlerocket does not heed podsPerCore"
+        text = message("Bottlerocket does not heed podsPerCore")
         yield subject.finding("DV208", (*_KUBELET, "podsPerCore"), text, hint="say maxPods", key=True)
     if family not in ("AL2023", "Custom") and len(kubelet.cluster_dns or ()) > 1:
-        text = f"{family} takes the first of these addresses only"
-        yield subject.finding("DV208", (*_KUBELET, "clusterDNS"), text, hint="keep one", key=True)
+        text = message("{family} takes the first of these addresses only", family=family)
+        yield subject.finding("DV208", (*_KUBELET, "clusterDNS"), text, hint=message("keep one"), key=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from dovetail.language import message
 from dovetail.model import cron, duration, quantity
 from dovetail.model.kinds import NodePool
 from dovetail.model.kinds.admission import Path
@@ -48,21 +49,32 @@ def _limits(subject: Subject, pool: NodePool, shop: InstanceCatalog | None) -> I
         return
     for name in ("cpu", "memory", "nodes"):
         if limits.get(name) == 0:
-            text, hint = f"{name} 0: the pool may launch nothing", "delete the line where there is no limit"
+            text, hint = (
+                message("{name} 0: the pool may launch nothing", name=name),
+                message("delete the line where there is no limit"),
+            )
             yield subject.finding("DV202", (*path, name), text, hint=hint, key=True)
             return
     if shop is None:
         return
     types = shop.meeting(Requirements.of_entries(pool.spec.template.spec.requirements))
     for name in ("cpu", "memory"):
-        smallest = min(types, key=lambda instance_type: instance_type.capacity.get(name, 0), default=None)
+        smallest = min(types, key=lambda each: each.capacity.get(name, 0), default=None)
         if smallest is None or name not in limits:
             continue
         needs = smallest.capacity.get(name, 0)
         if limits[name] < needs:
             shown = quantity.format_resources({name: needs})[name]
-            text = f"{name} {pool.spec.limits[name]} is less than one node: the smallest, {smallest.name}, has {shown}"
-            yield subject.finding("DV202", (*path, name), text, hint=f"allow at least {shown}", key=True)
+            text = message(
+                "{name} {limits} is less than one node: the smallest, {smallest}, has {shown}",
+                name=name,
+                limits=pool.spec.limits[name],
+                smallest=smallest.name,
+                shown=shown,
+            )
+            yield subject.finding(
+                "DV202", (*path, name), text, hint=message("allow at least {shown}", shown=shown), key=True
+            )
 
 
 def _budgets(subject: Subject, pool: NodePool, now: datetime) -> Iterator[Finding]:
@@ -78,8 +90,10 @@ def _budgets(subject: Subject, pool: NodePool, now: datetime) -> Iterator[Findin
                 duration.parse(budget.duration)
         except ValueError as error:
             field = "schedule" if budget.schedule is not None else "duration"
-            text = f"cannot be read: {error}; disruption of the pool stops"
-            yield subject.finding("DV107", (*path, field), text, hint="five fields such as 0 9 * * 1-5, or @daily")
+            text = message("cannot be read: {error}; disruption of the pool stops", error=error)
+            yield subject.finding(
+                "DV107", (*path, field), text, hint=message("five fields such as 0 9 * * 1-5, or @daily")
+            )
             return
     try:
         shut = [reason for reason in VOLUNTARY if not ever_opens(budgets, reason, 100, now)]
@@ -87,11 +101,11 @@ def _budgets(subject: Subject, pool: NodePool, now: datetime) -> Iterator[Findin
         return
     if shut:
         reasons = ", ".join(shut)
-        hint = "give the zero a schedule and a duration, or leave a time in which no such budget applies"
+        hint = message("give the zero a schedule and a duration, or leave a time in which no such budget applies")
         yield subject.finding(
             "DV203",
             ("spec", "disruption", "budgets"),
-            f"no disruption is ever allowed for {reasons}",
+            message("no disruption is ever allowed for {reasons}", reasons=reasons),
             hint=hint,
             key=True,
         )
@@ -113,8 +127,12 @@ def _expiry(subject: Subject, pool: NodePool) -> Iterator[Finding]:
         and pool.spec.template.spec.termination_grace_period is None
     ):
         after = duration.format_duration(duration.parse(expiry)).removesuffix("0m0s")
-        text = f"nodes expire after {after} and nothing paces it: those launched together go together"
-        hint = "add spec.disruption.budgets for the other reasons, and terminationGracePeriod to bound the drain"
+        text = message(
+            "nodes expire after {after} and nothing paces it: those launched together go together", after=after
+        )
+        hint = message(
+            "add spec.disruption.budgets for the other reasons, and terminationGracePeriod to bound the drain"
+        )
         if subject.kind == "Provisioner":
-            hint = "a NodePool can pace it: dovetail convert --to v1, then add spec.disruption.budgets"
+            hint = message("a NodePool can pace it: dovetail convert --to v1, then add spec.disruption.budgets")
         yield subject.finding("DV204", path, text, hint=hint, key=True)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dovetail.language import source
+
 _POOL = {
     "spec.disruption.expireAfter": "spec.template.spec.expireAfter",
-    "spec.template.spec.kubelet": "the EC2NodeClass's spec.kubelet",
-    "spec.template.spec.nodeClassRef.apiVersion": "spec.template.spec.nodeClassRef.group, without the version",
+    "spec.template.spec.kubelet": source("the EC2NodeClass's spec.kubelet"),
+    "spec.template.spec.nodeClassRef.apiVersion": source("spec.template.spec.nodeClassRef.group, without the version"),
     "spec.ttlSecondsAfterEmpty": "spec.disruption: consolidationPolicy WhenEmpty and consolidateAfter",
     "spec.ttlSecondsUntilExpired": "spec.template.spec.expireAfter",
     "spec.consolidation": "spec.disruption.consolidationPolicy",
     "spec.providerRef": "spec.template.spec.nodeClassRef",
-    "spec.provider": "an EC2NodeClass, and spec.template.spec.nodeClassRef",
+    "spec.provider": source("an EC2NodeClass, and spec.template.spec.nodeClassRef"),
     "spec.limits.resources": "spec.limits",
     "spec.requirements": "spec.template.spec.requirements",
     "spec.taints": "spec.template.spec.taints",
     "spec.startupTaints": "spec.template.spec.startupTaints",
     "spec.labels": "spec.template.metadata.labels",
     "spec.annotations": "spec.template.metadata.annotations",
-    "spec.kubeletConfiguration": "the EC2NodeClass's spec.kubelet",
+    "spec.kubeletConfiguration": source("the EC2NodeClass's spec.kubelet"),
     "spec.consolidationPolicy": "spec.disruption.consolidationPolicy",
     "spec.expireAfter": "spec.template.spec.expireAfter",
     "spec.budgets": "spec.disruption.budgets",
@@ -40,10 +42,10 @@ for _moved in (
 ):
     del _BETA_POOL[_moved]
 _CLASS = {
-    "spec.subnetSelector": "spec.subnetSelectorTerms, a list of terms",
-    "spec.securityGroupSelector": "spec.securityGroupSelectorTerms, a list of terms",
-    "spec.amiSelector": "spec.amiSelectorTerms, a list of terms",
-    "spec.launchTemplate": "nowhere: launch templates are made for you",
+    "spec.subnetSelector": source("spec.subnetSelectorTerms, a list of terms"),
+    "spec.securityGroupSelector": source("spec.securityGroupSelectorTerms, a list of terms"),
+    "spec.amiSelector": source("spec.amiSelectorTerms, a list of terms"),
+    "spec.launchTemplate": source("nowhere: launch templates are made for you"),
 }
 
 #: (apiVersion, kind) -> field -> where it belongs.

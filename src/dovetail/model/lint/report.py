@@ -3,45 +3,55 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 
+from dovetail.language import message, plural, source
 from dovetail.model.lint.findings import Finding, Severity
+
+_SEVERITIES = {Severity.ERROR: source("error"), Severity.WARNING: source("warning"), Severity.INFO: source("info")}
 
 
 def text(finding: Finding) -> str:
     """Object, field, value, way out."""
     head = ": ".join(part for part in (finding.subject, finding.path, finding.message) if part)
-    lines = [f"{finding.severity}: {head}"]
+    lines = [f"{message(_SEVERITIES[finding.severity])}: {head}"]
     if finding.hint:
         lines.append(f"  {finding.hint}")
-    tail = ", dovetail lint --fix" if finding.fixable else ""
+    tail = message(", dovetail lint --fix") if finding.fixable else ""
     lines.append(f"  {finding.file}:{finding.line}:{finding.column}   ({finding.code}{tail})")
     return "\n".join(lines)
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    counts = [(sum(finding.severity == severity for finding in findings), severity.value) for severity in Severity]
-    words = [f"{count} {name if name == 'info' or count == 1 else name + 's'}" for count, name in counts if count]
-    fixable = sum(finding.fixable for finding in findings)
-    tail = f"; {fixable} can be fixed with --fix" if fixable else ""
-    return (", ".join(words) or "nothing found") + tail
+    counts = Counter(each.severity for each in findings)
+    words = []
+    if errors := counts[Severity.ERROR]:
+        words.append(plural("{n} error", "{n} errors", n=errors))
+    if warnings := counts[Severity.WARNING]:
+        words.append(plural("{n} warning", "{n} warnings", n=warnings))
+    if infos := counts[Severity.INFO]:
+        words.append(message("{n} info", n=infos))
+    fixable = sum(each.fixable for each in findings)
+    tail = message("; {fixable} can be fixed with --fix", fixable=fixable) if fixable else ""
+    return (", ".join(words) or message("nothing found")) + tail
 
 
 def as_json(findings: Sequence[Finding]) -> str:
     rows = [
         {
-            "code": finding.code,
-            "severity": finding.severity.value,
-            "file": finding.file,
-            "line": finding.line,
-            "column": finding.column,
-            "object": finding.subject,
-            "path": finding.path,
-            "message": finding.message,
-            "hint": finding.hint,
-            "fixable": finding.fixable,
+            "code": each.code,
+            "severity": each.severity.value,
+            "file": each.file,
+            "line": each.line,
+            "column": each.column,
+            "object": each.subject,
+            "path": each.path,
+            "message": each.message,
+            "hint": each.hint,
+            "fixable": each.fixable,
         }
-        for finding in findings
+        for each in findings
     ]
     return json.dumps(rows, indent=2, ensure_ascii=False)
 

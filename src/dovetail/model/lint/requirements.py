@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from dovetail.language import message
 from dovetail.model import labels
 from dovetail.model.kinds.common import Term
 from dovetail.model.lint.catalog import InstanceCatalog
@@ -26,21 +27,21 @@ def requirement_findings(subject: Subject, shop: InstanceCatalog | None) -> Iter
     """What is wrong with the requirements, one by one and together."""
     terms = subject.terms
     own = set(_labels(subject))
-    findings_: list[Finding] = []
+    found: list[Finding] = []
     for index, term in terms:
-        findings_.extend(_key(subject, index, term, own))
-        findings_.extend(_values(subject, index, term, shop))
-    findings_.extend(_contradictions(subject, terms))
-    yield from findings_
-    broken = any(finding.code in ("DV104", "DV105", "DV108") for finding in findings_)
+        found.extend(_key(subject, index, term, own))
+        found.extend(_values(subject, index, term, shop))
+    found.extend(_contradictions(subject, terms))
+    yield from found
+    broken = any(each.code in ("DV104", "DV105", "DV108") for each in found)
     if shop is not None and not broken and subject.kind in ("NodePool", "Provisioner", "NodeClaim"):
         yield from _together(subject, terms, shop)
 
 
 def _labels(subject: Subject) -> dict[str, str]:
     path = ("spec", "labels") if subject.kind == "Provisioner" else ("spec", "template", "metadata", "labels")
-    labels_ = subject.get(*path)
-    return {str(key): str(value) for key, value in labels_.items()} if isinstance(labels_, dict) else {}
+    found = subject.get(*path)
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _key(subject: Subject, index: int, term: Term, own: set[str]) -> Iterator[Finding]:
@@ -48,7 +49,11 @@ def _key(subject: Subject, index: int, term: Term, own: set[str]) -> Iterator[Fi
     if key in labels.ALIASES and key.split("/")[0].endswith("beta.kubernetes.io"):
         modern = labels.ALIASES[key]
         yield subject.finding(
-            "DV205", path, f"{key} is an old name", hint=f"write {modern}", edit=subject.rewrite(path, modern)
+            "DV205",
+            path,
+            message("{key} is an old name", key=key),
+            hint=message("write {text}", text=modern),
+            edit=subject.rewrite(path, modern),
         )
     elif key not in labels.WELL_KNOWN and key not in labels.ALIASES and key not in own:
         meant = nearest(key, labels.WELL_KNOWN, cutoff=0.86)
@@ -57,16 +62,18 @@ def _key(subject: Subject, index: int, term: Term, own: set[str]) -> Iterator[Fi
                 yield subject.finding(
                     "DV107",
                     path,
-                    f"{key} is not a label to ask for",
-                    hint=f"did you mean  {meant} ?" if meant else "labels of that domain are not yours to ask for",
+                    message("{key} is not a label to ask for", key=key),
+                    hint=message("did you mean  {meant} ?", meant=meant)
+                    if meant
+                    else message("labels of that domain are not yours to ask for"),
                     edit=subject.rewrite(path, meant) if meant else None,
                 )
         elif meant is not None:
             yield subject.finding(
                 "DV109",
                 path,
-                f"{key} is no label that nodes have",
-                hint=f"did you mean  {meant} ?",
+                message("{key} is no label that nodes have", key=key),
+                hint=message("did you mean  {meant} ?", meant=meant),
                 edit=subject.rewrite(path, meant),
             )
 
@@ -78,38 +85,50 @@ def _values(subject: Subject, index: int, term: Term, shop: InstanceCatalog | No
     if key == labels.INSTANCE_TYPE and term.operator in ("In", "NotIn"):
         yield from _types(subject, index, term, shop)
         return
-    values_ = shop.values.get(key) if shop is not None else None
-    if values_ is None and key == labels.CAPACITY_TYPE:
-        values_ = frozenset(labels.CAPACITY_TYPES)
-    if not values_:
+    known = shop.values.get(key) if shop is not None else None
+    if known is None and key == labels.CAPACITY_TYPE:
+        known = frozenset(labels.CAPACITY_TYPES)
+    if not known:
         return
-    where = f" in {shop.region}" if shop is not None else ""
+    where = message(" in {region}", region=shop.region) if shop is not None else ""
     if term.operator not in ("In", "NotIn"):
         asked = requirement(key, term.operator, term.values)
-        if not any(asked.has(value) for value in values_):
-            text = f"{key} {term.operator} {' '.join(term.values)}: no node{where} has such a value"
-            yield subject.finding("DV105", (*path, "values"), text, hint=f"values are {_span(values_)}")
+        if not any(asked.has(value) for value in known):
+            text = message(
+                "{key} {operator} {values}: no node{where} has such a value",
+                key=key,
+                operator=term.operator,
+                values=" ".join(term.values),
+                where=where,
+            )
+            yield subject.finding(
+                "DV105", (*path, "values"), text, hint=message("values are {span}", span=_span(known))
+            )
         return
-    for position, value in enumerate(term.values):
-        if value not in values_:
-            meant = nearest(value, values_, cutoff=0.55)
-            some = term.operator == "NotIn" or any(other in values_ for other in term.values)
-            hint = f"did you mean  {meant} ?" if meant else f"values are {_span(values_)}"
-            edit = subject.rewrite((*path, "values", position), meant) if meant else None
-            text = f'"{value}" is no value of {key}{where}'
-            yield subject.finding("DV110" if some else "DV105", (*path, "values", position), text, hint=hint, edit=edit)
+    for at, value in enumerate(term.values):
+        if value not in known:
+            meant = nearest(value, known, cutoff=0.55)
+            some = term.operator == "NotIn" or any(other in known for other in term.values)
+            hint = (
+                message("did you mean  {meant} ?", meant=meant)
+                if meant
+                else message("values are {span}", span=_span(known))
+            )
+            edit = subject.rewrite((*path, "values", at), meant) if meant else None
+            text = message('"{value}" is no value of {key}{where}', value=value, key=key, where=where)
+            yield subject.finding("DV110" if some else "DV105", (*path, "values", at), text, hint=hint, edit=edit)
 
 
 def _span(values: frozenset[str]) -> str:
     if all(value.isdigit() for value in values):
         numbers = sorted(map(int, values))
-        return f"{numbers[0]} to {numbers[-1]}"
+        return message("{first} to {last}", first=numbers[0], last=numbers[-1])
     return listed(sorted(values), 10)
 
 
 def _types(subject: Subject, index: int, term: Term, shop: InstanceCatalog | None) -> Iterator[Finding]:
     path = (*subject.terms_at, index)
-    names = {instance_type.name for instance_type in shop.types} if shop is not None else None
+    names = {each.name for each in shop.types} if shop is not None else None
     bad = (
         [value for value in term.values if value not in names]
         if names
@@ -117,27 +136,27 @@ def _types(subject: Subject, index: int, term: Term, shop: InstanceCatalog | Non
     )
     if not bad:
         return
-    where = f" in {shop.region}" if shop is not None else ""
+    where = message(" in {region}", region=shop.region) if shop is not None else ""
     key = meant_key(term.values)
     if key is not None and len(bad) == len(term.values):
         yield subject.finding(
             "DV104",
             (*path, "values"),
-            f'"{bad[0]}" is not an instance type{where}',
-            hint=f"did you mean  key: {key} ?",
+            message('"{bad}" is not an instance type{where}', bad=bad[0], where=where),
+            hint=message("did you mean  key: {key} ?", key=key),
             edit=subject.rewrite((*path, "key"), key),
         )
         return
-    for position, value in enumerate(term.values):
+    for at, value in enumerate(term.values):
         if value in bad:
             meant = nearest(value, names, cutoff=0.8) if names else None
             code = "DV104" if len(bad) == len(term.values) and term.operator == "In" else "DV110"
             yield subject.finding(
                 code,
-                (*path, "values", position),
-                f'"{value}" is not an instance type{where}',
-                hint=f"did you mean  {meant} ?" if meant else "such as m5.large",
-                edit=subject.rewrite((*path, "values", position), meant) if meant and _one_off(value, meant) else None,
+                (*path, "values", at),
+                message('"{value}" is not an instance type{where}', value=value, where=where),
+                hint=message("did you mean  {meant} ?", meant=meant) if meant else message("such as m5.large"),
+                edit=subject.rewrite((*path, "values", at), meant) if meant and _one_off(value, meant) else None,
             )
 
 
@@ -157,20 +176,22 @@ def meant_key(values: Sequence[str]) -> str | None:
 def _contradictions(subject: Subject, terms: Sequence[tuple[int, Term]]) -> Iterator[Finding]:
     """Requirements of one key, or a label and a requirement, that leave no value."""
     left: dict[str, tuple[Requirement, str]] = {
-        term_.key: (term_, "the template's label") for term_ in Requirements.of_labels(_labels(subject)).values()
+        each.key: (each, message("the template's label")) for each in Requirements.of_labels(_labels(subject)).values()
     }
     for index, term in terms:
         new = requirement(term.key, term.operator, term.values)
-        existing = left.get(new.key)
-        if existing is None:
+        known = left.get(new.key)
+        if known is None:
             left[new.key] = (new, f"requirement {index}")
             continue
-        both = new.intersection(existing[0])
-        if both.operator == "DoesNotExist" and (new.operator, existing[0].operator) != ("DoesNotExist",) * 2:
-            text = f"{new} contradicts {existing[1]}, {existing[0]}: no node meets both"
-            yield subject.finding("DV108", (*subject.terms_at, index), text, hint="keep one of them")
+        both = new.intersection(known[0])
+        if both.operator == "DoesNotExist" and (new.operator, known[0].operator) != ("DoesNotExist",) * 2:
+            text = message(
+                "{new} contradicts {origin}, {old}: no node meets both", new=new, origin=known[1], old=known[0]
+            )
+            yield subject.finding("DV108", (*subject.terms_at, index), text, hint=message("keep one of them"))
             return
-        left[new.key] = (both, existing[1])
+        left[new.key] = (both, known[1])
 
 
 def _together(subject: Subject, terms: Sequence[tuple[int, Term]], shop: InstanceCatalog) -> Iterator[Finding]:
@@ -181,14 +202,24 @@ def _together(subject: Subject, terms: Sequence[tuple[int, Term]], shop: Instanc
         asked = asked.add(requirement(term.key, term.operator, term.values))
         fewer = shop.meeting(asked, types)
         if not fewer:
-            text = f"no instance type in {shop.region} is left: {len(types)} before {term.key} {term.operator} "
-            text += f"[{' '.join(term.values)}], none after"
-            near = listed([instance_type.name for instance_type in types[:200]], 3)
-            yield subject.finding("DV201", (*subject.terms_at, index), text, hint=f"before it there were {near}")
+            text = message(
+                "no instance type in {region} is left: {count} before {term} {operator} ",
+                region=shop.region,
+                count=len(types),
+                term=term.key,
+                operator=term.operator,
+            )
+            text += message("[{values}], none after", values=" ".join(term.values))
+            near = listed([each.name for each in types[:200]], 3)
+            yield subject.finding(
+                "DV201", (*subject.terms_at, index), text, hint=message("before it there were {near}", near=near)
+            )
             return
         types = fewer
     capacity = asked.of(labels.CAPACITY_TYPE)
     spot = capacity.operator == "In" and capacity.values == {labels.SPOT}
     if spot and len(types) < 5 and subject.kind != "NodeClaim":
-        text = f"spot nodes of {listed([instance_type.name for instance_type in types])} only"
-        yield subject.finding("DV207", subject.terms_at, text, hint="allow more instance types or on-demand", key=True)
+        text = message("spot nodes of {listed} only", listed=listed([each.name for each in types]))
+        yield subject.finding(
+            "DV207", subject.terms_at, text, hint=message("allow more instance types or on-demand"), key=True
+        )

@@ -6,13 +6,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from dovetail.language import message
+from dovetail.language.recognition import recognized
 from dovetail.model.kinds.admission import Node, Path, Problem, check, describe, render
+from dovetail.model.kinds.nodepool import BUDGET_SCHEDULE
 from dovetail.model.kinds.schema import QUANTITY, Field
 from dovetail.model.labels import WELL_KNOWN
 from dovetail.model.lint.findings import Edit, Finding
 from dovetail.model.lint.renamed_labels import MOVED
 from dovetail.model.lint.subject import Subject
-from dovetail.model.lint.suggestions import form, suggestion
+from dovetail.model.lint.suggestions import form, is_duration, suggestion
 from dovetail.model.spelling import listed, nearest
 
 _DAYS = re.compile(r"([0-9]+)d")
@@ -48,29 +51,46 @@ def _unknown(subject: Subject, path: Path, root: Node) -> Finding:
     siblings = around.fields if around is not None else {}
     target = MOVED.get((subject.version, subject.kind), {}).get(shown)
     if target is not None:
-        text, edit = f"no such field in {subject.version}", _group(subject, path)
-        return subject.finding("DV102", path, text, hint=f"it belongs at {target}", edit=edit, key=True)
+        text, edit = message("no such field in {version}", version=subject.version), _group(subject, path)
+        return subject.finding(
+            "DV102", path, text, hint=message("it belongs at {target}", target=target), edit=edit, key=True
+        )
     present = subject.get(*path[:-1])
-    free = [sibling for sibling in siblings if not isinstance(present, dict) or sibling not in present]
+    free = [each for each in siblings if not isinstance(present, dict) or each not in present]
     meant = nearest(name, free)
     if meant is not None:
         edit = subject.rename_key(path, meant)
-        return subject.finding("DV101", path, "no such field", hint=f"did you mean  {meant} ?", edit=edit, key=True)
+        return subject.finding(
+            "DV101",
+            path,
+            message("no such field"),
+            hint=message("did you mean  {meant} ?", meant=meant),
+            edit=edit,
+            key=True,
+        )
     places = [place for place in _places(root, name) if place != shown]
     if places:
         if subject.get(*path) in (None, "", [], {}):
-            hint = f"it belongs at {places[0]}; this one says nothing: delete the line"
+            hint = message("it belongs at {places}; this one says nothing: delete the line", places=places[0])
         else:
-            hint = f"it belongs at {places[0]}: look at the indentation"
+            hint = message("it belongs at {places}: look at the indentation", places=places[0])
         return subject.finding(
-            "DV102", path, "no such field here", hint=hint, edit=_drop_empty(subject, path), key=True
+            "DV102", path, message("no such field here"), hint=hint, edit=_drop_empty(subject, path), key=True
         )
     meant = nearest(name, _names(root))
     if meant is not None:
-        hint = f"did you mean  {meant} ? It belongs at {_places(root, meant)[0]}"
-        return subject.finding("DV102", path, "no such field", hint=hint, edit=_drop_empty(subject, path), key=True)
-    hint = f"fields here are {listed(sorted(siblings), 12)}" if siblings else "nothing may stand here"
-    return subject.finding("DV101", path, "no such field", hint=hint, edit=_drop_empty(subject, path), key=True)
+        hint = message("did you mean  {meant} ? It belongs at {places}", meant=meant, places=_places(root, meant)[0])
+        return subject.finding(
+            "DV102", path, message("no such field"), hint=hint, edit=_drop_empty(subject, path), key=True
+        )
+    hint = (
+        message("fields here are {listed}", listed=listed(sorted(siblings), 12))
+        if siblings
+        else message("nothing may stand here")
+    )
+    return subject.finding(
+        "DV101", path, message("no such field"), hint=hint, edit=_drop_empty(subject, path), key=True
+    )
 
 
 def _group(subject: Subject, path: Path) -> Edit | None:
@@ -100,38 +120,54 @@ def _at(root: Node, path: Path) -> Node | None:
 
 def _places(node: Node, name: str, path: tuple[str, ...] = ()) -> list[str]:
     """Where in the kind a field of that name stands, the shallowest first."""
-    places = []
+    found = []
     for key, child in node.fields.items():
         if key == name:
-            places.append(".".join((*path, key)))
+            found.append(".".join((*path, key)))
         if key != "status":
-            places.extend(_places(child, name, (*path, key)))
+            found.extend(_places(child, name, (*path, key)))
     if node.each is not None:
-        places.extend(_places(node.each, name, (*path[:-1], f"{path[-1]}[]") if path else path))
-    return sorted(places, key=lambda place: (place.count("."), place))
+        found.extend(_places(node.each, name, (*path[:-1], f"{path[-1]}[]") if path else path))
+    return sorted(found, key=lambda each: (each.count("."), each))
 
 
 def _names(node: Node) -> set[str]:
-    names = {key for key in node.fields if key not in ("status", "apiVersion", "kind")}
+    found = {key for key in node.fields if key not in ("status", "apiVersion", "kind")}
     for key, child in node.fields.items():
-        names |= _names(child) if key != "status" else set()
-    return names | (_names(node.each) if node.each is not None else set())
+        found |= _names(child) if key != "status" else set()
+    return found | (_names(node.each) if node.each is not None else set())
 
 
 def _form(subject: Subject, problem: Problem, root: Node) -> Finding:
     path, value = problem.path, subject.get(*problem.path)
     node = _at(root, path)
     if problem.kind == "required":
-        parent = render(path[:-1]) or "the object"
-        return subject.finding("DV103", path, f"{path[-1]} is required", hint=f"add it under {parent}", key=True)
+        parent = render(path[:-1]) or message("the object")
+        return subject.finding(
+            "DV103",
+            path,
+            message("{path} is required", path=path[-1]),
+            hint=message("add it under {parent}", parent=parent),
+            key=True,
+        )
     if node is None:
         return subject.finding("DV103", path, problem.text)
     if problem.kind == "enum" and isinstance(value, str):
         choices = node.field.enum or ()
         meant = nearest(value, choices, cutoff=0.6)
         edit = subject.rewrite(path, meant) if meant is not None else None
-        hint = f"did you mean  {meant} ?" if meant is not None else f"one of {listed(choices, 12)}"
-        return subject.finding("DV103", path, f'"{value}" is not one of {listed(choices, 12)}', hint=hint, edit=edit)
+        hint = (
+            message("did you mean  {meant} ?", meant=meant)
+            if meant is not None
+            else message("one of {listed}", listed=listed(choices, 12))
+        )
+        return subject.finding(
+            "DV103",
+            path,
+            message('"{value}" is not one of {listed}', value=value, listed=listed(choices, 12)),
+            hint=hint,
+            edit=edit,
+        )
     if problem.kind == "type":
         return _typed(subject, problem, node)
     if problem.kind == "pattern" and isinstance(value, str):
@@ -145,15 +181,19 @@ def _bounds(problem: Problem, value: Any, field: Field) -> tuple[str, str]:
     if isinstance(value, int | float):
         low, high = field.minimum, field.maximum
         if low is not None and value < low:
-            return f"{value} is too small", f"at least {low}"
+            return message("{value} is too small", value=value), message("at least {low}", low=low)
         if high is not None and value > high:
-            return f"{value} is too large", f"at most {high}"
+            return message("{value} is too large", value=value), message("at most {high}", high=high)
     most = field.max_items or field.max_properties or field.max_length
     if isinstance(value, dict | list | str) and most is not None and len(value) > most:
-        return f"{len(value)} {'characters' if isinstance(value, str) else 'entries'} are too many", f"at most {most}"
+        return (
+            message("{count} characters are too many", count=len(value))
+            if isinstance(value, str)
+            else message("{count} entries are too many", count=len(value))
+        ), message("at most {most}", most=most)
     if value in ("", []):
-        return "must not be empty", "say something, or leave the field out where it is not required"
-    return problem.text, "delete one of the two" if problem.text.startswith("Duplicate") else ""
+        return message("must not be empty"), message("say something, or leave the field out where it is not required")
+    return recognized(problem.text), message("delete one of the two") if problem.text.startswith("Duplicate") else ""
 
 
 def _typed(subject: Subject, problem: Problem, node: Node) -> Finding:
@@ -164,19 +204,41 @@ def _typed(subject: Subject, problem: Problem, node: Node) -> Finding:
         written = subject.document.text[span.start : span.end] if span else str(value)
         if node.pattern is not None and not node.pattern.search(written):
             what, example = form(node.field.pattern or "")
-            return subject.finding("DV103", path, f"{written} is no {what}", hint=example)
+            return subject.finding(
+                "DV103", path, message("{written} is no {what}", written=written, what=what), hint=example
+            )
         edit = subject.rewrite(path, f'"{written}"') if span else None
-        return subject.finding("DV103", path, f"{written} must be a string", hint=f'write "{written}"', edit=edit)
+        return subject.finding(
+            "DV103",
+            path,
+            message("{written} must be a string", written=written),
+            hint=message("write {text}", text=f'"{written}"'),
+            edit=edit,
+        )
     if wanted in ("integer", "int32", "int64") and isinstance(value, str) and value.isascii() and value.isdigit():
         edit = subject.replace(path, value)
-        text = f'"{value}" must be a number'
-        return subject.finding("DV103", path, text, hint=f"write {value}, without quotes", edit=edit)
+        text = message('"{value}" must be a number', value=value)
+        return subject.finding(
+            "DV103", path, text, hint=message("write {value}, without quotes", value=value), edit=edit
+        )
     if wanted == "boolean" and isinstance(value, str):
-        meant = nearest(value, ("true", "false"), cutoff=0.5) or "true or false"
-        return subject.finding("DV103", path, f"{value} is neither true nor false", hint=f"write {meant}")
+        meant = nearest(value, ("true", "false"), cutoff=0.5) or message("true or false")
+        return subject.finding(
+            "DV103",
+            path,
+            message("{value} is neither true nor false", value=value),
+            hint=message("write {text}", text=meant),
+        )
     if wanted == "array" and isinstance(value, str):
         edit = subject.wrap(path)
-        return subject.finding("DV103", path, "must be a list", hint=f'write ["{value}"]', edit=edit, key=True)
+        return subject.finding(
+            "DV103",
+            path,
+            message("must be a list"),
+            hint=message("write {text}", text=f'["{value}"]'),
+            edit=edit,
+            key=True,
+        )
     text, hint = _expected(wanted, value, node)
     return subject.finding("DV103", path, text, hint=hint, key=True)
 
@@ -184,39 +246,59 @@ def _typed(subject: Subject, problem: Problem, node: Node) -> Finding:
 def _expected(wanted: str, value: Any, node: Node) -> tuple[str, str]:
     """What stands there, and what should."""
     if value is None:
-        shown = "nothing"
+        shown = message("nothing")
     elif isinstance(value, dict | list):
-        shown = "a map" if isinstance(value, dict) else "a list"
+        shown = message("a map") if isinstance(value, dict) else message("a list")
     else:
         shown = f'"{value}"' if isinstance(value, str) else str(value).lower()
     if wanted == "array":
-        return f"must be a list, and is {shown}", "start each member with a dash"
+        return message("must be a list, and is {shown}", shown=shown), message("start each member with a dash")
     if wanted == "object":
-        inside = f"fields here are {listed(sorted(node.fields), 12)}" if node.fields else "write lines of  name: value"
-        return f"must be a map, and is {shown}", inside
+        inside = (
+            message("fields here are {listed}", listed=listed(sorted(node.fields), 12))
+            if node.fields
+            else message("write lines of  name: value")
+        )
+        return message("must be a map, and is {shown}", shown=shown), inside
+    if wanted == "boolean":
+        return message("{value} is neither true nor false", value=shown), message("write true or false")
     kind, example = {
-        "string": ("text", "write it in quotes" if not isinstance(value, dict | list) else "write a single word"),
-        "boolean": ("true or false", "write true or false"),
-        "integer,string": ("quantity", form(QUANTITY)[1]),
-    }.get(wanted, ("whole number", f"such as {node.field.minimum or 1}"))
-    return f"{shown} is no {kind}" if kind != "true or false" else f"{shown} is neither true nor false", example
+        "string": (
+            message("text"),
+            message("write it in quotes") if not isinstance(value, dict | list) else message("write a single word"),
+        ),
+        "integer,string": form(QUANTITY),
+    }.get(wanted, (message("whole number"), message("such as {minimum}", minimum=node.field.minimum or 1)))
+    return message("{shown} is no {kind}", shown=shown, kind=kind), example
 
 
 def _patterned(subject: Subject, problem: Problem, value: str, field: Field) -> Finding:
     path = problem.path
     days = _DAYS.fullmatch(value)
     what, example = form(field.pattern or QUANTITY)
-    if days and what.startswith("duration"):
+    if days and is_duration(field.pattern or ""):
         hours = f"{int(days[1]) * 24}h"
         edit = subject.rewrite(path, hours)
-        return subject.finding("DV103", path, f'"{value}": days are no unit here', hint=f"write {hours}", edit=edit)
+        return subject.finding(
+            "DV103",
+            path,
+            message('"{value}": days are no unit here', value=value),
+            hint=message("write {text}", text=hours),
+            edit=edit,
+        )
     if value.lower() == "never" and "Never" in problem.text:
         edit = subject.rewrite(path, "Never")
-        return subject.finding("DV103", path, f'"{value}" is no {what}', hint="did you mean  Never ?", edit=edit)
-    if what == "schedule":
-        text = f'"{value}" has {len(value.split())} fields, and a schedule five'
+        return subject.finding(
+            "DV103",
+            path,
+            message('"{value}" is no {what}', value=value, what=what),
+            hint=message("did you mean  Never ?"),
+            edit=edit,
+        )
+    if field.pattern == BUDGET_SCHEDULE:
+        text = message('"{value}" has {count} fields, and a schedule five', value=value, count=len(value.split()))
         return subject.finding("DV103", path, text, hint=example)
-    return subject.finding("DV103", path, f'"{value}" is no {what}', hint=example)
+    return subject.finding("DV103", path, message('"{value}" is no {what}', value=value, what=what), hint=example)
 
 
 def _rule(subject: Subject, problem: Problem) -> Finding:
@@ -225,10 +307,14 @@ def _rule(subject: Subject, problem: Problem) -> Finding:
     if path and path[-1] == "key" and isinstance(value, str):
         meant = nearest(value, WELL_KNOWN, cutoff=0.8)
         edit = subject.rewrite(path, meant) if meant is not None else None
-        hint = f"did you mean  {meant} ?" if meant is not None else "labels of that domain are not yours to ask for"
-        return subject.finding("DV106", path, text, hint=hint, edit=edit)
+        hint = (
+            message("did you mean  {meant} ?", meant=meant)
+            if meant is not None
+            else message("labels of that domain are not yours to ask for")
+        )
+        return subject.finding("DV106", path, recognized(text), hint=hint, edit=edit)
     if "no such key: values" in text:
-        text = "requirements with operator 'In', 'Gt', 'Lt', 'Gte' or 'Lte' must have values"
+        text = message("requirements with operator 'In', 'Gt', 'Lt', 'Gte' or 'Lte' must have values")
     elif " evaluating rule: " in text:
         text = text.partition(" evaluating rule: ")[2]
-    return subject.finding("DV106", path, text, hint=suggestion(text), key=True)
+    return subject.finding("DV106", path, recognized(text), hint=suggestion(text), key=True)

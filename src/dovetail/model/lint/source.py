@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from dovetail.language import message
+from dovetail.language.recognition import recognized
 from dovetail.model.kinds.admission import Path
 from dovetail.model.lint.findings import Finding
 
@@ -84,25 +86,27 @@ def read(source: Source) -> tuple[list[Document], list[Finding]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        message = error.problem or error.context or "cannot be read"
-        findings.append(
-            Finding(code="DV001", message=f"not YAML: {message}", file=source.name, line=line, column=column)
-        )
+        text = error.problem or error.context or ""
+        findings.append(Finding(code="DV001", message=_not_yaml(text), file=source.name, line=line, column=column))
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        findings.append(Finding(code="DV001", message=f"not YAML: {text}", file=source.name, line=1, column=1))
+        findings.append(Finding(code="DV001", message=_not_yaml(text), file=source.name, line=1, column=1))
     return documents, findings
 
 
+def _not_yaml(problem: str) -> str:
+    return message("not YAML: {problem}", problem=recognized(problem) or message("cannot be read"))
+
+
 def _no_manifest(file: str, node: yaml.Node) -> Finding:
-    kind = "a list" if isinstance(node, yaml.SequenceNode) else "a single value"
+    kind = message("a list") if isinstance(node, yaml.SequenceNode) else message("a single value")
     return Finding(
         code="DV004",
-        message=f"not a manifest: {kind} where an object with apiVersion and kind is expected",
+        message=message("not a manifest: {kind} where an object with apiVersion and kind is expected", kind=kind),
         file=file,
         line=node.start_mark.line + 1,
         column=node.start_mark.column + 1,
-        hint="divide objects by a line of ---",
+        hint=message("divide objects by a line of ---"),
     )
 
 
@@ -144,7 +148,7 @@ class _Reader:
 
     def _mapping(self, node: yaml.MappingNode, path: Path, above: frozenset[int]) -> dict[str, Any]:
         merged: dict[str, Any] = {}
-        members: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 for base in value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]:
@@ -152,17 +156,17 @@ class _Reader:
                     merged = {**(inner if isinstance(inner, dict) else {}), **merged}
                 continue
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else str(key_node.tag)
-            if key in members:
+            if key in found:
                 self._twice(key, key_node, (*path, key))
                 self._forget((*path, key))
             self.keys[(*path, key)] = _span(key_node)
-            members[key] = self.value(value_node, (*path, key), above)
-        return {**merged, **members}
+            found[key] = self.value(value_node, (*path, key), above)
+        return {**merged, **found}
 
     def _forget(self, path: Path) -> None:
         for table in (self.keys, self.values):
-            for path_ in [path_ for path_ in table if path_[: len(path)] == path]:
-                del table[path_]
+            for each in [each for each in table if each[: len(path)] == path]:
+                del table[each]
 
     def _twice(self, key: str, node: yaml.Node, path: Path) -> None:
         first = self.keys[path].line
@@ -170,11 +174,11 @@ class _Reader:
         self.findings.append(
             Finding(
                 code="DV002",
-                message=f'"{key}" is given twice; the first is on line {first}',
+                message=message('"{key}" is given twice; the first is on line {first}', key=key, first=first),
                 file=self.file,
                 line=span.line,
                 column=span.column,
-                hint="keep one of them",
+                hint=message("keep one of them"),
             )
         )
 
@@ -183,11 +187,11 @@ class _Reader:
         self.findings.append(
             Finding(
                 code="DV004",
-                message=f"not a manifest: the tag {node.tag} means nothing in Kubernetes",
+                message=message("not a manifest: the tag {tag} means nothing in Kubernetes", tag=node.tag),
                 file=self.file,
                 line=span.line,
                 column=span.column,
-                hint="write the value without a tag",
+                hint=message("write the value without a tag"),
             )
         )
 

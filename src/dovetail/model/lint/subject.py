@@ -59,9 +59,9 @@ class Subject(msgspec.Struct):
     @property
     def terms(self) -> list[tuple[int, Term]]:
         """The requirements as written, those that can be read, with their place in the list."""
-        entries = self.get(*self.terms_at)
+        found = self.get(*self.terms_at)
         read = []
-        for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        for index, entry in enumerate(found if isinstance(found, list) else ()):
             term = readable(entry, Term)
             if term is not None and term.key:
                 read.append((index, term))
@@ -80,13 +80,13 @@ class Subject(msgspec.Struct):
         return readable(self.obj, NodeOverlay) if self.kind == "NodeOverlay" else None
 
     def get(self, *path: str | int) -> Any:
-        value_: Any = self.obj
+        found: Any = self.obj
         for part in path:
             try:
-                value_ = value_[part]
+                found = found[part]
             except (KeyError, IndexError, TypeError):
                 return None
-        return value_
+        return found
 
     def place(self, path: Path, *, key: bool = False) -> Span:
         return self.document.place((*self.at, *path), key=key)

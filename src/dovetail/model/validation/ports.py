@@ -12,30 +12,26 @@ PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 
 def container_ports(entries: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
+    found: list[FieldError] = []
     names: set[str] = set()
     for index, port in enumerate(entries):
-        field_path = f"{path}[{index}]"
+        at = f"{path}[{index}]"
         name = port.get("name", "")
         if name:
             texts = formats.port_name(name)
-            errors += [invalid(f"{field_path}.name", name, text) for text in texts]
+            found += [invalid(f"{at}.name", name, text) for text in texts]
             if not texts and name in names:
-                errors.append(duplicate(f"{field_path}.name", name))
+                found.append(duplicate(f"{at}.name", name))
             names.add(name)
         number = port.get("containerPort", 0)
         if not number:
-            errors.append(required(f"{field_path}.containerPort"))
+            found.append(required(f"{at}.containerPort"))
         else:
-            errors += [invalid(f"{field_path}.containerPort", number, text) for text in formats.port_number(number)]
+            found += [invalid(f"{at}.containerPort", number, text) for text in formats.port_number(number)]
         if port.get("hostPort"):
             texts = formats.port_number(port["hostPort"])
-            errors += [invalid(f"{field_path}.hostPort", port["hostPort"], text) for text in texts]
+            found += [invalid(f"{at}.hostPort", port["hostPort"], text) for text in texts]
         protocol = port.get("protocol", "")
         if protocol not in PROTOCOLS:
-            errors.append(
-                unsupported(f"{field_path}.protocol", protocol, PROTOCOLS)
-                if protocol
-                else required(f"{field_path}.protocol")
-            )
-    return errors
+            found.append(unsupported(f"{at}.protocol", protocol, PROTOCOLS) if protocol else required(f"{at}.protocol"))
+    return found
