@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.language import message
 from dovetail.model.instance_type import Resources
 
 
@@ -99,9 +100,15 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
         """The nearest miss in words."""
         if self.nearest is None:
             return ""
-        price = "unknown price" if self.nearest.price is None else f"${self.nearest.price:.4f}/h"
-        lacks = f", lacks {self.nearest_lacks}" if self.nearest_lacks else ""
-        return f"{self.nearest.instance_type} in {self.nearest.zone}, {price}{lacks}"
+        return f"{self.nearest.instance_type} in {self.nearest.zone}, {self.miss_detail}"
+
+    @property
+    def miss_detail(self) -> str:
+        """What the nearest miss costs, and what it lacks."""
+        if self.nearest is None:
+            return ""
+        price = message("unknown price") if self.nearest.price is None else f"${self.nearest.price:.4f}/h"
+        return price + (message(", lacks {amount}", amount=self.nearest_lacks) if self.nearest_lacks else "")
 
 
 class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):

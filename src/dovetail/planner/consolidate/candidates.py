@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from msgspec.structs import replace
 
+from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.meta import condition
@@ -74,7 +75,7 @@ class Fleet:
     @cached_property
     def classes(self) -> dict[str, int]:
         """The number of each pod's class."""
-        return {pod: pod_class.index for pod_class in self.whole.classes for pod in pod_class.pods}
+        return {pod: one.index for one in self.whole.classes for pod in one.pods}
 
     def floor(self, seconds: float) -> Floor | None:
         """What no choice can make the fleet cost less than."""
@@ -102,15 +103,15 @@ class Fleet:
     @cached_property
     def charges(self) -> Mapping[str, float]:
         """What emptying each candidate is charged."""
-        terms, charges = self.terms, {}
+        terms, found = self.terms, {}
         charge = terms.charge
         if charge is None:
             cost = sum(node.price or 0.0 for node in self.candidates)
             charge = _CHARGE * min(cost, self.fresh) / max(1, self.pods)
         for node in self.candidates:
             units = terms.trouble.get(node.name, float(len(self.moved[node.name])))
-            charges[node.name] = max(charge * units, terms.dues.get(node.pool or "", 0.0) * units)
-        return charges
+            found[node.name] = max(charge * units, terms.dues.get(node.pool or "", 0.0) * units)
+        return found
 
     @cached_property
     def fresh(self) -> float:
@@ -144,9 +145,7 @@ class Fleet:
     def within(self, gone: Iterable[NodeState]) -> tuple[NodeState, ...]:
         """As many of them as the budgets of pools and of pods allow, in order; empty ones first."""
         taken = Taken(self)
-        return tuple(
-            node for node in sorted(gone, key=lambda candidate: bool(self.moved[candidate.name])) if taken.take(node)
-        )
+        return tuple(node for node in sorted(gone, key=lambda each: bool(self.moved[each.name])) if taken.take(node))
 
     @cached_property
     def spare(self) -> dict[str, int]:
@@ -155,7 +154,7 @@ class Fleet:
 
     def stays(self, best: Choice) -> dict[str, str]:
         """Why nodes that are not going stay."""
-        taken, gone, stays = Taken(self), {node.name for node in best.gone}, dict[str, str]()
+        taken, gone, found = Taken(self), {node.name for node in best.gone}, dict[str, str]()
         tried = 0
         for node in best.gone:
             taken.take(node)
@@ -163,14 +162,14 @@ class Fleet:
             if node.name in gone or node.deleting:
                 continue
             if node.name not in self.moved:
-                stays[node.name] = node.held_by or _unfit(node)
+                found[node.name] = node.held_by or _unfit(node)
                 continue
-            stays[node.name] = taken.against(node) or "no cheaper node for its pods"
+            found[node.name] = taken.against(node) or message("no cheaper node for its pods")
             if not taken.against(node) and self.moved[node.name] and tried < _MAX_TRIED:
                 tried += 1
                 if self.without((node,)) is None:
-                    stays[node.name] = "its pods fit nowhere else"
-        return stays
+                    found[node.name] = message("its pods fit nowhere else")
+        return found
 
 
 class Taken:
@@ -189,10 +188,10 @@ class Taken:
             both = self._pools[pool, True] + self._pools[pool, False]
             full = both >= quota.used if used or self._pools[pool, True] else False
             if full or (not used and self._pools[pool, False] >= quota.empty):
-                return "the budgets of its NodePool let no more go at once"
+                return message("the budgets of its NodePool let no more go at once")
         for key, count in fleet.guarded[node.name].items():
             if self._pods[key] + count > fleet.spare[key]:
-                return f"PodDisruptionBudget {key} lets no more pods go at once"
+                return message("PodDisruptionBudget {key} lets no more pods go at once", key=key)
         return ""
 
     def take(self, node: NodeState) -> bool:
@@ -227,22 +226,22 @@ def _may_go(node: NodeState) -> bool:
 
 
 def _unfit(node: NodeState) -> str:
-    return "it is not ready for pods yet" if not node.initialized else "its price is unknown"
+    return message("it is not ready for pods yet") if not node.initialized else message("its price is unknown")
 
 
 def movable_pods(node: NodeState) -> list[Pod]:
     """The pods that would need another place: not daemons, not finished."""
-    movable_pods = []
+    found = []
     for pod in node.pods:
         owner = pod.metadata.controller
         if not pod.finished and not pod.terminating and (owner is None or owner.kind not in ("DaemonSet", "Node")):
-            movable_pods.append(pod)
-    return movable_pods
+            found.append(pod)
+    return found
 
 
 def _guarded(snapshot: Snapshot, moved: Mapping[str, Sequence[Pod]]) -> dict[str, Counter[str]]:
     """How many pods of each disruption budget every node has; a pod under several may not be moved at all."""
-    guards: dict[str, Counter[str]] = {}
+    found: dict[str, Counter[str]] = {}
     for name, pods in moved.items():
         mine = Counter[str]()
         for pod in pods:
@@ -252,11 +251,11 @@ def _guarded(snapshot: Snapshot, moved: Mapping[str, Sequence[Pod]]) -> dict[str
                 if budget.metadata.namespace == pod.metadata.namespace
                 and matches(budget.spec.selector, pod.metadata.labels)
             ]
-            for pdb in over:
-                if len(over) > 1 or pdb.spec.unhealthy_pod_eviction_policy != "AlwaysAllow" or _ready(pod):
-                    mine[pdb.metadata.key] += 1 if len(over) == 1 else 1 << 30
-        guards[name] = mine
-    return guards
+            for each in over:
+                if len(over) > 1 or each.spec.unhealthy_pod_eviction_policy != "AlwaysAllow" or _ready(pod):
+                    mine[each.metadata.key] += 1 if len(over) == 1 else 1 << 30
+        found[name] = mine
+    return found
 
 
 def _ready(pod: Pod) -> bool:

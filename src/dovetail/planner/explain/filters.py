@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dovetail.language import message, plural
 from dovetail.model.labels import HOSTNAME, WELL_KNOWN
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import format_resources
@@ -67,11 +68,15 @@ def of_offerings(problem: Problem, request: PlacementRequest, pool: int) -> Iter
         absent = not mask & own and not name.startswith((PORT, ATTACH)) and not catalog.holding(name, 1) & own
         yield Question(_size_code(name), size_words(name, amount), mask, name, absent)
     if catalog.overcommitted & own:
-        yield Question("NO_TYPE_FITS", "room for the node's DaemonSets", catalog.everything & ~catalog.overcommitted)
+        yield Question(
+            "NO_TYPE_FITS", message("room for the node's DaemonSets"), catalog.everything & ~catalog.overcommitted
+        )
     unpriced = catalog.recall("unpriced", lambda: _unpriced(catalog))
     if unpriced:
-        yield Question("NO_PRICE", "a known price", catalog.everything & ~unpriced)
-    yield Question("NO_OFFERING", "capacity to be had now", catalog.available | catalog.overcommitted | unpriced)
+        yield Question("NO_PRICE", message("a known price"), catalog.everything & ~unpriced)
+    yield Question(
+        "NO_OFFERING", message("capacity to be had now"), catalog.available | catalog.overcommitted | unpriced
+    )
 
 
 def _unpriced(catalog: OfferingCatalog) -> int:
@@ -96,7 +101,9 @@ def of_kind(problem: Problem, request: PlacementRequest, pool: int) -> Iterator[
         yield Question("UNKNOWN_LABEL" if unknown else "NO_TYPE_MATCHES", _any_of(terms), catalog.any_term(terms))
     storage = request.cls.storage.alternatives
     if storage != ((),):
-        yield Question("VOLUME_ZONE", f"volumes in {_any_of(storage)}", catalog.any_term(storage))
+        yield Question(
+            "VOLUME_ZONE", message("volumes in {any_of}", any_of=_any_of(storage)), catalog.any_term(storage)
+        )
 
 
 def known(catalog: OfferingCatalog, pool: Pool, key: str) -> bool:
@@ -116,17 +123,17 @@ def labels_of(catalog: OfferingCatalog, pool: Pool) -> frozenset[str]:
 
 def _by_key(term: Term) -> list[Term]:
     """What is asked of each label: questions of one label may contradict each other."""
-    clauses_by_key: dict[str, list[Clause]] = {}
-    for clause in term:
-        clauses_by_key.setdefault(clause[0], []).append(clause)
-    return [tuple(together) for together in clauses_by_key.values()]
+    found: dict[str, list[Clause]] = {}
+    for each in term:
+        found.setdefault(each[0], []).append(each)
+    return [tuple(together) for together in found.values()]
 
 
 def _all_of(together: Term) -> str:
     """What is asked of one label, with its name once."""
     first, *others = together
-    described = text(first) if first != NEVER else "an empty node selector"
-    return " and ".join([described, *(text(other).removeprefix(f"{other[0]} ") for other in others)])
+    described = text(first) if first != NEVER else message("an empty node selector")
+    return " and ".join([described, *(text(each).removeprefix(f"{each[0]} ") for each in others)])
 
 
 def _any_of(terms: tuple[Term, ...]) -> str:
@@ -135,7 +142,7 @@ def _any_of(terms: tuple[Term, ...]) -> str:
 
 
 def _label_code(catalog: OfferingCatalog, pool: Pool, term: Term) -> str:
-    return "NO_TYPE_MATCHES" if all(known(catalog, pool, clause[0]) for clause in term) else "UNKNOWN_LABEL"
+    return "NO_TYPE_MATCHES" if all(known(catalog, pool, each[0]) for each in term) else "UNKNOWN_LABEL"
 
 
 def _size_code(name: str) -> str:
@@ -146,12 +153,14 @@ def _size_code(name: str) -> str:
 
 def size_words(name: str, amount: int) -> str:
     if name.startswith(ATTACH):
-        return f"{amount} volume{'s' * (amount != 1)} of {driver_of(name)}"
+        return plural("{n} volume of {driver}", "{n} volumes of {driver}", n=amount, driver=driver_of(name))
     if name.startswith(PORT):
         protocol, number, address = name.removeprefix(PORT).rsplit("/", 2)
         if protocol.startswith(DISK):
             return f"disk {protocol.removeprefix(DISK)}"
-        return f"host port {number}/{protocol}{'' if address == EVERYWHERE else f' of {address}'}"
+        if address == EVERYWHERE:
+            return message("host port {number}/{protocol}", number=number, protocol=protocol)
+        return message("host port {number}/{protocol} of {address}", number=number, protocol=protocol, address=address)
     return f"{name} {shown(name, amount)}"
 
 
@@ -188,36 +197,38 @@ def too_few(problem: Problem, pool: int, left: int) -> Iterator[Question]:
         there = sum(1 for value, mask in problem.catalog.by_label(key).items() if value is not None and mask & left)
         if there < least:
             count = f"there {'is' if there == 1 else 'are'} {there}"
-            yield Question("MIN_VALUES", f"minValues {least} of {key} ({count})", 0)
+            yield Question(
+                "MIN_VALUES", message("minValues {least} of {key} ({count})", least=least, key=key, count=count), 0
+            )
 
 
 def at_last(problem: Problem, pool: int) -> Question:
     """What keeps a pod out where no single thing does: too little choice, or rules about pods taken together."""
     if pool in problem.min_values:
-        needs = ", ".join(f"{least} of {key}" for key, least in problem.min_values[pool])
-        return Question("MIN_VALUES", f"minValues {needs} on one node", 0)
-    return Question("SPREAD", "affinity and spread constraints between it and other pods", 0)
+        needs = ", ".join(message("{least} of {key}", least=least, key=key) for key, least in problem.min_values[pool])
+        return Question("MIN_VALUES", message("minValues {needs} on one node", needs=needs), 0)
+    return Question("SPREAD", message("affinity and spread constraints between it and other pods"), 0)
 
 
 def _beside(problem: Problem, state: PackingState, request: PlacementRequest, counter: TopologyCounter) -> Question:
     """Co-located pods on one node: a new node has none, unless the first pod of its own kind opens it."""
     there = bool((state.host_counts[counter.slot, : state.size] > 0).any())
-    why = "no room beside it" if there else _missed(problem, counter)
+    why = message("no room beside it") if there else _missed(problem, counter)
     opens = not there and counter in request.topology.own
     return Question("AFFINITY", f"{_words(counter.group, request)} ({why})", problem.catalog.everything if opens else 0)
 
 
 def _missed(problem: Problem, counter: TopologyCounter) -> str:
     """Why co-located pods is not there."""
-    waiting = any(counter.group in pod_class.kind.members for pod_class in problem.classes)
-    return "those pods have no node either" if waiting else "no such pod"
+    waiting = any(counter.group in one.kind.members for one in problem.classes)
+    return message("those pods have no node either") if waiting else message("no such pod")
 
 
 def _owned(problem: Problem, state: PackingState, request: PlacementRequest, counter: TopologyCounter) -> Question:
     assert counter.topology_key is not None
     words = _words(counter.group, request)
     if not counter.topology_key.values and counter.kind != ANTI:
-        return Question("UNKNOWN_LABEL", f"{words} (no node has that label)", 0)
+        return Question("UNKNOWN_LABEL", message("{words} (no node has that label)", words=words), 0)
     allowed = [UNLIMITED] * (len(counter.topology_key.values) + 1)
     allow_owner(request, counter, state.counts[counter.slot], allowed)
     if counter.kind == AFFINITY and not any(allowed):
@@ -230,9 +241,18 @@ def _counted(problem: Problem, state: PackingState, counter: TopologyCounter) ->
     assert counter.topology_key is not None
     allowed = [UNLIMITED] * (len(counter.topology_key.values) + 1)
     allow_member(counter, state.counts[counter.slot], state.owners[counter.slot], allowed)
-    rule, to = ("topology spread", "over") if counter.kind == SPREAD else ("anti-affinity", "by")
+    rule, to = (message("topology spread"), "over") if counter.kind == SPREAD else ("anti-affinity", "by")
     return _domains(
-        problem, counter, f"the {rule} of {_owner(problem, counter.group)} {to} {counter.group.key}", allowed
+        problem,
+        counter,
+        message(
+            "the {rule} of {owner} {to} {group}",
+            rule=rule,
+            owner=_owner(problem, counter.group),
+            to=to,
+            group=counter.group.key,
+        ),
+        allowed,
     )
 
 
@@ -240,8 +260,8 @@ def _owner(problem: Problem, group: Group) -> str:
     """The first pod whose rule it is: one that runs, or one that waits as well."""
     there = sorted((problem.all_nodes[row] for row in problem.fears.get(group, ())), key=lambda node: node.name)
     running = sorted(pod_key(pod) for node in there[:1] for pod in node.pods if _owns(problem, pod, group))
-    waiting = (name for pod_class in problem.classes if group in pod_class.levels[0].hard for name in pod_class.pods)
-    return next(chain(running, waiting), "another pod")
+    waiting = (name for one in problem.classes if group in one.levels[0].hard for name in one.pods)
+    return next(chain(running, waiting), message("another pod"))
 
 
 def _owns(problem: Problem, pod: Pod, group: Group) -> bool:
@@ -254,8 +274,9 @@ def _domains(problem: Problem, counter: TopologyCounter, words: str, allowed: li
     if all(allowed):
         return Question(_CODES[counter.kind], words, problem.catalog.everything)
     free = [value for value, room in zip(counter.topology_key.values, allowed, strict=False) if room]
-    more = " and others" if len(free) > _MAX_NAMES else ""
-    described = f"in {', '.join(free[:_MAX_NAMES])}{more}" if free else "nowhere"
+    more = message(" and others") if len(free) > _MAX_NAMES else ""
+    listed = ", ".join(free[:_MAX_NAMES]) + more
+    described = message("in {domains}", domains=listed) if free else message("nowhere")
     mask = problem.catalog.mask(np.array(allowed)[counter.topology_key.offerings] > 0)
     return Question(_CODES[counter.kind], f"{words} (room {described})", mask)
 
@@ -263,11 +284,26 @@ def _domains(problem: Problem, counter: TopologyCounter, words: str, allowed: li
 def _words(group: Group, request: PlacementRequest) -> str:
     if group.kind == SPREAD:
         least = f", minDomains {group.min_domains}" if group.min_domains > 1 else ""
-        return f"topology spread over {group.key}, maxSkew {group.max_skew}{least}"
+        return message(
+            "topology spread over {group}, maxSkew {max_skew}{least}",
+            group=group.key,
+            max_skew=group.max_skew,
+            least=least,
+        )
     rule = "affinity" if group.kind == AFFINITY else "anti-affinity"
     spaces = group.namespaces or ()
-    elsewhere = f" in {', '.join(sorted(spaces))}" if {*spaces} - {request.cls.shape.namespace} else ""
-    return f"pod {rule} to {_selected(group.selector)}{elsewhere} by {group.key}"
+    elsewhere = (
+        message(" in {namespaces}", namespaces=", ".join(sorted(spaces)))
+        if {*spaces} - {request.cls.shape.namespace}
+        else ""
+    )
+    return message(
+        "pod {rule} to {selected}{elsewhere} by {group}",
+        rule=rule,
+        selected=_selected(group.selector),
+        elsewhere=elsewhere,
+        group=group.key,
+    )
 
 
 def _selected(selector: Term) -> str:
@@ -276,7 +312,7 @@ def _selected(selector: Term) -> str:
         f"{key}={values[0]}" if operator == "In" and len(values) == 1 else text((key, operator, values))
         for key, operator, values in selector
     ]
-    return ",".join(described) or "any pod"
+    return ",".join(described) or message("any pod")
 
 
 def _limits(problem: Problem, state: PackingState, pool: int) -> Iterator[Question]:
@@ -284,8 +320,8 @@ def _limits(problem: Problem, state: PackingState, pool: int) -> Iterator[Questi
     full = {name for name, most in problem.reservations.items() if state.reserved.get(name, 0) >= most}
     if full:
         mask = catalog.mask(row.offering.reservation_id not in full for row in catalog.rows)
-        yield Question("RESERVATION_FULL", "reservations with room", mask)
+        yield Question("RESERVATION_FULL", message("reservations with room"), mask)
     for name, left in sorted(state.left[pool].items()):
-        words = f"{name} limit ({shown(name, max(0, left))} left)"
+        words = message("{name} limit ({shown} left)", name=name, shown=shown(name, max(0, left)))
         within = (catalog.everything if left > 0 else 0) if name == "nodes" else capacity_at_most(catalog, name, left)
         yield Question("LIMIT_REACHED", words, within)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from dovetail.language import message, source
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.lint.requirements import meant_key
 from dovetail.model.reasons import reason
@@ -37,10 +38,10 @@ from dovetail.planner.snapshot import Pool
 
 #: Reasons about the offering alone, and what else the pod's owner could do where the pool forbids one that would do.
 _INSTEAD = {
-    "NO_TYPE_FITS": "ask for less",
-    "NO_TYPE_MATCHES": "ask for another",
-    "VOLUME_ZONE": "move the volume",
-    "VOLUME_LIMIT": "use fewer volumes",
+    "NO_TYPE_FITS": source("ask for less"),
+    "NO_TYPE_MATCHES": source("ask for another"),
+    "VOLUME_ZONE": source("move the volume"),
+    "VOLUME_LIMIT": source("use fewer volumes"),
 }
 _DISK = "ephemeral-storage"
 
@@ -48,15 +49,17 @@ _DISK = "ephemeral-storage"
 def remedy(catalog: OfferingCatalog, pool: Pool, question: Question) -> str:
     """What helps where a question turned away the last offering of a pool."""
     if question.clauses and question.clauses[0][0] in (HOSTNAME, NODE_NAME):
-        return "name an existing node, or none"
+        return message("name an existing node, or none")
     if len(question.clauses) > 1 and contradictory(question.clauses):
-        return "leave one of them"
+        return message("leave one of them")
     if question.resource == _DISK:
-        return "ask for less, or let the NodeClass give nodes a larger disk"
+        return message("ask for less, or let the NodeClass give nodes a larger disk")
     if question.absent:
         there = question.resource in catalog.stock and any(question.resource in kind.capacity for kind in pool.types)
         return (
-            "allow instance types that have some" if there else "correct its name, or add it to types by a NodeOverlay"
+            message("allow instance types that have some")
+            if there
+            else message("correct its name, or add it to types by a NodeOverlay")
         )
     return reason(question.code).remedy
 
@@ -71,13 +74,13 @@ def widened(problem: Problem, state: PackingState, request: PlacementRequest, po
     left, terms = state.left[pool], request.level.terms
     limits = {name: amount for name, amount in left.items() if name != "nodes"}
     provider = provider_catalog(problem, pool)
-    clauses = provider.forbidden(Need((terms, request.cls.storage.alternatives), request.cls.requests, limits))
-    if clauses is not None and left.get("nodes", 1) > 0:
-        rules = " and ".join(map(text, clauses.clauses))
-        instead = f"{_INSTEAD[funnel.code]}, or widen its {rules}"
-        return replace(funnel, nearest=clauses.choice, nearest_lacks="", misses=1, remedy=instead)
+    found = provider.forbidden(Need((terms, request.cls.storage.alternatives), request.cls.requests, limits))
+    if found is not None and left.get("nodes", 1) > 0:
+        rules = " and ".join(map(text, found.clauses))
+        instead = message("{instead}, or widen its {rules}", instead=_INSTEAD[funnel.code], rules=rules)
+        return replace(funnel, nearest=found.choice, nearest_lacks="", misses=1, remedy=instead)
     if funnel.remedy == reason("NO_TYPE_MATCHES").remedy and not provider.sells(terms):
-        return replace(funnel, remedy="ask for something that it offers, or use another NodePool")
+        return replace(funnel, remedy=message("ask for something that it offers, or use another NodePool"))
     return funnel
 
 
@@ -85,13 +88,17 @@ def barren(pool: Pool) -> Funnel:
     """A pool that has nothing to offer to any pod, and what of its own is to blame; what the pod lacks comes on top."""
     words, meant = _to_blame(pool)
     start = sum(len(kind.offerings) for kind in pool.types)
-    wrong_key = f"write the key {meant} instead of {INSTANCE_TYPE}" if meant else "widen what the NodePool requires"
+    wrong_key = (
+        message("write the key {meant} instead of {instance_type}", meant=meant, instance_type=INSTANCE_TYPE)
+        if meant
+        else message("widen what the NodePool requires")
+    )
     return Funnel(
         start=start,
         steps=(Step(clause=words, left=0),),
         code="NO_TYPE_MATCHES",
         emptied_by=words,
-        remedy=wrong_key if start else "see why its NodeClass offers none",
+        remedy=wrong_key if start else message("see why its NodeClass offers none"),
         misses=2,
     )
 
@@ -99,16 +106,24 @@ def barren(pool: Pool) -> Funnel:
 def _to_blame(pool: Pool) -> tuple[str, str]:
     """What of a pool leaves nothing; and the label whose values it lists as instance types, if it does."""
     if not any(kind.offerings for kind in pool.types):
-        return f"its NodeClass (it offers no types{' in any zone' if pool.types else ''})", ""
+        if pool.types:
+            return message("its NodeClass (it offers no types in any zone)"), ""
+        return message("its NodeClass (it offers no types)"), ""
     clauses = pool_clauses(pool)
-    for clause in clauses:
-        if not offered(pool, (clause,)):
-            there = values(pool, clause[0])
-            meant = meant_key(clause[2]) if clause[0] == INSTANCE_TYPE and clause[1] == "In" else None
-            described = "these are no instance types" if meant else of_values((clause,), there, there)
-            return f"its own requirement {text(clause)}{f' ({described})' if described else ''}", meant or ""
+    for each in clauses:
+        if not offered(pool, (each,)):
+            there = values(pool, each[0])
+            meant = meant_key(each[2]) if each[0] == INSTANCE_TYPE and each[1] == "In" else None
+            described = message("these are no instance types") if meant else of_values((each,), there, there)
+            words = text(each)
+            if not described:
+                return message("its own requirement {requirement}", requirement=words), meant or ""
+            return (
+                message("its own requirement {requirement} ({why})", requirement=words, why=described),
+                meant or "",
+            )
     needed = [clause for clause in clauses if offered(pool, (other for other in clauses if other != clause))]
-    return f"its own requirements {' and '.join(map(text, needed)) or 'together'}", ""
+    return message("its own requirements {list}", list=" and ".join(map(text, needed)) or message("together")), ""
 
 
 #: So many shelves are remembered.
@@ -140,7 +155,7 @@ class ProviderCatalog:
     def __init__(self, pool: Pool, asked: Asked, unavailable: Unavailable, daemons: Iterable[Daemon]) -> None:
         theirs = {key for kind in pool.types for key in kind.labels} | {ZONE, CAPACITY_TYPE, INSTANCE_TYPE, RESERVATION}
         own = tuple(requirement for requirement in pool.requirements if requirement.key not in theirs)
-        self._rules = [pool_clause for pool_clause in pool_clauses(pool) if pool_clause[0] in theirs]
+        self._rules = [each for each in pool_clauses(pool) if each[0] in theirs]
         self._columns = build_catalog((replace(pool, requirements=own),), asked, unavailable, daemons)
 
     def sells(self, terms: Iterable[Term]) -> bool:
@@ -152,16 +167,16 @@ class ProviderCatalog:
         catalog, mask = self._columns, self._doing(need)
         for count in range(1, len(self._rules) + 1) if mask else ():
             ways = [(self._but(mask, broken), broken) for broken in combinations(self._rules, count)]
-            cheapest_way = min(((lowest(where), broken) for where, broken in ways if where), default=None)
-            if cheapest_way is not None:
-                return Forbidden(catalog.rows[cheapest_way[0]].choice, cheapest_way[1])
+            found = min(((lowest(where), broken) for where, broken in ways if where), default=None)
+            if found is not None:
+                return Forbidden(catalog.rows[found[0]].choice, found[1])
         return None
 
     def _but(self, mask: int, broken: tuple[Clause, ...]) -> int:
         """Those of a mask that keep all rules but the broken ones."""
-        for rule in self._rules:
-            if rule not in broken:
-                mask &= self._columns.clause(rule)
+        for each in self._rules:
+            if each not in broken:
+                mask &= self._columns.clause(each)
         return mask
 
     def _doing(self, need: Need) -> int:

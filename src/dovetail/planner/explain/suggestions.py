@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 
+from dovetail.language import message, plural
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, WELL_KNOWN, ZONE
 from dovetail.model.selector import integer
@@ -31,29 +32,33 @@ def of_labels(catalog: OfferingCatalog, pools: Sequence[Pool], pool: Pool, asked
         return ""
     key = asked[0][0]
     if key in (HOSTNAME, NODE_NAME):
-        return "a new node gets a name of its own"
+        return message("a new node gets a name of its own")
     if not known(catalog, pool, key):
         every = catalog.recall("every label", lambda: frozenset[str]().union(*(labels_of(catalog, p) for p in pools)))
         if key in every:
-            return "its nodes do not have that label"
+            return message("its nodes do not have that label")
         meant = catalog.recall(("meant", key), lambda: tuple(_meant_label(key, every)))
-        return "; ".join(("no node has that label", *meant))
+        return "; ".join((message("no node has that label"), *meant))
     if contradictory(asked):
-        return "no value is both"
+        return message("no value is both")
     there = [value for value, mask in catalog.by_label(key).items() if value and value != UNBORN and mask & among]
     return catalog.recall(("hint", pool.name, asked, among), lambda: _of_pools(pools, pool, asked, there))
 
 
 def _of_pools(pools: Sequence[Pool], pool: Pool, asked: Term, there: Iterable[str]) -> str:
     """The values of a label in a pool; and where the value that was meant is another pool's, that one."""
-    key, pools_ = asked[0][0], of_values(asked, there, values(pool, asked[0][0]))
+    key, found = asked[0][0], of_values(asked, there, values(pool, asked[0][0]))
     wanted = [value for _, operator, named in asked if operator == "In" for value in named]
-    if "did you mean" in pools_ or len(wanted) != 1 or wanted[0] in values(pool, key):
-        return pools_
+    if "did you mean" in found or len(wanted) != 1 or wanted[0] in values(pool, key):
+        return found
     elsewhere = {value: other.name for other in reversed(pools) for value in _declared(other, key) if other is not pool}
     meant = nearest(wanted[0], elsewhere) if wanted[0] not in elsewhere else None
-    hint = f"did you mean {meant} of NodePool {elsewhere[meant]}?" if meant else ""
-    return "; ".join(filter(None, (pools_, hint)))
+    hint = (
+        message("did you mean {meant} of NodePool {elsewhere}?", meant=meant, elsewhere=elsewhere[meant])
+        if meant
+        else ""
+    )
+    return "; ".join(filter(None, (found, hint)))
 
 
 def _declared(pool: Pool, key: str) -> set[str]:
@@ -64,29 +69,32 @@ def _declared(pool: Pool, key: str) -> set[str]:
 
 def of_values(asked: Term, there: Iterable[str], offered: Set[str]) -> str:
     """The values that there are, if few; else the one that was meant, unless what is asked is offered elsewhere."""
-    values = sorted(there, key=lambda value: (integer(value) or 0, value))
-    if not values:
-        return "there is none"
-    numbers = all(integer(value) is not None for value in values)
+    found = sorted(there, key=lambda value: (integer(value) or 0, value))
+    if not found:
+        return message("there is none")
+    numbers = all(integer(value) is not None for value in found)
     wanted = [value for _, operator, named in asked if operator == "In" for value in named]
-    meant = nearest(wanted[0], values) if len(wanted) == 1 and wanted[0] not in offered and not numbers else None
+    meant = nearest(wanted[0], found) if len(wanted) == 1 and wanted[0] not in offered and not numbers else None
     if meant:
-        return f"did you mean {meant}?"
-    if len(values) <= _MAX_LISTED:
-        return f"there {'is' if len(values) == 1 else 'are'} {', '.join(values)}"
-    return f"there are {values[0]} to {values[-1]}" if numbers else ""
+        return message("did you mean {meant}?", meant=meant)
+    if len(found) <= _MAX_LISTED:
+        return plural("there is {values}", "there are {values}", n=len(found), values=", ".join(found))
+    return message("there are {first} to {last}", first=found[0], last=found[-1]) if numbers else ""
 
 
-def of_amounts(catalog: OfferingCatalog, pool: Pool, name: str, node: int) -> str:
+def of_amounts(catalog: OfferingCatalog, pool: Pool, name: str, at: int) -> str:
     """How much the most is that there is of a resource, which is what offering `at` has."""
     if name.startswith(PORT):
-        return "daemons use it"
-    most = int(catalog.amounts(name)[node])
+        return message("daemons use it")
+    most = int(catalog.amounts(name)[at])
     if most <= 0 and name not in catalog.charged() and not name.startswith(ATTACH):
         meant = catalog.recall(("meant", pool.name, name), lambda: tuple(_meant_resource(name, catalog)))
-        return "; ".join(("no type has any", *meant))
-    daemons = int(catalog.overhead(name)[node]) if name in catalog.charged() else 0
-    return f"at most {shown(name, max(0, most))}{f', daemons take {shown(name, daemons)}' if daemons else ''}"
+        return "; ".join((message("no type has any"), *meant))
+    daemons = int(catalog.overhead(name)[at]) if name in catalog.charged() else 0
+    amount = shown(name, max(0, most))
+    if daemons:
+        return message("at most {amount}, daemons take {daemons}", amount=amount, daemons=shown(name, daemons))
+    return message("at most {amount}", amount=amount)
 
 
 def contradictory(asked: Term) -> bool:
@@ -112,16 +120,16 @@ def _values_of(kind: InstanceType, key: str) -> Collection[str]:
 
 def _meant_label(key: str, there: Set[str]) -> Iterator[str]:
     """The label that was meant: by its name alone, since all of a domain look alike."""
-    names = {_name(label): label for label in sorted(there | WELL_KNOWN)}
+    names = {_name(each): each for each in sorted(there | WELL_KNOWN)}
     meant = names.get(_name(key)) or names.get(nearest(_name(key), names) or "")
     if meant:
-        yield f"did you mean {meant}?"
+        yield message("did you mean {meant}?", meant=meant)
 
 
 def _meant_resource(name: str, catalog: OfferingCatalog) -> Iterator[str]:
     meant = nearest(name, catalog.stock)
     if meant:
-        yield f"did you mean {meant}?"
+        yield message("did you mean {meant}?", meant=meant)
 
 
 def _name(key: str) -> str:

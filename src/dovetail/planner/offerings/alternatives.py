@@ -32,11 +32,11 @@ def kind_mask(catalog: OfferingCatalog, entry: CatalogEntry) -> int:
 
 def beyond(catalog: OfferingCatalog, mask: int, entry: CatalogEntry) -> int:
     """What a claim admits beside a mask: it names types, zones and capacity types, and any of them go together."""
-    rows = kind_mask(catalog, entry) & ~mask
+    found = kind_mask(catalog, entry) & ~mask
     for key in _SAID:
-        if rows:
-            rows &= reduce(or_, (where for where in catalog.by_label(key).values() if where & mask), 0)
-    return rows
+        if found:
+            found &= reduce(or_, (where for where in catalog.by_label(key).values() if where & mask), 0)
+    return found
 
 
 def sayable(catalog: OfferingCatalog, mask: int, entry: CatalogEntry, enough: Callable[[int], bool]) -> int:

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Set
 import msgspec
 from msgspec.structs import replace
 
+from dovetail.language import message, source
 from dovetail.model.labels import HOSTNAME
 from dovetail.planner.problem.pod_spec import Near, Shape, Spread
 from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, Group, affinity_groups, near_group, spread_group
 from dovetail.planner.requirements import Term, text
 from dovetail.planner.snapshot import Preferences
 
-_AWAY = "the node that has its volume attached"
+_AWAY = source("the node that has its volume attached")
 
 
 class RelaxationLevel(msgspec.Struct, frozen=True, cache_hash=True):
@@ -40,35 +41,35 @@ def relaxation_levels(
     dislikes: bool,
 ) -> tuple[RelaxationLevel, ...]:
     """The levels from everything kept to nothing soft left. `dislikes`: some PreferNoSchedule taint is about."""
-    hard = [spread_group(shape, spread) for spread in spreads if spread.hard]
-    hard += affinity_groups([term for term in shape.affinity if not term.weight], namespaces)
-    hard += [near_group(term, ANTI, namespaces) for term in shape.anti if not term.weight]
+    hard = [spread_group(shape, each) for each in spreads if each.hard]
+    hard += affinity_groups([each for each in shape.affinity if not each.weight], namespaces)
+    hard += [near_group(each, ANTI, namespaces) for each in shape.anti if not each.weight]
     respect = preferences is Preferences.RESPECT
     near = _heaviest_first(shape.affinity) if respect else []
     apart = _heaviest_first(shape.anti) if respect else []
-    nodes = sorted(shape.preferred, key=lambda preference: -preference[0]) if respect else []
-    loose = [spread for spread in spreads if not spread.hard] if respect else []
+    nodes = sorted(shape.preferred, key=lambda each: -each[0]) if respect else []
+    loose = [each for each in spreads if not each.hard] if respect else []
     bears = not respect or not dislikes
     relaxed: list[str] = []
     levels_of: list[RelaxationLevel] = []
     while True:
-        soft = [near_group(term, AFFINITY, namespaces) for term in near]
-        soft += [near_group(term, ANTI, namespaces) for term in apart]
-        soft += [spread_group(shape, spread) for spread in loose]
+        soft = [near_group(each, AFFINITY, namespaces) for each in near]
+        soft += [near_group(each, ANTI, namespaces) for each in apart]
+        soft += [spread_group(shape, each) for each in loose]
         terms = _both(shape.required, (nodes[0][1],)) if nodes else shape.required
         binding = (tuple(dict.fromkeys(hard)), tuple(dict.fromkeys(soft)))
         levels_of.append(RelaxationLevel(terms, *binding, bears, tuple(relaxed), len(levels_of)))
         if near:
-            relaxed.append(f"preferred pod affinity on {near.pop(0).key}")
+            relaxed.append(message("preferred pod affinity on {key}", key=near.pop(0).key))
         elif apart:
-            relaxed.append(f"preferred pod anti-affinity on {apart.pop(0).key}")
+            relaxed.append(message("preferred pod anti-affinity on {key}", key=apart.pop(0).key))
         elif nodes:
-            relaxed.append("preferred node affinity " + ", ".join(text(clause) for clause in nodes.pop(0)[1]))
+            relaxed.append(message("preferred node affinity ") + ", ".join(text(each) for each in nodes.pop(0)[1]))
         elif loose:
-            relaxed.append(f"ScheduleAnyway spread on {loose.pop(0).key}")
+            relaxed.append(message("ScheduleAnyway spread on {key}", key=loose.pop(0).key))
         elif not bears:
             bears = True
-            relaxed.append("avoiding PreferNoSchedule taints")
+            relaxed.append(message("avoiding PreferNoSchedule taints"))
         else:
             return tuple(levels_of)
 
@@ -93,8 +94,8 @@ def homed(levels: tuple[RelaxationLevel, ...], home: tuple[Term, ...]) -> tuple[
 
 
 def _heaviest_first(terms: tuple[Near, ...]) -> list[Near]:
-    return sorted((term for term in terms if term.weight), key=lambda term: -term.weight)
+    return sorted((term for term in terms if term.weight), key=lambda each: -each.weight)
 
 
 def _both(required: tuple[Term, ...], more: tuple[Term, ...]) -> tuple[Term, ...]:
-    return tuple(dict.fromkeys(tuple(sorted({*term, *other})) for term in required for other in more))
+    return tuple(dict.fromkeys(tuple(sorted({*term, *each})) for term in required for each in more))

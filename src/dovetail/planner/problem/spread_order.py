@@ -30,34 +30,34 @@ class Precedence:
 
     @cached_property
     def _owners(self) -> dict[Group, set[Kind]]:
-        owners: dict[Group, set[Kind]] = {}
+        found: dict[Group, set[Kind]] = {}
         for kind in self._kinds:
             for group in kind.levels[0].hard:
                 if group.kind == SPREAD:
-                    owners.setdefault(group, set()).add(kind)
-        return owners
+                    found.setdefault(group, set()).add(kind)
+        return found
 
     @cached_property
     def _later(self) -> dict[Kind, set[Kind]]:
         """The kinds that must wait for each kind: those its spreads are not to see, and those that need it near."""
-        later: dict[Kind, set[Kind]] = {kind: set() for kind in self._kinds}
+        found: dict[Kind, set[Kind]] = {kind: set() for kind in self._kinds}
         for kind, groups in self._counted.items():
             for group in groups:
                 for owner in self._owners[group]:
-                    later[owner].add(kind)
+                    found[owner].add(kind)
         for kind in self._kinds:
             needed = {group for group in kind.levels[0].hard if group.kind == AFFINITY}
             for other in self._kinds if needed else ():
                 if other is not kind and needed & other.members:
-                    later[other].add(kind)
-        return later
+                    found[other].add(kind)
+        return found
 
     def _after(self, kind: Kind) -> set[Kind]:
         """The kinds that must wait for this one, and for those that wait for it."""
-        kinds: set[Kind] = set()
+        found: set[Kind] = set()
         left = [kind]
         while left:
-            more = self._later[left.pop()] - kinds
-            kinds |= more
+            more = self._later[left.pop()] - found
+            found |= more
             left += more
-        return kinds
+        return found
