@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.language import message, source
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.reasons import REASONS
 from dovetail.model.spelling import nearest
@@ -19,12 +20,12 @@ Json = Mapping[str, Any]
 
 #: What helps where a condition of an EC2NodeClass is False.
 _REMEDIES = {
-    "SubnetsReady": "correct spec.subnetSelectorTerms, or tag the subnets as it asks",
-    "SecurityGroupsReady": "correct spec.securityGroupSelectorTerms, or tag the security groups as it asks",
+    "SubnetsReady": source("correct spec.subnetSelectorTerms, or tag the subnets as it asks"),
+    "SecurityGroupsReady": source("correct spec.securityGroupSelectorTerms, or tag the security groups as it asks"),
     "AMIsReady": "correct spec.amiSelectorTerms",
-    "InstanceProfileReady": "correct spec.role, or create the role",
+    "InstanceProfileReady": source("correct spec.role, or create the role"),
     "CapacityReservationsReady": "correct spec.capacityReservationSelectorTerms",
-    "ValidationSucceeded": "grant the controller's role what is missing, or correct the EC2NodeClass",
+    "ValidationSucceeded": source("grant the controller's role what is missing, or correct the EC2NodeClass"),
 }
 
 
@@ -50,8 +51,8 @@ def cause(
     """
     mine = f"nodepool/{pool.name}"
     if pool.metadata.deletion_timestamp is not None:
-        remedy = "use another NodePool, or create it again once it is gone"
-        return Cause(code="NO_NODEPOOL", why="is being deleted", remedy=remedy, object=mine, leaving=True)
+        remedy = message("use another NodePool, or create it again once it is gone")
+        return Cause(code="NO_NODEPOOL", why=message("is being deleted"), remedy=remedy, object=mine, leaving=True)
     reference = pool.spec.template.spec.node_class_ref
     if node_class is None and class_required:
         return _missing(reference.kind or "EC2NodeClass", reference.name, classes)
@@ -60,11 +61,11 @@ def cause(
 
 def _missing(kind: str, name: str, classes: Iterable[str]) -> Cause:
     meant = nearest(name, classes)
-    hint = f"; did you mean {meant}?" if meant else ""
+    hint = message("; did you mean {meant}?", meant=meant) if meant else ""
     return Cause(
         code="BAD_NODECLASS",
-        why=f"is not ready: its {kind} {name} does not exist{hint}",
-        remedy="create it, or name another in spec.template.spec.nodeClassRef.name",
+        why=message("is not ready: its {kind} {name} does not exist{hint}", kind=kind, name=name, hint=hint),
+        remedy=message("create it, or name another in spec.template.spec.nodeClassRef.name"),
         object=f"{kind.lower()}/{name}",
         awaited=True,
     )
@@ -77,20 +78,20 @@ def of_class(node_class: Json | None, kind: str) -> Cause | None:
     mine = f"{kind.lower()}/{name}"
     if metadata.get("deletionTimestamp"):
         why, remedy = (
-            f"is not ready: its {kind} {name} is being deleted",
-            "name another in spec.template.spec.nodeClassRef",
+            message("is not ready: its {kind} {name} is being deleted", kind=kind, name=name),
+            message("name another in spec.template.spec.nodeClassRef"),
         )
         return Cause(code="BAD_NODECLASS", why=why, remedy=remedy, object=mine)
     conditions = ((node_class or {}).get("status") or {}).get("conditions") or ()
     bad = [condition for condition in conditions if condition.get("status") == "False"]
-    worst = min(bad, key=lambda condition: (condition.get("type") == "Ready", str(condition.get("type"))), default=None)
+    worst = min(bad, key=lambda each: (each.get("type") == "Ready", str(each.get("type"))), default=None)
     if worst is not None:
-        message, remedy = _parted(str(worst.get("message") or ""))
-        said = ": ".join(filter(None, (worst.get("reason"), message)))
-        remedy = remedy or _REMEDIES.get(str(worst.get("type")), "correct it")
+        text, remedy = _parted(str(worst.get("message") or ""))
+        said = ": ".join(filter(None, (worst.get("reason"), text)))
+        remedy = remedy or _REMEDIES.get(str(worst.get("type")), source("correct it"))
         return Cause(
             code="BAD_NODECLASS",
-            why=f"is not ready: {kind} {name}: {said or worst.get('type')}",
+            why=message("is not ready: {kind} {name}: {said}", kind=kind, name=name, said=said or worst.get("type")),
             remedy=remedy,
             object=mine,
         )
@@ -100,22 +101,31 @@ def of_class(node_class: Json | None, kind: str) -> Cause | None:
         if condition.get("status") == "Unknown" and condition.get("type") != "Ready"
     ]
     if unknown:
-        said = str(unknown[0].get("message") or unknown[0].get("reason") or "not reconciled yet")
-        why, remedy = f"is not ready: {kind} {name}: {unknown[0].get('type')} is unknown: {said}", _WAIT
+        said = str(unknown[0].get("message") or unknown[0].get("reason") or message("not reconciled yet"))
+        why, remedy = (
+            message(
+                "is not ready: {kind} {name}: {type} is unknown: {said}",
+                kind=kind,
+                name=name,
+                type=unknown[0].get("type"),
+                said=said,
+            ),
+            _WAIT,
+        )
         return Cause(code="BAD_NODECLASS", why=why, remedy=remedy, object=mine, awaited=True)
     return None
 
 
-def _parted(message: str) -> tuple[str, str]:
+def _parted(condition: str) -> tuple[str, str]:
     """A condition's message, and the remedy that it ends with: our own cloud's end with one."""
-    text, _, code = message.rpartition(" (")
+    text, _, code = condition.rpartition(" (")
     if code.rstrip(")") not in REASONS or not code.endswith(")"):
-        text = message
+        text = condition
     said, semicolon, remedy = text.rpartition("; ")
     return (said, remedy) if semicolon else (text, "")
 
 
-_WAIT = "wait a moment; if it stays so, see the controller's log"
+_WAIT = source("wait a moment; if it stays so, see the controller's log")
 
 
 def _own(pool: NodePool, mine: str, reconciled: bool) -> Cause | None:
@@ -128,14 +138,16 @@ def _own(pool: NodePool, mine: str, reconciled: bool) -> Cause | None:
     bad = [
         condition for condition in pool.status.conditions if condition.status == "False" and condition.type != "Ready"
     ]
-    worst = next((condition for condition in bad if condition.message), ready)
+    worst = next((each for each in bad if each.message), ready)
     if worst is None or worst.status != "False":
-        why = "is not ready: no controller has written its status yet"
+        why = message("is not ready: no controller has written its status yet")
         return Cause(code="NO_NODEPOOL", why=why, remedy=_WAIT, object=mine, awaited=True)
     return Cause(
         code="NO_NODEPOOL",
-        why=f"is not ready: {worst.message or worst.reason or worst.type}",
-        remedy="correct the NodePool" if worst.type == "ValidationSucceeded" else "see its status.conditions",
+        why=message("is not ready: {message}", message=worst.message or worst.reason or worst.type),
+        remedy=message("correct the NodePool")
+        if worst.type == "ValidationSucceeded"
+        else message("see its status.conditions"),
         object=mine,
         awaited=worst.reason == "NodeClassReadinessUnknown",
     )

@@ -74,12 +74,12 @@ class Interruptions:
         while True:
             pause = POLL_INTERVAL_S
             try:
-                statuses = await self._context.cloud.unhealthy()
-                for message in statuses:
+                found = await self._context.cloud.unhealthy()
+                for message in found:
                     self._context.metrics.unhealthy_instances.labels(_CATEGORY[message.kind]).inc(
                         len(message.provider_ids)
                     )
-                await self._handle(statuses)
+                await self._handle(found)
                 logged = ""
             except CloudError as problem:
                 denied = problem.remedy is Remedy.OPERATOR

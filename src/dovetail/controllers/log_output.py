@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+from dovetail.language import message
+
 
 class LogPathError(ValueError):
     """A path that cannot be written to, by name."""
@@ -57,7 +59,7 @@ class LogOutput:
         try:
             file = Path(path.removeprefix("file://")).open("a", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
         except OSError as problem:
-            remedy = "name stdout, stderr or a writable file"
+            remedy = message("name stdout, stderr or a writable file")
             raise LogPathError(f"{flag}: {path}: {problem.strerror}; {remedy}") from problem
         self._files.append(file)
         return lambda: file

@@ -79,8 +79,8 @@ class Supervisor:
 def leaves(problem: BaseException) -> Iterator[Exception]:
     """The errors of which a group, or a group of groups, is made."""
     if isinstance(problem, BaseExceptionGroup):
-        for exception in problem.exceptions:
-            yield from leaves(exception)
+        for each in problem.exceptions:
+            yield from leaves(each)
     elif isinstance(problem, Exception):
         yield problem
 

@@ -25,6 +25,7 @@ from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeEr
 from dovetail.kube.read_only import ReadOnly
 from dovetail.kube.resources import PODS, Resource
 from dovetail.kube.transport import Request, Response, Transport
+from dovetail.language import message
 
 # What goes into a request: bodies, patch media types, query parameters and delete options.
 
@@ -91,13 +92,13 @@ async def frames(stream: AsyncIterator[bytes], quiet: float | None = None) -> As
             except StopAsyncIteration:
                 break
             except TimeoutError as problem:
-                raise Disconnected(f"nothing heard for {quiet:g} s") from problem
+                raise Disconnected(message("nothing heard for {quiet:g} s", quiet=quiet)) from problem
             *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
             for line in lines:
                 if line:
                     yield line
         if rest.strip():
-            raise Disconnected("the stream ended in the middle of an event")
+            raise Disconnected(message("the stream ended in the middle of an event"))
     finally:
         close = getattr(stream, "aclose", None)
         if close is not None:
@@ -245,7 +246,7 @@ class Kube:
             # No list: to take it for an empty one would remove all that is known. Lists that are computed for each
             # request (metrics.k8s.io) have items and no resourceVersion.
             if not listing.resource_version and page.items is None:
-                raise Disconnected(f"GET {resource.path(namespace)}: the answer is no list")
+                raise Disconnected(message("GET {path}: the answer is no list", path=resource.path(namespace)))
             token = page.metadata.continue_
             if not token:
                 return listing
@@ -303,7 +304,9 @@ class Kube:
         query += query_of(resourceVersion=resource_version)
         response = await self.request("GET", resource.path(namespace), query, retries=NEVER)
         if response.stream is None:
-            raise Disconnected(f"watch of {resource.name}: the server answered without a stream")
+            raise Disconnected(
+                message("watch of {resource}: the server answered without a stream", resource=resource.name)
+            )
         if opened is not None:
             opened()
         async with aclosing(frames(response.stream, quiet)) as lines:
@@ -485,7 +488,14 @@ class Kube:
         if response.status < 400:
             if response.stream is None and not response.body.startswith(b"{") and not request.path.endswith("/log"):
                 text = response.body[:100].decode(errors="replace")
-                raise Disconnected(f"{request.method} {request.path}: the answer is no object: {text!r}")
+                raise Disconnected(
+                    message(
+                        "{method} {path}: the answer is no object: {text!r}",
+                        method=request.method,
+                        path=request.path,
+                        text=text,
+                    )
+                )
             return response
         error = from_response(response)
         error.request = f"{request.method} {request.path}"
@@ -512,5 +522,5 @@ def _object(body: bytes, type: type[T]) -> T:
     """An answer that is an object. One without a name is none, whatever its status said."""
     answer = decode(body, type)
     if getattr(getattr(answer, "metadata", None), "name", "unknown") == "":
-        raise Disconnected(f"the answer is no object: {body[:100]!r}")
+        raise Disconnected(message("the answer is no object: {body!r}", body=body[:100]))
     return answer

@@ -19,6 +19,8 @@ import yaml
 
 from dovetail.kube.credentials import ConfigError, Exec, TokenFile, load_pair
 from dovetail.kube.http import Anonymous, Bearer, Credentials, Http
+from dovetail.language import message, source
+from dovetail.language.system_errors import system_error
 from dovetail.model.formats import yaml_problem
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -26,7 +28,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: The way out of a file that cannot be used.
 #: The name of the connection that a pod's service account makes.
 IN_CLUSTER = "in-cluster"
-_ANOTHER = "mend it, or set KUBECONFIG to another"
+_ANOTHER = source("mend it, or set KUBECONFIG to another")
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -63,7 +65,7 @@ class _Entry(msgspec.Struct, frozen=True):
     def text(self, field: str) -> str:
         value = self.value.get(field)
         if value is not None and not isinstance(value, str):
-            raise self.problem(field, f"must be a string, not {value!r}")
+            raise self.problem(field, message("must be a string, not {value!r}", value=value))
         return value or ""
 
     def path(self, field: str) -> Path | None:
@@ -78,14 +80,16 @@ class _Entry(msgspec.Struct, frozen=True):
             try:
                 return base64.b64decode(inline, validate=True)
             except (binascii.Error, ValueError) as problem:
-                raise self.problem(f"{field}-data", "is not base64") from problem
+                raise self.problem(f"{field}-data", message("is not base64")) from problem
         path = self.path(field)
         if path is None:
             return b""
         try:
             return path.read_bytes()
         except OSError as problem:
-            raise self.problem(field, f"{path} cannot be read: {problem.strerror}") from problem
+            raise self.problem(
+                field, message("{path} cannot be read: {system_error}", path=path, system_error=system_error(problem))
+            ) from problem
 
 
 def load(path: str | Path | None = None, context: str | None = None) -> Connection:
@@ -93,7 +97,9 @@ def load(path: str | Path | None = None, context: str | None = None) -> Connecti
     if path is not None:
         file = Path(path).expanduser()
         if not file.exists():
-            raise ConfigError(f"{file}: no such kubeconfig: choose another, or let `dovetail up` write one")
+            raise ConfigError(
+                message("{file}: no such kubeconfig: choose another, or let `dovetail up` write one", file=file)
+            )
         return from_kubeconfig([file], context)
     listed = [Path(name).expanduser() for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     files = [file for file in listed or [Path.home() / ".kube" / "config"] if file.exists()]
@@ -102,7 +108,11 @@ def load(path: str | Path | None = None, context: str | None = None) -> Connecti
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return in_cluster()
     looked = ", ".join(str(file) for file in listed) or str(Path.home() / ".kube" / "config")
-    raise ConfigError(f"no kubeconfig at {looked}: set KUBECONFIG, or run `dovetail up` for a cluster of your own")
+    raise ConfigError(
+        message(
+            "no kubeconfig at {looked}: set KUBECONFIG, or run `dovetail up` for a cluster of your own", looked=looked
+        )
+    )
 
 
 def from_kubeconfig(files: list[Path], context: str | None = None) -> Connection:
@@ -110,7 +120,9 @@ def from_kubeconfig(files: list[Path], context: str | None = None) -> Connection
     documents = [(file, _read(file)) for file in files]
     chosen = context or next((str(d["current-context"]) for _, d in documents if d.get("current-context")), "")
     if not chosen:
-        raise ConfigError(f"{files[0]}: current-context is empty: choose one with kubectl config use-context")
+        raise ConfigError(
+            message("{files}: current-context is empty: choose one with kubectl config use-context", files=files[0])
+        )
     link = _find(documents, "contexts", "context", chosen)
     cluster = _find(documents, "clusters", "cluster", link.text("cluster"), link)
     user = (
@@ -120,7 +132,9 @@ def from_kubeconfig(files: list[Path], context: str | None = None) -> Connection
     )
     server = cluster.text("server")
     if not server.startswith(("https://", "http://")):
-        raise cluster.problem("server", f"must be a URL such as https://host:6443, not {server!r}")
+        raise cluster.problem(
+            "server", message("must be a URL such as https://host:6443, not {server!r}", server=server)
+        )
     tls = _tls(cluster, user)
     return Connection(
         server=server,
@@ -137,10 +151,12 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.e
     """The service account of the pod we run in; its token is read again as the kubelet renews it."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise ConfigError("KUBERNETES_SERVICE_HOST is not set: this is not a pod of a cluster")
+        raise ConfigError(message("KUBERNETES_SERVICE_HOST is not set: this is not a pod of a cluster"))
     for name in ("token", "ca.crt"):
         if not (folder / name).exists():
-            raise ConfigError(f"{folder / name} is missing: set automountServiceAccountToken: true on the pod")
+            raise ConfigError(
+                message("{folder} is missing: set automountServiceAccountToken: true on the pod", folder=folder / name)
+            )
     namespace = folder / "namespace"
     return Connection(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
@@ -155,15 +171,31 @@ def _read(file: Path) -> Mapping[str, Any]:
     try:
         document = yaml.safe_load(file.read_text())
     except OSError as problem:
-        raise ConfigError(f"{file}: cannot be read: {problem.strerror}; {_ANOTHER}") from problem
+        raise ConfigError(
+            message(
+                "{file}: cannot be read: {system_error}; {another}",
+                file=file,
+                system_error=system_error(problem),
+                another=_ANOTHER,
+            )
+        ) from problem
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{file}: is not YAML: {yaml_problem(problem)}; {_ANOTHER}") from problem
+        raise ConfigError(
+            message(
+                "{file}: is not YAML: {yaml_problem}; {another}",
+                file=file,
+                yaml_problem=yaml_problem(problem),
+                another=_ANOTHER,
+            )
+        ) from problem
     except RecursionError as problem:
-        raise ConfigError(f"{file}: nested too deeply to be a kubeconfig; {_ANOTHER}") from problem
+        raise ConfigError(
+            message("{file}: nested too deeply to be a kubeconfig; {another}", file=file, another=_ANOTHER)
+        ) from problem
     if document is None:
         return {}
     if not isinstance(document, dict):
-        text = "is not a kubeconfig: a mapping with clusters, users and contexts is expected"
+        text = message("is not a kubeconfig: a mapping with clusters, users and contexts is expected")
         raise ConfigError(f"{file}: {text}; {_ANOTHER}")
     return document
 
@@ -175,22 +207,56 @@ def _find(
     for file, document in documents:
         listed = document.get(plural) or []
         if not isinstance(listed, list):
-            raise ConfigError(f"{file}: {plural}: {str(listed)[:80]!r} is not a list; {_ANOTHER}")
+            raise ConfigError(
+                message(
+                    "{file}: {plural}: {listed!r} is not a list; {another}",
+                    file=file,
+                    plural=plural,
+                    listed=str(listed)[:80],
+                    another=_ANOTHER,
+                )
+            )
         for entry in listed:
             if not isinstance(entry, dict) or "name" not in entry:
-                raise ConfigError(f"{file}: {plural}: every entry needs a name, and {entry!r} has none")
+                raise ConfigError(
+                    message(
+                        "{file}: {plural}: every entry needs a name, and {entry!r} has none",
+                        file=file,
+                        plural=plural,
+                        entry=entry,
+                    )
+                )
             names.append(str(entry["name"]))
             if names[-1] == name:
                 return _entry(file, f"{plural}[{name}].{singular}", entry.get(singular))
-    there = f"there are {', '.join(names)}" if names else "there are none"
+    there = message("there are {names}", names=", ".join(names)) if names else message("there are none")
     if link is not None:
-        raise link.problem(singular, f"no {singular} is named {name!r}: {there}")
-    raise ConfigError(f"{documents[0][0]}: {plural}: no {singular} is named {name!r}: {there}")
+        raise link.problem(
+            singular, message("no {singular} is named {name!r}: {there}", singular=singular, name=name, there=there)
+        )
+    raise ConfigError(
+        message(
+            "{documents}: {plural}: no {singular} is named {name!r}: {there}",
+            documents=documents[0][0],
+            plural=plural,
+            singular=singular,
+            name=name,
+            there=there,
+        )
+    )
 
 
 def _entry(file: Path, field: str, value: Any) -> _Entry:
     if not isinstance(value or {}, dict):
-        raise ConfigError(f"{file}: {field}: {str(value)[:80]!r} is not a mapping; {_ANOTHER}")
+        raise ConfigError(
+            message(
+                "{file}: {field}: {value!r} is not a mapping; {another}",
+                file=file,
+                field=field,
+                value=str(value)[:80],
+                another=_ANOTHER,
+            )
+        )
     return _Entry(file, field, value or {})
 
 
@@ -201,7 +267,9 @@ def _context(authority: bytes, where: str) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cadata=authority.decode())
         except (ssl.SSLError, UnicodeDecodeError, ValueError) as problem:
-            raise ConfigError(f"{where}: is not a PEM certificate: {problem}") from problem
+            raise ConfigError(
+                message("{where}: is not a PEM certificate: {problem}", where=where, problem=problem)
+            ) from problem
     context.verify_flags |= ssl.VERIFY_X509_STRICT  # the transport does without where an authority does not meet it
     return context
 
@@ -215,12 +283,14 @@ def _tls(cluster: _Entry, user: _Entry) -> ssl.SSLContext:
     certificate, key = user.data("client-certificate"), user.data("client-key")
     if bool(certificate) != bool(key):
         missing = "client-key" if certificate else "client-certificate"
-        raise user.problem(missing, "is missing: a certificate and its key go together")
+        raise user.problem(missing, message("is missing: a certificate and its key go together"))
     if certificate:
         try:
             load_pair(context, certificate, key)
         except ssl.SSLError as problem:
-            raise user.problem("client-certificate", f"does not load with its key: {problem}") from problem
+            raise user.problem(
+                "client-certificate", message("does not load with its key: {problem}", problem=problem)
+            ) from problem
     return context
 
 
@@ -236,7 +306,7 @@ def _credentials(cluster: _Entry, user: _Entry, tls: ssl.SSLContext) -> Credenti
         pair = f"{user.text('username')}:{user.text('password')}".encode()
         return Bearer(base64.b64encode(pair).decode(), scheme="Basic")
     if user.value.get("auth-provider"):
-        raise user.problem("auth-provider", "is gone since Kubernetes 1.26: use an exec plugin")
+        raise user.problem("auth-provider", message("is gone since Kubernetes 1.26: use an exec plugin"))
     return Anonymous()
 
 
@@ -244,10 +314,13 @@ def _exec(cluster: _Entry, user: _Entry, tls: ssl.SSLContext) -> Exec:
     entry = _entry(user.file, f"{user.field}.exec", user.value["exec"])
     version = entry.text("apiVersion")
     if version not in ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"):
-        raise entry.problem("apiVersion", f"{version!r} is not known: aws eks update-kubeconfig writes a newer one")
+        raise entry.problem(
+            "apiVersion",
+            message("{version!r} is not known: aws eks update-kubeconfig writes a newer one", version=version),
+        )
     command = entry.text("command")
     if not command:
-        raise entry.problem("command", "is empty")
+        raise entry.problem("command", message("is empty"))
     if os.sep in command and not Path(command).is_absolute():
         command = str((entry.file.parent / command).resolve())
     about: dict[str, Any] = {}
@@ -256,9 +329,11 @@ def _exec(cluster: _Entry, user: _Entry, tls: ssl.SSLContext) -> Exec:
         about = {"server": cluster.text("server"), "certificate-authority-data": authority}
     arguments, variables = entry.value.get("args") or [], entry.value.get("env") or []
     if not isinstance(arguments, list):
-        raise entry.problem("args", f"{str(arguments)[:80]!r} is not a list")
-    if not isinstance(variables, list) or not all(isinstance(variable, dict) for variable in variables):
-        raise entry.problem("env", f"{str(variables)[:80]!r} is not a list of names and values")
+        raise entry.problem("args", message("{arguments!r} is not a list", arguments=str(arguments)[:80]))
+    if not isinstance(variables, list) or not all(isinstance(each, dict) for each in variables):
+        raise entry.problem(
+            "env", message("{variables!r} is not a list of names and values", variables=str(variables)[:80])
+        )
     return Exec(
         [command, *map(str, arguments)],
         api_version=version,
@@ -273,5 +348,7 @@ def _exec(cluster: _Entry, user: _Entry, tls: ssl.SSLContext) -> Exec:
 def _proxy(cluster: _Entry) -> str | None:
     proxy = cluster.text("proxy-url")
     if proxy and not proxy.startswith(("http://", "https://")):
-        raise cluster.problem("proxy-url", f"{proxy!r}: only http:// and https:// proxies are supported")
+        raise cluster.problem(
+            "proxy-url", message("{proxy!r}: only http:// and https:// proxies are supported", proxy=proxy)
+        )
     return proxy or None

@@ -15,6 +15,8 @@ import msgspec
 
 from dovetail.clock import wall
 from dovetail.kube.errors import KubeError
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 
 _REREAD = timedelta(minutes=1)
 _EARLY = timedelta(minutes=1)
@@ -40,9 +42,15 @@ class TokenFile:
             try:
                 token = self._path.read_text().strip()
             except OSError as problem:
-                raise ConfigError(f"{self._path}: the token cannot be read: {problem.strerror}") from problem
+                raise ConfigError(
+                    message(
+                        "{path}: the token cannot be read: {system_error}",
+                        path=self._path,
+                        system_error=system_error(problem),
+                    )
+                ) from problem
             if not token:
-                raise ConfigError(f"{self._path}: the token file is empty")
+                raise ConfigError(message("{path}: the token file is empty", path=self._path))
             self._headers, self._read = {"authorization": f"Bearer {token}"}, now
         return self._headers
 
@@ -118,17 +126,36 @@ class Exec:
                 cwd=self._folder,
             )
         except OSError as problem:
-            hint = f"\n{self._hint}" if self._hint else f": install {program!r} or put it on the PATH"
-            raise ConfigError(f"{self._where}: {program!r} cannot be run ({problem.strerror}){hint}") from problem
+            hint = (
+                f"\n{self._hint}"
+                if self._hint
+                else message(": install {program!r} or put it on the PATH", program=program)
+            )
+            raise ConfigError(
+                message(
+                    "{where}: {program!r} cannot be run ({system_error}){hint}",
+                    where=self._where,
+                    program=program,
+                    system_error=system_error(problem),
+                    hint=hint,
+                )
+            ) from problem
         try:
             async with asyncio.timeout(_PATIENCE * getattr(asyncio.get_running_loop(), "speed", 1.0)):
                 out, err = await process.communicate()
         except TimeoutError as problem:
             process.kill()
             await process.wait()
-            raise ConfigError(f"{self._where}: {program!r} gave no credentials within {_PATIENCE:g} s") from problem
+            raise ConfigError(
+                message(
+                    "{where}: {program!r} gave no credentials within {patience:g} s",
+                    where=self._where,
+                    program=program,
+                    patience=_PATIENCE,
+                )
+            ) from problem
         if process.returncode:
-            said = err.decode(errors="replace").strip() or "it said nothing"
+            said = err.decode(errors="replace").strip() or message("it said nothing")
             raise ConfigError(f"{self._where}: {' '.join(self._command)!r} failed ({process.returncode}): {said}")
         return self._parse(out)
 
@@ -137,10 +164,21 @@ class Exec:
             status = msgspec.json.decode(out, type=_ExecCredential).status
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise ConfigError(
-                f"{self._where}: {self._command[0]!r} did not print an ExecCredential: {problem}"
+                message(
+                    "{where}: {command!r} did not print an ExecCredential: {problem}",
+                    where=self._where,
+                    command=self._command[0],
+                    problem=problem,
+                )
             ) from problem
         if not status.token and not status.client_certificate_data:
-            raise ConfigError(f"{self._where}: {self._command[0]!r} printed neither a token nor a certificate")
+            raise ConfigError(
+                message(
+                    "{where}: {command!r} printed neither a token nor a certificate",
+                    where=self._where,
+                    command=self._command[0],
+                )
+            )
         return status
 
     def _take_certificate(self, status: _Status) -> None:

@@ -19,6 +19,7 @@ from yarl import URL
 from dovetail.kube.errors import Disconnected
 from dovetail.kube.log import Log
 from dovetail.kube.transport import Request, Response
+from dovetail.language import message
 
 log = Log(__name__)
 
@@ -104,11 +105,17 @@ class Http:
             async with answer:
                 body = await answer.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
-            raise Disconnected(f"{self.server} cannot be reached: {problem}", sent=False) from problem
+            raise Disconnected(
+                message("{server} cannot be reached: {problem}", server=self.server, problem=problem), sent=False
+            ) from problem
         except TimeoutError as problem:
-            raise Disconnected(f"{self._where(request)}: no answer within {self._timeout:g} s") from problem
+            raise Disconnected(
+                message("{where}: no answer within {timeout:g} s", where=self._where(request), timeout=self._timeout)
+            ) from problem
         except (aiohttp.ClientError, OSError) as problem:
-            raise Disconnected(f"{self._where(request)}: the connection broke: {problem!r}") from problem
+            raise Disconnected(
+                message("{where}: the connection broke: {problem!r}", where=self._where(request), problem=problem)
+            ) from problem
         return Response(status=answer.status, headers=_headers(answer), body=body)
 
     async def _trusted(self, request: Request, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
@@ -202,7 +209,9 @@ class _Stream:
         try:
             return await self._chunks.__anext__()
         except (aiohttp.ClientError, OSError, TimeoutError) as problem:
-            raise Disconnected(f"{self._where}: the stream broke: {problem!r}") from problem
+            raise Disconnected(
+                message("{where}: the stream broke: {problem!r}", where=self._where, problem=problem)
+            ) from problem
 
     async def aclose(self) -> None:
         self._answer.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dovetail.kube.errors import KubeError
 from dovetail.kube.transport import Request, Response, Transport
+from dovetail.language import message
 
 READS = frozenset({"GET", "HEAD"})
 
@@ -20,7 +21,9 @@ class ReadOnly:
 
     async def send(self, request: Request) -> Response:
         if request.method not in READS:
-            raise WriteRefused(f"{request.method} {request.path}: not sent, a dry run writes nothing")
+            raise WriteRefused(
+                message("{method} {path}: not sent, a dry run writes nothing", method=request.method, path=request.path)
+            )
         return await self._inner.send(request)
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from dovetail.cluster.state_node import planned
 from dovetail.controllers.history.decisions import Decision
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, PODS
+from dovetail.language import message
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import Budget, NodePool
 from dovetail.model.meta import Amount
@@ -237,7 +238,11 @@ def pool_view(pool: NodePool) -> PoolView:
 
 
 def _budget(budget: Budget) -> str:
-    when = f" at {budget.schedule} for {budget.duration}" if budget.schedule is not None else ""
+    when = (
+        message(" at {schedule} for {duration}", schedule=budget.schedule, duration=budget.duration)
+        if budget.schedule is not None
+        else ""
+    )
     reasons = f" for {', '.join(budget.reasons)}" if budget.reasons is not None else ""
     return f"{budget.nodes}{reasons}{when}"
 

@@ -15,6 +15,7 @@ from dovetail.cloud.aws import catalog
 from dovetail.cluster import nodepools
 from dovetail.cluster.snapshot import SnapshotBuilder
 from dovetail.cluster.state import ClusterState
+from dovetail.language import source
 from dovetail.model import wellknown
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import SPOT
@@ -25,8 +26,8 @@ from dovetail.view.model import FleetView, LowerBound
 
 #: How long the relaxation may take, in seconds.
 RELAXATION_TIMEOUT_S = 5.0
-PACKAGED = "at packaged prices"
-SPOT_ESTIMATED = "spot prices are estimates"
+PACKAGED = source("at packaged prices")
+SPOT_ESTIMATED = source("spot prices are estimates")
 
 Offerings = Mapping[tuple[str, str, str], float]
 

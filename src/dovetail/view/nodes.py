@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from dovetail.controllers.conditions import instant
 from dovetail.controllers.disruption.expiration import date
+from dovetail.language import message
 from dovetail.model import wellknown
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import Amount, condition
@@ -96,7 +97,7 @@ def _node_state(node: Node, claim: NodeClaim | None, terminating: bool) -> tuple
     if claim is not None and not claim.is_true("Initialized"):
         return State.JOINING, _unmet(claim) or (ready.message if ready is not None else ""), _deadline(claim)
     if not node.ready:
-        said = (ready.reason or ready.message) if ready is not None else "no kubelet has reported"
+        said = (ready.reason or ready.message) if ready is not None else message("no kubelet has reported")
         return State.NOT_READY, said, None
     if node.spec.unschedulable:
         return State.CORDONED, "spec.unschedulable", None
@@ -105,7 +106,7 @@ def _node_state(node: Node, claim: NodeClaim | None, terminating: bool) -> tuple
 
 def _claim_state(claim: NodeClaim) -> tuple[State, str, datetime | None]:
     if claim.metadata.deletion_timestamp is not None:
-        return State.DRAINING, "NodeClaim is deleted", None
+        return State.DRAINING, message("NodeClaim is deleted"), None
     return (State.JOINING if claim.status.provider_id else State.LAUNCHING), _unmet(claim), _deadline(claim)
 
 
@@ -125,7 +126,9 @@ def _unmet(claim: NodeClaim) -> str:
     for step in ("Launched", "Registered", "Initialized"):
         found = claim.condition(step)
         if found is None or found.status != "True":
-            return (found.message or found.reason if found is not None else "") or f"not {step.lower()} yet"
+            return (found.message or found.reason if found is not None else "") or message(
+                "not {step} yet", step=step.lower()
+            )
     return ""
 
 

@@ -26,6 +26,7 @@ from dovetail.kube.errors import Forbidden, KubeError, NotFound
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.resources import CONFIGMAPS, CORE_EVENTS, HPAS, LEASES, NODECLAIMS, NODEPOOLS, NODES, PODS, Resource
 from dovetail.kube.transport import Request
+from dovetail.language import message, source
 from dovetail.model.meta import ObjectMeta, View
 from dovetail.model.nodes import Event, Lease
 from dovetail.model.quantity import QuantityError, resources
@@ -51,7 +52,7 @@ LEASES_INTERVAL_S = 30.0
 BOUND_INTERVAL_S, BOUND_PAUSE = 5.0, 60.0
 SETTLE_INTERVAL_S = 0.02
 #: What is said of usage before the first answer.
-NOT_ASKED = "not asked yet"
+NOT_ASKED = source("not asked yet")
 
 Listener = Callable[[FleetView, Difference], None]
 
@@ -180,7 +181,9 @@ class Observer:
                 self._kubernetes = msgspec.json.decode(body).get("gitVersion")
                 self._unreachable = ""
             except (KubeError, TimeoutError, msgspec.DecodeError) as problem:
-                self._unreachable = str(problem) or f"no answer within {PROBE_TIMEOUT_S:g} s"
+                self._unreachable = str(problem) or message(
+                    "no answer within {probe_timeout_s:g} s", probe_timeout_s=PROBE_TIMEOUT_S
+                )
             await asyncio.sleep(PROBE_INTERVAL_S * self._speed)
 
     async def _measure(self) -> None:
@@ -191,7 +194,7 @@ class Observer:
                 self.fleet.set_usage({each.metadata.name: _usage(each) for each in found})
                 self._metrics_problem = ""
             except NotFound:
-                self._metrics_problem = "metrics.k8s.io is not served: install metrics-server"
+                self._metrics_problem = message("metrics.k8s.io is not served: install metrics-server")
                 self.fleet.set_usage({})
             except KubeError as problem:
                 self._metrics_problem = str(problem)
@@ -277,7 +280,7 @@ class Observer:
 
 
 def _short(why: KubeError) -> str:
-    return "not served" if isinstance(why, NotFound) else "not permitted"
+    return message("not served") if isinstance(why, NotFound) else message("not permitted")
 
 
 def _usage(metrics: NodeMetrics) -> Amounts:

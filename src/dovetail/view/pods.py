@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from dovetail.controllers.history.decisions import Decision, Refusal
+from dovetail.language import message
 from dovetail.model.meta import condition, stamp
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod, owned_by
@@ -76,18 +77,21 @@ def pending_view(pod: Pod, waits_for: str, refusal: tuple[Refusal, str] | None, 
     """`waits_for` is what it is nominated for; `scheduler_says` the last message of kube-scheduler, if any."""
     code, decision, remedy = "", "", ""
     if pod.spec.scheduling_gates:
-        reason = f"held by its scheduling gates: {', '.join(gate.name for gate in pod.spec.scheduling_gates)}"
+        reason = message(
+            "held by its scheduling gates: {scheduling_gates}",
+            scheduling_gates=", ".join(gate.name for gate in pod.spec.scheduling_gates),
+        )
     elif waits_for:
-        reason = f"waits for {waits_for}"
+        reason = message("waits for {waits_for}", waits_for=waits_for)
     elif refusal is not None:
         reason, code, decision = refusal[0].message, refusal[0].code, refusal[1]
         remedy = _remedy(refusal[0])
     elif scheduler_says:
         reason = scheduler_says
     elif condition(pod.status.conditions, "PodScheduled") is None:
-        reason = "kube-scheduler has not tried it yet"
+        reason = message("kube-scheduler has not tried it yet")
     else:
-        reason = "unschedulable; no autoscaler has planned for it yet"
+        reason = message("unschedulable; no autoscaler has planned for it yet")
     return PendingPod(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,

@@ -20,6 +20,7 @@ from dovetail.cloud.aws import capacity
 from dovetail.cloud.aws.instance_type_info import Spec
 from dovetail.cloud.aws.instance_type_labels import labels as type_labels
 from dovetail.cloud.aws.instance_type_labels import node_class_traits, suits
+from dovetail.language import message
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, REGION, SPOT, ZONE, ZONE_ID
 
@@ -34,7 +35,13 @@ Quote = tuple[float, str]
 
 class UnknownRegion(ValueError):
     def __init__(self, region: str) -> None:
-        super().__init__(f"region {region!r} is not in the packaged catalogue; it has {', '.join(regions())}")
+        super().__init__(
+            message(
+                "region {region!r} is not in the packaged catalogue; it has {regions}",
+                region=region,
+                regions=", ".join(regions()),
+            )
+        )
 
 
 def _read(name: str, type_: Any) -> Any:
@@ -57,8 +64,8 @@ class Region(msgspec.Struct, frozen=True):
 
 @functools.cache
 def _regions() -> Mapping[str, Region]:
-    document: Mapping[str, Region] = _read("regions.json.gz", dict[str, Region])
-    return document
+    found: Mapping[str, Region] = _read("regions.json.gz", dict[str, Region])
+    return found
 
 
 class _Prices(msgspec.Struct, frozen=True):
@@ -69,8 +76,8 @@ class _Prices(msgspec.Struct, frozen=True):
 
 @functools.cache
 def _prices() -> _Prices:
-    document: _Prices = _read("prices.json.gz", _Prices)
-    return document
+    found: _Prices = _read("prices.json.gz", _Prices)
+    return found
 
 
 def regions() -> tuple[str, ...]:
@@ -121,7 +128,7 @@ def offerings(spec: Spec, region_name: str) -> tuple[Offering, ...]:
     """Every zone and capacity type of the region in which the type is sold."""
     place = region(region_name)
     quote = on_demand(region_name, spec.name)
-    offerings_ = []
+    found = []
     for zone, zone_id in place.zones.items():
         if spec.name not in _offered(region_name)[zone]:
             continue
@@ -129,7 +136,7 @@ def offerings(spec: Spec, region_name: str) -> tuple[Offering, ...]:
             if kind not in spec.usage_classes:
                 continue
             priced = quote if kind == ON_DEMAND or quote is None else spot_estimate(quote, spec.name)
-            offerings_.append(
+            found.append(
                 Offering(
                     zone=zone,
                     capacity_type=kind,
@@ -139,7 +146,7 @@ def offerings(spec: Spec, region_name: str) -> tuple[Offering, ...]:
                     price_source=priced[1] if priced else "",
                 )
             )
-    return tuple(offerings_)
+    return tuple(found)
 
 
 @functools.cache
@@ -149,18 +156,18 @@ def _offered(region_name: str) -> Mapping[str, frozenset[str]]:
 
 def instance_type(spec: Spec, region_name: str) -> InstanceType:
     """The type as AL2023 nodes without block device mappings would show it."""
-    offerings_ = offerings(spec, region_name)
+    found = offerings(spec, region_name)
     labels = type_labels(spec) | {
         REGION: (region_name,),
-        ZONE: tuple(sorted({o.zone for o in offerings_})),
-        CAPACITY_TYPE: tuple(sorted({o.capacity_type for o in offerings_})),
+        ZONE: tuple(sorted({o.zone for o in found})),
+        CAPACITY_TYPE: tuple(sorted({o.capacity_type for o in found})),
     }
     return InstanceType(
         name=spec.name,
         capacity=capacity.capacity(spec),
         overhead=capacity.overhead(spec),
         labels=labels,
-        offerings=offerings_,
+        offerings=found,
         attach_limits=attach_limits(spec),
     )
 
@@ -181,13 +188,13 @@ def of_class(region_name: str, node_class: Mapping[str, Any]) -> tuple[InstanceT
     kind = node_class_traits(asked, capacity.Settings())
     return tuple(
         replace(
-            instance_type,
+            each,
             capacity=kind.capacity(spec),
             overhead=kind.overhead(spec),
-            labels={**instance_type.labels, **kind.labels(spec)},
-            offerings=instance_type.offerings if suits(spec, asked) else tuple(map(_withheld, instance_type.offerings)),
+            labels={**each.labels, **kind.labels(spec)},
+            offerings=each.offerings if suits(spec, asked) else tuple(map(_withheld, each.offerings)),
         )
-        for instance_type, spec in ((instance_type, specs()[instance_type.name]) for instance_type in load(region_name))
+        for each, spec in ((each, specs()[each.name]) for each in load(region_name))
     )
 
 

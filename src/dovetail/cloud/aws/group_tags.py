@@ -89,30 +89,30 @@ def discovery_filters(specs: Iterable[Mapping[str, str]]) -> list[dict[str, obje
 
 def labels(tags: Mapping[str, str]) -> dict[str, str]:
     """Labels of new nodes: those tagged so, and what EKS says of the group."""
-    pairs: dict[str, str] = {}
+    found: dict[str, str] = {}
     for key, value in tags.items():
         _, label, name = key.partition(LABEL)
         if not label:
             _, label, name = key.partition(EKS_PREFIX)
         if label and name:
-            pairs[name] = value
-    return pairs
+            found[name] = value
+    return found
 
 
 def taints(tags: Mapping[str, str]) -> tuple[Taint, ...]:
     """Taints of new nodes; a value that is not `VALUE:EFFECT` is passed over."""
-    taints_: list[Taint] = []
+    found: list[Taint] = []
     for key, value in tags.items():
         _, prefix, name = key.partition(TAINT)
         if prefix and _EFFECT.search(value):
             text, _, effect = value.partition(":")
-            taints_.append(Taint(key=name, value=text, effect=effect))
-    return tuple(taints_)
+            found.append(Taint(key=name, value=text, effect=effect))
+    return tuple(found)
 
 
 def resources(tags: Mapping[str, str]) -> dict[str, str]:
     """Resources of new nodes beside or instead of the instance type's; what is no quantity is passed over."""
-    amounts: dict[str, str] = {}
+    found: dict[str, str] = {}
     for key, value in tags.items():
         _, prefix, name = key.partition(RESOURCES)
         if not prefix or not name:
@@ -121,8 +121,8 @@ def resources(tags: Mapping[str, str]) -> dict[str, str]:
             parse(value)
         except QuantityError:
             continue
-        amounts[name] = value
-    return amounts
+        found[name] = value
+    return found
 
 
 def option_tags(tags: Mapping[str, str]) -> dict[str, str]:

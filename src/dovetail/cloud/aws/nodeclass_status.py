@@ -110,18 +110,18 @@ class Resolver:
         try:
             return await step(node_class, status)
         except CloudError as error:
-            status_ = "False" if error.remedy is Remedy.OPERATOR else "Unknown"
-            return (kind, status_, error.reason, error.message)
+            found = "False" if error.remedy is Remedy.OPERATOR else "Unknown"
+            return (kind, found, error.reason, error.message)
         except Exception as error:  # AWS failed to answer: not evidence, but to be shown
             meaning = explain(code_of(error), message_of(error))
-            status_ = "False" if meaning.remedy is Remedy.OPERATOR else "Unknown"
-            return (kind, status_, meaning.reason, meaning.message)
+            found = "False" if meaning.remedy is Remedy.OPERATOR else "Unknown"
+            return (kind, found, meaning.reason, meaning.message)
 
     async def _subnets(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
         terms: Sequence[Mapping[str, Any]] = node_class["spec"].get("subnetSelectorTerms") or ()
-        subnets = await self._network.subnets(terms)
-        status["subnets"] = [{"id": s.id, "zone": s.zone, "zoneID": s.zone_id} for s in subnets]
-        if not subnets:
+        found = await self._network.subnets(terms)
+        status["subnets"] = [{"id": s.id, "zone": s.zone, "zoneID": s.zone_id} for s in found]
+        if not found:
             return (
                 "SubnetsReady",
                 "False",
@@ -133,9 +133,9 @@ class Resolver:
 
     async def _groups(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
         terms: Sequence[Mapping[str, Any]] = node_class["spec"].get("securityGroupSelectorTerms") or ()
-        groups = await self._network.groups(terms)
-        status["securityGroups"] = [{"id": g.id, "name": g.name} for g in groups]
-        if not groups:
+        found = await self._network.groups(terms)
+        status["securityGroups"] = [{"id": g.id, "name": g.name} for g in found]
+        if not found:
             return (
                 "SecurityGroupsReady",
                 "False",
@@ -147,13 +147,13 @@ class Resolver:
 
     async def _amis(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
         terms = node_class["spec"].get("amiSelectorTerms") or ()
-        images = await self._images.select(terms, await self._version())
+        found = await self._images.select(terms, await self._version())
         status["amis"] = [
             {"id": image.id, "name": image.name, "requirements": [dict(need) for need in image.requirements]}
             | ({"deprecated": True} if image.deprecated else {})
-            for image in images
+            for image in found
         ]
-        if not images:
+        if not found:
             return (
                 "AMIsReady",
                 "False",
@@ -203,30 +203,30 @@ class Resolver:
     async def _held(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
         """Reservations that are not there are no fault of the class: instances are launched without them."""
         terms = node_class["spec"].get("capacityReservationSelectorTerms") or ()
-        reservations = await self._reservations.select(terms)
+        found = await self._reservations.select(terms)
         if terms or (node_class.get("status") or {}).get("capacityReservations"):
-            status["capacityReservations"] = [reservation.status() for reservation in reservations]
+            status["capacityReservations"] = [each.status() for each in found]
         return ("CapacityReservationsReady", "True", "CapacityReservationsReady", "")
 
 
 def _said(terms: Sequence[Mapping[str, Any]]) -> str:
     """The terms as their owner wrote them."""
 
-    def described(term: Mapping[str, Any]) -> str:
+    def one(term: Mapping[str, Any]) -> str:
         return ", ".join(
             "tags " + " and ".join(f"{k}={v}" for k, v in value.items()) if key == "tags" else f"{key} {value}"
             for key, value in term.items()
         )
 
-    return " or ".join(described(term) for term in terms) or "no terms"
+    return " or ".join(one(term) for term in terms) or "no terms"
 
 
 def _known(node_class: Mapping[str, Any]) -> Condition | None:
     """What was last found of the class as it is now."""
     generation = node_class["metadata"].get("generation")
-    for condition in (node_class.get("status") or {}).get("conditions") or ():
-        if condition["type"] == VALID and condition.get("observedGeneration") == generation:
-            return (condition["type"], condition["status"], condition.get("reason", ""), condition.get("message", ""))
+    for each in (node_class.get("status") or {}).get("conditions") or ():
+        if each["type"] == VALID and each.get("observedGeneration") == generation:
+            return (each["type"], each["status"], each.get("reason", ""), each.get("message", ""))
     return None
 
 
@@ -240,9 +240,9 @@ def _validation(spec: Mapping[str, Any], conditions: Sequence[Condition]) -> Con
             "TagValidationFailed",
             f"spec.tags: {', '.join(sorted(bad))} are written by the autoscaler; remove them (BAD_NODECLASS)",
         )
-    waiting = [kind for kind, condition, *_ in conditions if condition != "True"]
+    waiting = [kind for kind, found, *_ in conditions if found != "True"]
     if waiting:
-        sure = "False" if any(condition == "False" for _, condition, *_ in conditions) else "Unknown"
+        sure = "False" if any(found == "False" for _, found, *_ in conditions) else "Unknown"
         return (VALID, sure, "DependenciesNotReady", f"Awaiting {', '.join(waiting)}")
     if ec2nodeclass.family_name(spec) not in FAMILIES:
         return (VALID, "False", "UnsupportedAMIFamily", f"spec.amiFamily: {spec.get('amiFamily')!r}")

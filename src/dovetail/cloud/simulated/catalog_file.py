@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.quantity import resources
 
@@ -42,7 +44,7 @@ def read(path: Path) -> tuple[InstanceType, ...]:
     try:
         return parse(path.read_bytes())
     except OSError as problem:
-        raise CatalogueError(f"{path}: {problem.strerror}") from problem
+        raise CatalogueError(f"{path}: {system_error(problem)}") from problem
     except CatalogueError as problem:
         raise CatalogueError(f"{path}: {problem}") from problem
 
@@ -51,12 +53,12 @@ def parse(text: bytes) -> tuple[InstanceType, ...]:
     try:
         entries = msgspec.json.decode(text, type=list[_Entry])
     except msgspec.DecodeError as problem:
-        raise CatalogueError(f"not a catalogue: {problem}") from problem
+        raise CatalogueError(message("not a catalogue: {problem}", problem=problem)) from problem
     types = tuple(_instance_type(entry) for entry in entries)
     names = [t.name for t in types]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
-        raise CatalogueError(f"{twice[0]!r} is in the catalogue twice")
+        raise CatalogueError(message("{twice!r} is in the catalogue twice", twice=twice[0]))
     return types
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from dovetail.chance import Chance
+from dovetail.language import message
 from dovetail.model.formats import yaml_problem
 
 
@@ -86,12 +87,14 @@ def read(text: bytes | str) -> Market:
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise MarketError(f"not YAML: {yaml_problem(problem)}") from problem
     except RecursionError as problem:
-        raise MarketError("nested too deeply to be a market") from problem
+        raise MarketError(message("nested too deeply to be a market")) from problem
     except msgspec.ValidationError as problem:
         what, _, where = str(problem).partition(" - at ")
         field = where.strip("`").removeprefix("$").removeprefix(".")
-        names = ", ".join(field_.encode_name for field_ in msgspec.structs.fields(Market))
-        raise MarketError(f"{field or 'a market'}: {what}; there are {names}") from problem
+        known = ", ".join(each.encode_name for each in msgspec.structs.fields(Market))
+        raise MarketError(
+            message("{field}: {what}; there are {known}", field=field or "a market", what=what, known=known)
+        ) from problem
 
 
 def _with_todays_keys(document: Any) -> Any:

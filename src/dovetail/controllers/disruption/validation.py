@@ -33,16 +33,16 @@ Check = Callable[[Context, Reason, Candidate, Node, NodeClaim], str]
 
 def before(context: Context, command: Command) -> ValidationResult:
     """Before anything is written."""
-    refusal = _validate(context, command, _before_taint)
-    if not refusal.candidates or command.reason not in VOLUNTARY:
-        return refusal
-    allowed = RemainingBudgets.now(context, command.reason).trim(refusal.candidates)
+    found = _validate(context, command, _before_taint)
+    if not found.candidates or command.reason not in VOLUNTARY:
+        return found
+    allowed = RemainingBudgets.now(context, command.reason).trim(found.candidates)
     over_budget = {
         candidate.node: "the NodePool's disruption budget allows no more"
-        for candidate in refusal.candidates
+        for candidate in found.candidates
         if candidate not in allowed
     }
-    return _result(command, refusal.candidates, over_budget, refusal.why)
+    return _result(command, found.candidates, over_budget, found.why)
 
 
 def closed(context: Context, command: Command) -> ValidationResult:

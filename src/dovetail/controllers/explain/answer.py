@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from dovetail.controllers.history.decisions import Decision
+from dovetail.language import message
 from dovetail.model.meta import stamp
 from dovetail.model.nodes import Lease
 
@@ -55,7 +56,7 @@ def lines(decisions: Iterable[Decision]) -> tuple[str, ...]:
 
 def others(reasons: Sequence[object]) -> str:
     """What is added to the first of several reasons."""
-    return f" and {len(reasons) - 1} more reason(s)" if len(reasons) > 1 else ""
+    return message(" and {count} more reason(s)", count=len(reasons) - 1) if len(reasons) > 1 else ""
 
 
 def shortened(entries: Sequence[str], most: int = 20) -> list[str]:
@@ -93,12 +94,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 def events_of(listing: Iterable[dict[str, Any]]) -> list[Event]:
     """Core events, oldest first."""
-    entries = []
+    found = []
     for item in listing:
         about = item.get("involvedObject") or item.get("regarding") or {}
         namespace, name = about.get("namespace") or "", about.get("name") or ""
         moments = (item.get("lastTimestamp"), (item.get("series") or {}).get("lastObservedTime"), item.get("eventTime"))
-        entries.append(
+        found.append(
             Event(
                 kind=about.get("kind") or "",
                 key=f"{namespace}/{name}" if namespace else name,
@@ -111,7 +112,7 @@ def events_of(listing: Iterable[dict[str, Any]]) -> list[Event]:
                 by=(item.get("source") or {}).get("component") or item.get("reportingComponent") or "",
             )
         )
-    return sorted(entries, key=lambda event: event.time)
+    return sorted(found, key=lambda event: event.time)
 
 
 def about_object(events: Iterable[Event], kind: str, key: str) -> list[Event]:
@@ -119,12 +120,16 @@ def about_object(events: Iterable[Event], kind: str, key: str) -> list[Event]:
     return [event for event in events if event.kind == kind and event.key in (key, f"default/{key}")]
 
 
+#: What tells an event from a decision in a list of both.
+EVENT_MARK = "  event      "
+
+
 def event_lines(events: Sequence[Event], most: int = 10) -> list[str]:
-    return [f"{event.time}  event      {event.reason}: {event.message}" for event in events[-most:]]
+    return [f"{event.time}{EVENT_MARK}{event.reason}: {event.message}" for event in events[-most:]]
 
 
 def dollars(price: float | None) -> str:
-    return f"${price:.4f}/h" if price is not None else "at an unknown price"
+    return f"${price:.4f}/h" if price is not None else message("at an unknown price")
 
 
 # Whether an autoscaler runs at all: without one, every pending pod waits.
@@ -139,10 +144,8 @@ def no_autoscaler(leases: Iterable[Lease], now: datetime) -> str:
     if not renewed or now - max(renewed.values()) <= SILENT:
         return ""
     name, last = max(renewed.items(), key=lambda entry: entry[1])
-    return f"no autoscaler is running: its lease {name} was last renewed at {stamp(last)}, see its log"
-
-
-def condition_line(condition: Mapping[str, Any], separator: str = " ") -> str:
-    """A status condition: type, status, reason and message."""
-    reason, message = condition.get("reason") or "", condition.get("message") or ""
-    return f"{condition.get('type')}={condition.get('status')} {reason}{separator}{message}".rstrip(": ")
+    return message(
+        "no autoscaler is running: its lease {name} was last renewed at {stamp}, see its log",
+        name=name,
+        stamp=stamp(last),
+    )

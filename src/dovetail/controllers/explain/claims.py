@@ -10,6 +10,7 @@ from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain.answer import Answer, Event, about_object, age, event_lines, lines
 from dovetail.controllers.history.decisions import Decision, Refusal, concerns
 from dovetail.controllers.nodeclaim import initialization
+from dovetail.language import message
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import condition
 from dovetail.model.reasons import reason
@@ -37,9 +38,9 @@ def progress(
     events: Sequence[Event] = (),
 ) -> Progress:
     if claim.metadata.deletion_timestamp is not None:
-        return Progress("is terminating")
+        return Progress(message("is terminating"))
     if claim.is_true("Initialized"):
-        return Progress("is ready")
+        return Progress(message("is ready"))
     launched = claim.condition("Launched")
     if launched is None or launched.status != "True":
         return _not_launched(claim, now)
@@ -52,10 +53,12 @@ def progress(
 def _not_launched(claim: NodeClaim, now: datetime) -> Progress:
     launched = claim.condition("Launched")
     if launched is None or not launched.message or launched.reason == "AwaitingReconciliation":
-        return Progress("is being launched")
+        return Progress(message("is being launched"))
     last = launched.message.rpartition(" (")[2]
     code = last.rstrip(")") if last.endswith(")") else ""
-    return Progress(f"is not launched yet: {launched.message}", code, "", f"nodeclaim/{claim.name}")
+    return Progress(
+        message("is not launched yet: {message}", message=launched.message), code, "", f"nodeclaim/{claim.name}"
+    )
 
 
 def diagnosis(decisions: Sequence[Decision], claim: str) -> Refusal | None:
@@ -69,21 +72,30 @@ def diagnosis(decisions: Sequence[Decision], claim: str) -> Refusal | None:
 def _not_joined(decisions: Sequence[Decision], claim: NodeClaim, now: datetime, events: Sequence[Event]) -> Progress:
     launched = claim.condition("Launched")
     since = launched.last_transition_time if launched is not None else None
-    waited = f" for {age(since, now)}" if since is not None else ""
-    instance = claim.status.provider_id.rpartition("/")[2] or "its instance"
-    mine, runs = f"nodeclaim/{claim.name}", f"instance {instance} has run{waited}"
-    decision = diagnosis(decisions, claim.name)
+    waited = message(" for {age}", age=age(since, now)) if since is not None else ""
+    instance = claim.status.provider_id.rpartition("/")[2] or message("its instance")
+    mine, runs = (
+        f"nodeclaim/{claim.name}",
+        message("instance {instance} has run{waited}", instance=instance, waited=waited),
+    )
+    found = diagnosis(decisions, claim.name)
     reported = [event for event in about_object(events, "NodeClaim", claim.name) if event.reason == "NodeNotJoined"]
-    if decision is not None or reported:
-        message = decision.message if decision is not None else reported[-1].message
-        why = message.partition("has not joined the cluster: ")[2] or message  # it ends with its own remedy
-        text = f"{runs} and has not joined the cluster: {why.removesuffix(' (NEVER_JOINED)')}"
+    if found is not None or reported:
+        said = found.message if found is not None else reported[-1].message
+        why = said.partition("has not joined the cluster: ")[2] or said  # it ends with its own remedy
+        text = message(
+            "{runs} and has not joined the cluster: {why}",
+            runs=runs,
+            why=why.removesuffix(" (NEVER_JOINED)"),
+        )
         return Progress(text, "NEVER_JOINED", "", mine)
     if since is not None and now - since > JOIN_GRACE:
-        text = f"{runs} and has not joined the cluster"
-        remedy = "dovetail doctor checks its role, security groups and subnets; its console output says the rest"
+        text = message("{runs} and has not joined the cluster", runs=runs)
+        remedy = message(
+            "dovetail doctor checks its role, security groups and subnets; its console output says the rest"
+        )
         return Progress(text, "NEVER_JOINED", remedy, mine)
-    return Progress(f"instance {instance} has been starting{waited}")
+    return Progress(message("instance {instance} has been starting{waited}", instance=instance, waited=waited))
 
 
 def _not_initialized(cluster_state: ClusterState, claim: NodeClaim, now: datetime) -> Progress:
@@ -93,47 +105,54 @@ def _not_initialized(cluster_state: ClusterState, claim: NodeClaim, now: datetim
     since = registered.last_transition_time if registered is not None else None
     name = node.metadata.name if node is not None else claim.status.node_name
     if missing is None:
-        return Progress(f"node {name} is being filled")
+        return Progress(message("node {name} is being filled", name=name))
     if missing.reason == "StartupTaintsExist":
         taint = missing.message.partition('"')[2].partition('"')[0]
-        waited = f", {age(since, now)} after it joined" if since is not None else ""
-        text = f"node {name} still has the startup taint {taint}{waited}"
+        waited = message(", {age} after it joined", age=age(since, now)) if since is not None else ""
+        text = message("node {name} still has the startup taint {taint}{waited}", name=name, taint=taint, waited=waited)
         if since is not None and now - since <= STARTUP_TAINT_GRACE:
             return Progress(text)
-        startup_taint = reason("STARTUP_TAINT")
+        known = reason("STARTUP_TAINT")
         return Progress(
-            f"{text}: nothing has removed it", "STARTUP_TAINT", startup_taint.remedy, f"nodepool/{claim.node_pool}"
+            message("{text}: nothing has removed it", text=text),
+            "STARTUP_TAINT",
+            known.remedy,
+            f"nodepool/{claim.node_pool}",
         )
     ready = condition(node.status.conditions, "Ready") if node is not None else None
     said = f": {ready.message}" if ready is not None and ready.status != "True" and ready.message else ""
-    return Progress(f"node {name} has joined and is not initialized yet ({missing.message}{said})")
+    return Progress(
+        message(
+            "node {name} has joined and is not initialized yet ({message}{said})",
+            name=name,
+            message=missing.message,
+            said=said,
+        )
+    )
 
 
 def claim_answer(
     cluster_state: ClusterState,
     decisions: Sequence[Decision],
-    claim: NodeClaim,
+    found: NodeClaim,
     now: datetime,
     events: Sequence[Event] = (),
 ) -> Answer:
     """A NodeClaim that has no initialized node yet."""
-    step = progress(cluster_state, decisions, claim, now, events)
-    about = [decision for decision in decisions if concerns(decision, claim.name)]
-    conditions = [
-        f"{condition.type}={condition.status} {condition.reason} {condition.message}".strip()
-        for condition in claim.status.conditions
-    ]
+    step = progress(cluster_state, decisions, found, now, events)
+    about = [decision for decision in decisions if concerns(decision, found.name)]
+    conditions = [f"{each.type}={each.status} {each.reason} {each.message}".strip() for each in found.status.conditions]
     remedy = [f"remedy: {step.remedy}"] if step.remedy else []
     code = f" ({step.code})" if step.code and not step.text.endswith(f"({step.code})") else ""
-    node = cluster_state.node_for(claim)
-    prefix = "" if node is not None else "has no node yet: "
+    node = cluster_state.node_for(found)
+    prefix = "" if node is not None else message("has no node yet: ")
     return Answer(
-        subject=f"nodeclaim/{claim.name}",
+        subject=f"nodeclaim/{found.name}",
         line=f"{prefix}{step.text}{code}",
         code=step.code,
         object=step.object,
         remedy=step.remedy,
         details=(*remedy, *conditions),
-        deep=(*lines(about[-10:]), *event_lines(about_object(events, "NodeClaim", claim.name))),
-        facts={"providerID": claim.status.provider_id, "nodePool": claim.node_pool or ""},
+        deep=(*lines(about[-10:]), *event_lines(about_object(events, "NodeClaim", found.name))),
+        facts={"providerID": found.status.provider_id, "nodePool": found.node_pool or ""},
     )

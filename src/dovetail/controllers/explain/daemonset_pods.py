@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain.answer import Answer, shortened
+from dovetail.language import message
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import format_resources, resources
@@ -17,9 +18,9 @@ def node_of(pod: Pod) -> str:
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
     for term in required.node_selector_terms if required is not None else ():
-        for match_field in term.match_fields:
-            if match_field.key == "metadata.name" and match_field.operator == "In" and len(match_field.values) == 1:
-                return match_field.values[0]
+        for each in term.match_fields:
+            if each.key == "metadata.name" and each.operator == "In" and len(each.values) == 1:
+                return each.values[0]
     return ""
 
 
@@ -30,28 +31,49 @@ def daemonset_pod(cluster_state: ClusterState, pod: Pod) -> Answer:
     facts = {"daemonSet": owner, "node": name}
     node = cluster_state.nodes.store.get(name)
     if node is None:
-        where = f"its node {name} is gone" if name else "it names no node"
-        return Answer(subject=subject, line=f"pending: a pod of DaemonSet {owner}; {where}", facts=facts)
+        where = message("its node {name} is gone", name=name) if name else message("it names no node")
+        return Answer(
+            subject=subject,
+            line=message("pending: a pod of DaemonSet {owner}; {where}", owner=owner, where=where),
+            facts=facts,
+        )
     mine = f"daemonset/{pod.metadata.namespace}/{owner}"
     taints = untolerated(node.spec.taints, pod.spec.tolerations, ("NoSchedule", "NoExecute"))
     if taints:
-        text = f"its node {name} has the taint {taint_text(taints[0])}, which it does not tolerate"
-        remedy = "add the toleration to the DaemonSet, or let its affinity leave such nodes out"
+        text = message(
+            "its node {name} has the taint {taint_text}, which it does not tolerate",
+            name=name,
+            taint_text=taint_text(taints[0]),
+        )
+        remedy = message("add the toleration to the DaemonSet, or let its affinity leave such nodes out")
         return _pending(subject, text, "UNTOLERATED_TAINT", mine, remedy, facts)
     allocatable, asked = resources(node.status.allocatable), requests(pod)
     others = [other for other in cluster_state.pods_on(name) if not other.finished]
     used = [requests(other) for other in others]
-    free = {key: allocatable.get(key, 0) - sum(requests.get(key, 0) for requests in used) for key in asked}
+    free = {key: allocatable.get(key, 0) - sum(each.get(key, 0) for each in used) for key in asked}
     free["pods"] = allocatable.get("pods", 0) - len(others)
     short = {key: amount for key, amount in {**asked, "pods": 1}.items() if amount > free[key]}
     if not short:
-        text = f"its node {name} has room for it; kube-scheduler has not bound it yet"
-        return Answer(subject=subject, line=f"pending: a pod of DaemonSet {owner}: {text}", facts=facts)
+        text = message("its node {name} has room for it; kube-scheduler has not bound it yet", name=name)
+        return Answer(
+            subject=subject,
+            line=message("pending: a pod of DaemonSet {owner}: {text}", owner=owner, text=text),
+            facts=facts,
+        )
     first = next(iter(short))
     wanted, left = format_resources({first: short[first]})[first], format_resources({first: max(0, free[first])})[first]
-    text = f"its node {name} has no room for it: it asks for {first} {wanted}, {left} is left"
-    details = [f"{key}: asks for {format_resources({key: amount})[key]}" for key, amount in short.items()]
-    details += shortened([f"on the node: {other.metadata.key}" for other in others])
+    text = message(
+        "its node {name} has no room for it: it asks for {first} {wanted}, {left} is left",
+        name=name,
+        first=first,
+        wanted=wanted,
+        left=left,
+    )
+    details = [
+        message("{key}: asks for {format_resources}", key=key, format_resources=format_resources({key: amount})[key])
+        for key, amount in short.items()
+    ]
+    details += shortened([message("on the node: {other}", other=other.metadata.key) for other in others])
     return _pending(subject, text, "DAEMON_NO_ROOM", mine, reason("DAEMON_NO_ROOM").remedy, facts, tuple(details))
 
 

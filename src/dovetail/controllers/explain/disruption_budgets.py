@@ -7,27 +7,32 @@ from datetime import datetime
 from dovetail.cluster.pdb import PdbIndex
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain.answer import Answer, Unknown, shortened
+from dovetail.language import message
 from dovetail.model.reasons import REASONS
 
 
 def pdb(cluster_state: ClusterState, key: str, now: datetime) -> Answer:
     """`key` is namespace/name."""
-    disruption_budget = next(
-        (budget for budget in cluster_state.budgets.store.all() if budget.metadata.key == key), None
-    )
+    found = next((each for each in cluster_state.budgets.store.all() if each.metadata.key == key), None)
     subject = f"pdb/{key}"
-    if disruption_budget is None:
-        names = sorted(budget.metadata.key for budget in cluster_state.budgets.store.all())
-        raise Unknown(f"{subject} is not in the cluster; there are: {', '.join(shortened(names, 5)) or 'none'}")
-    index = PdbIndex([disruption_budget])
+    if found is None:
+        names = sorted(each.metadata.key for each in cluster_state.budgets.store.all())
+        raise Unknown(
+            message(
+                "{subject} is not in the cluster; there are: {shortened}",
+                subject=subject,
+                shortened=", ".join(shortened(names, 5)) or "none",
+            )
+        )
+    index = PdbIndex([found])
     pods = [
         pod
         for pod in cluster_state.pods.store.all()
-        if pod.metadata.namespace == disruption_budget.metadata.namespace and not pod.finished and index.of(pod)
+        if pod.metadata.namespace == found.metadata.namespace and not pod.finished and index.of(pod)
     ]
     others = sorted({other.metadata.key for pod in pods for other in cluster_state.pdbs.of(pod)} - {key})
     nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
-    status, spec = disruption_budget.status, disruption_budget.spec
+    status, spec = found.status, found.spec
     rule = (
         f"maxUnavailable {spec.max_unavailable}"
         if spec.max_unavailable is not None
@@ -35,21 +40,34 @@ def pdb(cluster_state: ClusterState, key: str, now: datetime) -> Answer:
     )
     code = ""
     if not pods:
-        line = f"selects no pod ({rule})"
+        line = message("selects no pod ({rule})", rule=rule)
     elif others:
         code = "MANY_BUDGETS"
-        line = (
-            f"blocks every eviction: its pods are selected by {', '.join(others)} too; {REASONS[code].remedy} ({code})"
+        line = message(
+            "blocks every eviction: its pods are selected by {others} too; {remedy} ({code})",
+            others=", ".join(others),
+            remedy=REASONS[code].remedy,
+            code=code,
         )
     elif status.observed_generation == 0:
-        line = "has not been counted yet: the disruption controller has written no status"
+        line = message("has not been counted yet: the disruption controller has written no status")
     elif status.disruptions_allowed > 0:
         healthy = _healthy(status.current_healthy, status.expected_pods)
-        line = f"allows {status.disruptions_allowed} eviction(s) now: {healthy}"
+        line = message(
+            "allows {disruptions_allowed} eviction(s) now: {healthy}",
+            disruptions_allowed=status.disruptions_allowed,
+            healthy=healthy,
+        )
     else:
         code = "PDB"
         why = _why(status.current_healthy, status.desired_healthy, status.expected_pods)
-        line = f"allows no eviction ({rule}): {why}; {REASONS[code].remedy} ({code})"
+        line = message(
+            "allows no eviction ({rule}): {why}; {remedy} ({code})",
+            rule=rule,
+            why=why,
+            remedy=REASONS[code].remedy,
+            code=code,
+        )
     return Answer(
         subject=subject,
         line=line,
@@ -58,8 +76,8 @@ def pdb(cluster_state: ClusterState, key: str, now: datetime) -> Answer:
         remedy=REASONS[code].remedy if code else "",
         details=(
             f"{rule}; {_why(status.current_healthy, status.desired_healthy, status.expected_pods)}",
-            *(f"on node {name}" for name in shortened(nodes)),
-            *shortened([f"selects pod {pod.metadata.key}" for pod in pods]),
+            *(message("on node {name}", name=name) for name in shortened(nodes)),
+            *shortened([message("selects pod {pod}", pod=pod.metadata.key) for pod in pods]),
         ),
         facts={
             "allowed": status.disruptions_allowed,
@@ -71,14 +89,14 @@ def pdb(cluster_state: ClusterState, key: str, now: datetime) -> Answer:
 
 
 def _healthy(current: int, expected: int) -> str:
-    return f"{current} of {expected} pod(s) are healthy"
+    return message("{current} of {expected} pod(s) are healthy", current=current, expected=expected)
 
 
 def _why(current: int, desired: int, expected: int) -> str:
     if current < desired:
-        return f"{_healthy(current, expected)}, {desired} must be"
+        return message("{healthy}, {desired} must be", healthy=_healthy(current, expected), desired=desired)
     return (
-        f"all {expected} pod(s) must stay"
+        message("all {expected} pod(s) must stay", expected=expected)
         if desired >= expected
-        else f"{_healthy(current, expected)}, {desired} must be"
+        else message("{healthy}, {desired} must be", healthy=_healthy(current, expected), desired=desired)
     )

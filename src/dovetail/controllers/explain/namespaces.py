@@ -12,6 +12,7 @@ import msgspec
 
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain.answer import Answer, Unknown, dollars, shortened
+from dovetail.language import message
 from dovetail.model.nodes import Node
 from dovetail.model.pod_resources import requests
 from dovetail.model.pods import Pod
@@ -36,8 +37,14 @@ Price = Callable[[Node], float | None]
 def namespace(cluster_state: ClusterState, name: str, price: Price) -> Answer:
     """`price` is what a node costs an hour; None where that is unknown."""
     if cluster_state.namespaces.store.get(name) is None:
-        names = sorted(namespace.metadata.name for namespace in cluster_state.namespaces.store.all())
-        raise Unknown(f"namespace/{name} is not in the cluster; there are: {', '.join(shortened(names, 10))}")
+        names = sorted(each.metadata.name for each in cluster_state.namespaces.store.all())
+        raise Unknown(
+            message(
+                "namespace/{name} is not in the cluster; there are: {shortened}",
+                name=name,
+                shortened=", ".join(shortened(names, 10)),
+            )
+        )
     pods = [pod for pod in cluster_state.pods.store.all() if pod.metadata.namespace == name and not pod.finished]
     bound = [pod for pod in pods if pod.spec.node_name]
     shares = sorted(shares_of(cluster_state, bound, price).values(), key=lambda share: -(share.requested + share.idle))
@@ -45,22 +52,42 @@ def namespace(cluster_state: ClusterState, name: str, price: Price) -> Answer:
     unpriced = [share.node for share in shares if share.price is None]
     total = sum(price(node) or 0.0 for node in cluster_state.nodes.store.all())
     waiting = len(pods) - len(bound)
-    cost = dollars(requested + idle) if len(unpriced) < len(shares) or not shares else "an unknown amount"
-    line = f"{len(bound)} pod(s) on {len(shares)} node(s) cost {cost}"
+    cost = dollars(requested + idle) if len(unpriced) < len(shares) or not shares else message("an unknown amount")
+    line = message("{count} pod(s) on {count_2} node(s) cost {cost}", count=len(bound), count_2=len(shares), cost=cost)
     if bound and not requested and len(unpriced) < len(shares):
-        line = f"{len(bound)} pod(s) on {len(shares)} node(s) request nothing, and so have no share of the cost"
-    line += f" ({(requested + idle) / total:.0%} of the cluster's {dollars(total)})" if total and requested else ""
-    line += f"; {dollars(idle)} of it is idle" if idle else ""
-    line += f"; {len(unpriced)} node(s) without a known price are not in it" if unpriced else ""
-    line += f"; {waiting} pod(s) wait" if waiting else ""
+        line = message(
+            "{count} pod(s) on {count_2} node(s) request nothing, and so have no share of the cost",
+            count=len(bound),
+            count_2=len(shares),
+        )
+    line += (
+        message(
+            " ({requested:.0%} of the cluster's {dollars})",
+            requested=(requested + idle) / total,
+            dollars=dollars(total),
+        )
+        if total and requested
+        else ""
+    )
+    line += message("; {dollars} of it is idle", dollars=dollars(idle)) if idle else ""
+    line += message("; {count} node(s) without a known price are not in it", count=len(unpriced)) if unpriced else ""
+    line += message("; {waiting} pod(s) wait", waiting=waiting) if waiting else ""
     return Answer(
         subject=f"namespace/{name}",
         line=line,
         details=(
-            f"about ${(requested + idle) * HOURS_PER_MONTH:.2f} a month",
+            message("about ${requested:.2f} a month", requested=(requested + idle) * HOURS_PER_MONTH),
             *shortened([share_text(share) for share in shares]),
         ),
-        deep=tuple(shortened([f"pod {pod.metadata.name} on {pod.spec.node_name}" for pod in bound], 100)),
+        deep=tuple(
+            shortened(
+                [
+                    message("pod {pod} on {node_name}", pod=pod.metadata.name, node_name=pod.spec.node_name)
+                    for pod in bound
+                ],
+                100,
+            )
+        ),
         facts={
             "pods": len(bound),
             "waiting": waiting,
@@ -75,9 +102,17 @@ def namespace(cluster_state: ClusterState, name: str, price: Price) -> Answer:
 def share_text(share: Share) -> str:
     """A share in words, with its node."""
     if share.price is None:
-        return f"{share.node}: {share.pods} pod(s), price unknown"
-    part = f"{dollars(share.requested)} by requests and {dollars(share.idle)} idle"
-    return f"{share.node}: {share.pods} pod(s), {part} of {dollars(share.price)}"
+        return message("{node}: {pods} pod(s), price unknown", node=share.node, pods=share.pods)
+    part = message(
+        "{dollars} by requests and {dollars_2} idle", dollars=dollars(share.requested), dollars_2=dollars(share.idle)
+    )
+    return message(
+        "{node}: {pods} pod(s), {part} of {dollars}",
+        node=share.node,
+        pods=share.pods,
+        part=part,
+        dollars=dollars(share.price),
+    )
 
 
 def shares_of(cluster_state: ClusterState, pods: list[Pod], price_of: Price) -> dict[str, Share]:
@@ -85,7 +120,7 @@ def shares_of(cluster_state: ClusterState, pods: list[Pod], price_of: Price) -> 
     mine: dict[str, list[Pod]] = {}
     for pod in pods:
         mine.setdefault(pod.spec.node_name, []).append(pod)
-    shares = {}
+    found = {}
     for name, group in mine.items():
         node = cluster_state.nodes.store.get(name)
         if node is None:
@@ -97,14 +132,14 @@ def shares_of(cluster_state: ClusterState, pods: list[Pod], price_of: Price) -> 
         full = max(1.0, everything)  # the larger of two shares may add up to more than the node
         used = (price or 0.0) * own / full
         spare = (price or 0.0) * max(0.0, 1.0 - everything / full)
-        shares[name] = Share(
+        found[name] = Share(
             node=name,
             pods=len(group),
             price=price,
             requested=used,
             idle=spare * own / everything if everything else 0.0,
         )
-    return shares
+    return found
 
 
 def _weight(asked: Mapping[str, int], allocatable: Mapping[str, int]) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dovetail.controllers.explain.answer import Answer, Event, Unknown, dollars, event_lines, shortened
 from dovetail.controllers.provisioning.node_group_scale_ups import NOT_TRIGGERED, TRIGGERED, GroupScaleUp
+from dovetail.language import message, source
 
 Json = Mapping[str, Any]
 
@@ -18,36 +19,57 @@ STATUS_CONFIG_MAP = "cluster-autoscaler-status"
 def nodegroup(status: Json, name: str, events: Sequence[Event] = (), explanations: Json | None = None) -> Answer:
     """`status` is the ConfigMap's YAML, read; `explanations` is what Dovetail's program writes beside it."""
     groups = status.get("nodeGroups") or ()
-    group_status = next((group for group in groups if group.get("name") == name), None)
-    if group_status is None:
+    found = next((group for group in groups if group.get("name") == name), None)
+    if found is None:
         names = ", ".join(shortened([str(group.get("name")) for group in groups], 10))
-        raise Unknown(f"nodegroup/{name} is not in {STATUS_CONFIG_MAP}; there are: {names or 'none'}")
+        raise Unknown(
+            message(
+                "nodegroup/{name} is not in {status_config_map}; there are: {names}",
+                name=name,
+                status_config_map=STATUS_CONFIG_MAP,
+                names=names or "none",
+            )
+        )
     members = [node for node, group in ((explanations or {}).get("members") or {}).items() if group == name]
-    health, up, down = (group_status.get(section) or {} for section in ("health", "scaleUp", "scaleDown"))
+    health, up, down = (found.get(each) or {} for each in ("health", "scaleUp", "scaleDown"))
     target, least, most = health.get("cloudProviderTarget"), health.get("minSize"), health.get("maxSize")
     counts = ((health.get("nodeCounts") or {}).get("registered")) or {}
-    size = f"{counts.get('total', 0)} node(s), target {target} (min {least}, max {most})"
+    size = message(
+        "{total} node(s), target {target} (min {least}, max {most})",
+        total=counts.get("total", 0),
+        target=target,
+        least=least,
+        most=most,
+    )
     more: Json = ((explanations or {}).get("groups") or {}).get(name) or {}
     refused: Json = more.get("refused") or {}
     remedy, code = "", str(refused.get("code", ""))
     if up.get("status") == "Backoff":
         info = up.get("backoffInfo") or {}
-        said = info.get("errorMessage") or info.get("errorCode") or "its last scale-up failed"
-        line = f"does not grow for a while: {said}"
-        remedy = "see the activity of its Auto Scaling group; it is tried again by itself"
+        said = info.get("errorMessage") or info.get("errorCode") or message("its last scale-up failed")
+        line = message("does not grow for a while: {said}", said=said)
+        remedy = message("see the activity of its Auto Scaling group; it is tried again by itself")
     elif health.get("status") == "Unhealthy":
-        line = f"is unhealthy and not scaled: {counts.get('ready', 0)} of {counts.get('total', 0)} node(s) are ready"
-        remedy = "see its nodes that are not ready"
+        line = message(
+            "is unhealthy and not scaled: {ready} of {total} node(s) are ready",
+            ready=counts.get("ready", 0),
+            total=counts.get("total", 0),
+        )
+        remedy = message("see its nodes that are not ready")
     elif up.get("status") == "InProgress":
-        line = f"is growing: {size}"
+        line = message("is growing: {size}", size=size)
     elif target is not None and most is not None and target >= most:
-        line = f"is at its largest: {size}"
-        remedy = "raise its maximum size"
+        line = message("is at its largest: {size}", size=size)
+        remedy = message("raise its maximum size")
     elif down.get("status") == "CandidatesPresent":
-        line = f"has {down.get('candidates', 0)} node(s) to remove once they have been unneeded for long enough: {size}"
+        line = message(
+            "has {candidates} node(s) to remove once they have been unneeded for long enough: {size}",
+            candidates=down.get("candidates", 0),
+            size=size,
+        )
     else:
-        line = f"is as large as needed: {size}"
-        line += ", and cannot shrink further" if target is not None and target == least else ""
+        line = message("is as large as needed: {size}", size=size)
+        line += message(", and cannot shrink further") if target is not None and target == least else ""
     reported = [event for event in events if event.reason in _EVENTS]
     pods = [event for event in reported if event.reason == "NotTriggerScaleUp"]
     return Answer(
@@ -60,9 +82,21 @@ def nodegroup(status: Json, name: str, events: Sequence[Event] = (), explanation
             size,
             *_bill(more),
             *_staying(explanations or {}, members),
-            f"health {health.get('status')} since {health.get('lastTransitionTime')}",
-            f"scale-up {up.get('status')} since {up.get('lastTransitionTime')}",
-            f"scale-down {down.get('status')} since {down.get('lastTransitionTime')}",
+            message(
+                "health {status} since {lastTransitionTime}",
+                status=health.get("status"),
+                lastTransitionTime=health.get("lastTransitionTime"),
+            ),
+            message(
+                "scale-up {status} since {lastTransitionTime}",
+                status=up.get("status"),
+                lastTransitionTime=up.get("lastTransitionTime"),
+            ),
+            message(
+                "scale-down {status} since {lastTransitionTime}",
+                status=down.get("status"),
+                lastTransitionTime=down.get("lastTransitionTime"),
+            ),
             *shortened([f"pod {event.key}: {event.message}" for event in pods[-20:]], 10),
         ),
         deep=tuple(event_lines(reported)),
@@ -75,8 +109,15 @@ def _bill(more: Json) -> list[str]:
     if not more.get("nodes"):
         return []
     unpriced = more.get("unpriced", 0)
-    rest = f", without {unpriced} node(s) of unknown price" if unpriced else ""
-    return [f"costs {dollars(float(more.get('perHour', 0.0)))} for {more['nodes']} node(s){rest}"]
+    rest = message(", without {unpriced} node(s) of unknown price", unpriced=unpriced) if unpriced else ""
+    return [
+        message(
+            "costs {dollars} for {nodes} node(s){rest}",
+            dollars=dollars(float(more.get("perHour", 0.0))),
+            nodes=more["nodes"],
+            rest=rest,
+        )
+    ]
 
 
 def _staying(explanations: Json, members: Sequence[str]) -> list[str]:
@@ -96,7 +137,7 @@ def group_node(explanations: Json, name: str) -> Answer | None:
     if verdict is None:
         return None
     code, remedy = str(verdict.get("code", "")), str(verdict.get("remedy", ""))
-    will = "will be removed" if code == "Unneeded" else "stays"
+    will = message("will be removed") if code == "Unneeded" else "stays"
     pod = str(verdict.get("pod", ""))
     return Answer(
         subject=f"node/{name}",
@@ -104,7 +145,7 @@ def group_node(explanations: Json, name: str) -> Answer | None:
         code=code,
         object=f"pod/{pod}" if pod else f"node/{name}",
         remedy=remedy,
-        details=(f"as of {explanations.get('time', '')}",),
+        details=(message("as of {time}", time=explanations.get("time", "")),),
         facts=dict(verdict),
     )
 
@@ -122,26 +163,31 @@ def scale_up(events: Sequence[Event]) -> GroupScaleUp | None:
     return GroupScaleUp(last.reason, last.message, time)
 
 
-def waits_for_group(key: str, scale_up: GroupScaleUp, events: Sequence[Event]) -> Answer:
+def waits_for_group(key: str, found: GroupScaleUp, events: Sequence[Event]) -> Answer:
     """A pod that a node group grows for."""
-    groups = ", ".join(scale_up.groups) or "a group"
+    groups = ", ".join(found.groups) or message("a group")
     return Answer(
         subject=f"pod/{key}",
-        line=f"waits for node group {groups}, which Cluster Autoscaler grows: {scale_up.message}",
+        line=message(
+            "waits for node group {groups}, which Cluster Autoscaler grows: {message}",
+            groups=groups,
+            message=found.message,
+        ),
         deep=tuple(event_lines(events)),
-        facts={"nodeGroups": list(scale_up.groups), "since": scale_up.time.isoformat()},
+        facts={"nodeGroups": list(found.groups), "since": found.time.isoformat()},
     )
 
 
-def refused_by_groups(key: str, scale_up: GroupScaleUp, events: Sequence[Event]) -> Answer:
+def refused_by_groups(key: str, found: GroupScaleUp, events: Sequence[Event]) -> Answer:
     """A pod that no node group can grow for."""
-    reasons = scale_up.message.partition("scale-up: ")[2].split(", ") if "scale-up: " in scale_up.message else []
-    remedies = [remedy for text, remedy in _REMEDIES.items() if text in scale_up.message]
+    reasons = found.message.partition("scale-up: ")[2].split(", ") if "scale-up: " in found.message else []
+    remedies = [remedy for text, remedy in _REMEDIES.items() if text in found.message]
     if not remedies and reasons:
-        remedies = ["change the pod's requests, selectors or tolerations, or offer a group that meets them"]
+        remedies = [message("change the pod's requests, selectors or tolerations, or offer a group that meets them")]
     return Answer(
         subject=f"pod/{key}",
-        line=f"pending: cluster-autoscaler: {scale_up.message}" + (f"; {remedies[0]}" if remedies else ""),
+        line=message("pending: cluster-autoscaler: {message}", message=found.message)
+        + (f"; {remedies[0]}" if remedies else ""),
         remedy=remedies[0] if remedies else "",
         object=f"pod/{key}",
         details=tuple(f"remedy: {remedy}" for remedy in remedies),
@@ -151,11 +197,11 @@ def refused_by_groups(key: str, scale_up: GroupScaleUp, events: Sequence[Event])
 
 
 _REMEDIES = {
-    "max node group size reached": "raise the maximum size of a group that fits",
-    "in backoff after failed scale-up": "see the scaling activities of the group; it is tried again by itself",
-    "not ready for scale-up": "see the nodes of the group that are not ready, and its launch template",
+    "max node group size reached": source("raise the maximum size of a group that fits"),
+    "in backoff after failed scale-up": source("see the scaling activities of the group; it is tried again by itself"),
+    "not ready for scale-up": source("see the nodes of the group that are not ready, and its launch template"),
     "max total nodes in cluster reached": "raise --max-nodes-total",
-    "exceeded quota": "raise --cores-total, --memory-total or --gpu-total",
+    "exceeded quota": source("raise --cores-total, --memory-total or --gpu-total"),
 }
 
 

@@ -21,6 +21,7 @@ from dovetail.controllers.explain.answer import (
     shortened,
 )
 from dovetail.controllers.history.decisions import Decision, concerns
+from dovetail.language import message
 from dovetail.model import wellknown
 from dovetail.model.kinds import budgets
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -39,14 +40,14 @@ def nodepool(
 ) -> Answer:
     nodepool_ = cluster_state.pools.store.get(name)
     if nodepool_ is None:
-        names = ", ".join(sorted(pool.name for pool in cluster_state.pools.store.all())) or "none"
-        raise Unknown(f"nodepool/{name} is not in the cluster; there are: {names}")
+        known = ", ".join(sorted(pool.name for pool in cluster_state.pools.store.all())) or "none"
+        raise Unknown(message("nodepool/{name} is not in the cluster; there are: {known}", name=name, known=known))
     claims = cluster_state.claims_of(name)
-    ready = any(condition.type == "Ready" and condition.status == "True" for condition in nodepool_.status.conditions)
+    ready = any(each.type == "Ready" and each.status == "True" for each in nodepool_.status.conditions)
     bad = None if ready and nodepool_.metadata.deletion_timestamp is None else _cause(cluster_state, nodepool_)
     stopped = safe_mode(decisions)
-    line = _summary(claims) + (f"; {bad.why}; {bad.remedy} ({bad.code})" if bad else "; ready")
-    line += "; in safe mode" if stopped else ""
+    line = _summary(claims) + (f"; {bad.why}; {bad.remedy} ({bad.code})" if bad else message("; ready"))
+    line += message("; in safe mode") if stopped else ""
     details = [stopped] if stopped else []
     drift = next(
         (decision for decision in reversed(decisions) if decision.kind == "drift-stop" and decision.subject == name),
@@ -62,7 +63,14 @@ def nodepool(
     ]
     refused = next((r for decision in reversed(decisions) for r in decision.refusals if name in r.pools), None)
     if refused is not None:
-        details.append(f"last refusal: {refused.count} pod(s), {refused.message} [{refused.code}]")
+        details.append(
+            message(
+                "last refusal: {count} pod(s), {message} [{code}]",
+                count=refused.count,
+                message=refused.message,
+                code=refused.code,
+            )
+        )
     recent = [decision for decision in decisions if concerns(decision, name)][-10:]
     return Answer(
         subject=f"nodepool/{name}",
@@ -86,9 +94,7 @@ def nodepool(
 
 
 def _cause(cluster_state: ClusterState, pool: NodePool) -> Cause | None:
-    classes = [
-        str((node_class.get("metadata") or {}).get("name")) for node_class in cluster_state.node_classes.store.all()
-    ]
+    classes = [str((each.get("metadata") or {}).get("name")) for each in cluster_state.node_classes.store.all()]
     node_class = cluster_state.node_classes.store.get(pool.spec.template.spec.node_class_ref.name)
     return cause(pool, node_class, class_required=bool(classes), reconciled=True, classes=classes)
 
@@ -101,27 +107,34 @@ def _summary(claims: Sequence[NodeClaim]) -> str:
         "terminating": sum(claim.metadata.deletion_timestamp is not None for claim in claims),
     }
     states_text = ", ".join(f"{count} {state}" for state, count in states.items() if count)
-    text = f"{len(claims)} node(s)" + (f" for {dollars(cost)} at launch" if claims else "")
+    text = message("{count} node(s)", count=len(claims)) + (
+        message(" for {dollars} at launch", dollars=dollars(cost)) if claims else ""
+    )
     return f"{text} ({states_text})" if states_text else text
 
 
 def _limits(pool: NodePool) -> list[str]:
     used = pool.status.resources
-    return [f"limit {name}: {used.get(name, 0)} of {limit} in use" for name, limit in sorted(pool.spec.limits.items())]
+    return [
+        message("limit {name}: {get} of {limit} in use", name=name, get=used.get(name, 0), limit=limit)
+        for name, limit in sorted(pool.spec.limits.items())
+    ]
 
 
 def _claim_lines(cluster_state: ClusterState, claims: Sequence[NodeClaim]) -> list[str]:
     """Each NodeClaim in one line."""
     nodepool_ = []
-    for claim in sorted(claims, key=lambda claim: claim.name):
+    for claim in sorted(claims, key=lambda each: each.name):
         node = cluster_state.node_for(claim)
         labels = claim.metadata.labels
         pods = len(cluster_state.pods_on(node.metadata.name)) if node is not None else 0
         kind = "  ".join(
             labels.get(key, "-") for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE)
         )
-        name = node.metadata.name if node is not None else "no node yet"
-        nodepool_.append(f"{claim.name}  {kind}  {name}  {pods} pod(s)")
+        name = node.metadata.name if node is not None else message("no node yet")
+        nodepool_.append(
+            message("{claim}  {kind}  {name}  {pods} pod(s)", claim=claim.name, kind=kind, name=name, pods=pods)
+        )
     return nodepool_
 
 
@@ -137,14 +150,26 @@ def allowed_now(
 def allowance(cluster_state: ClusterState, pool: NodePool, reason: str, now: datetime) -> str:
     free, nodepool_, counted, consuming = allowed_now(cluster_state, pool, reason, now)
     if nodepool_.problem:
-        return f"budget {reason}: 0, because it cannot be read: {nodepool_.problem}"
+        return message(
+            "budget {reason}: 0, because it cannot be read: {problem}", reason=reason, problem=nodepool_.problem
+        )
     if nodepool_.unlimited:
-        return f"budget {reason}: no limit"
+        return message("budget {reason}: no limit", reason=reason)
     by = f"nodes: {nodepool_.decided_by.nodes}" if nodepool_.decided_by else ""
     schedule = nodepool_.decided_by.schedule if nodepool_.decided_by else None
-    text = f"budget {reason}: {free} of {counted} may be disrupted now ({by}"
-    text += f", schedule {schedule} for {nodepool_.decided_by.duration}" if schedule and nodepool_.decided_by else ""
+    text = message(
+        "budget {reason}: {free} of {counted} may be disrupted now ({by}",
+        reason=reason,
+        free=free,
+        counted=counted,
+        by=by,
+    )
+    text += (
+        message(", schedule {schedule} for {duration}", schedule=schedule, duration=nodepool_.decided_by.duration)
+        if schedule and nodepool_.decided_by
+        else ""
+    )
     if nodepool_.nodes < 1:
         opens = budgets.opens(pool.spec.disruption.budgets, reason, counted, now)
-        text += f", opens {stamp(opens)}" if opens is not None else ""
-    return text + (f", {consuming} disrupting or not ready)" if consuming else ")")
+        text += message(", opens {time}", time=stamp(opens)) if opens is not None else ""
+    return text + (message(", {consuming} disrupting or not ready)", consuming=consuming) if consuming else ")")

@@ -29,6 +29,7 @@ from dovetail.controllers.explain.claims import claim_answer, progress
 from dovetail.controllers.history.decisions import Decision, concerns
 from dovetail.controllers.node.termination import deadline, drain
 from dovetail.controllers.provisioning.provisionable_pods import AHEAD
+from dovetail.language import message, source
 from dovetail.model import wellknown
 from dovetail.model.kinds.conditions import ClaimCondition
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -42,7 +43,7 @@ from dovetail.model.reasons import REASONS
 
 # A node that is not terminating: whether it stays, why, and when it is evaluated again.
 
-_RECENT_POD_EVENTS = "stays for now: pods were scheduled or deleted lately"
+_RECENT_POD_EVENTS = source("stays for now: pods were scheduled or deleted lately")
 
 
 class Outlook:
@@ -77,13 +78,15 @@ class Outlook:
         """Why its NodePool never consolidates a node like this; nothing if it may."""
         pool = self._pool
         if pool is None:
-            return "its NodePool is gone"
+            return message("its NodePool is gone")
         if pool.static:
-            return "its NodePool is static"
+            return message("its NodePool is static")
         if pool.spec.disruption.consolidate_after == "Never":
-            return "consolidation is off for its NodePool (consolidateAfter: Never)"
+            return message("consolidation is off for its NodePool (consolidateAfter: Never)")
         if pool.spec.disruption.consolidation_policy == "WhenEmpty" and not self.empty:
-            return "it is not empty, and its NodePool removes empty nodes only (consolidationPolicy: WhenEmpty)"
+            return message(
+                "it is not empty, and its NodePool removes empty nodes only (consolidationPolicy: WhenEmpty)"
+            )
         return ""
 
     def _left(self, reason: str) -> bool:
@@ -95,21 +98,21 @@ class Outlook:
         if rebooting is not None and rebooting.status == "True":
             return f"is {rebooting.message}"
         if reason is not None and reason.status == "True":
-            return f"will be terminated as soon as its replacement is ready ({reason.reason})"
+            return message("will be terminated as soon as its replacement is ready ({reason})", reason=reason.reason)
         if repair:
-            return f"is unhealthy: {repair}"
+            return message("is unhealthy: {repair}", repair=repair)
         if why:
             return f"stays: {candidates.describe(why[0])}{others(why)}"
         if stopped:
-            return f"stays: safe mode. {stopped}"
+            return message("stays: safe mode. {stopped}", stopped=stopped)
         return self._replacement(self._drifted) if self._drifted is not None else self._cost()
 
     def _replacement(self, drifted: ClaimCondition) -> str:
         """What happens to a drifted node."""
         if self._pool is not None and not self._left("Drifted"):
             shut = nodepools.allowance(self._cluster_state, self._pool, "Drifted", self._now)
-            return f"has drifted ({drifted.reason}) and waits: {shut}"
-        return f"will be replaced within its budget: {drifted.reason}"
+            return message("has drifted ({reason}) and waits: {shut}", reason=drifted.reason, shut=shut)
+        return message("will be replaced within its budget: {reason}", reason=drifted.reason)
 
     def _cost(self) -> str:
         """What happens to a node that only its cost could be a reason to remove."""
@@ -120,22 +123,29 @@ class Outlook:
             return f"stays: {never}"
         consolidatable = self._claim.is_true("Consolidatable")
         if not self.empty:
-            return "may be consolidated; nothing cheaper has been found yet" if consolidatable else _RECENT_POD_EVENTS
+            return (
+                message("may be consolidated; nothing cheaper has been found yet")
+                if consolidatable
+                else _RECENT_POD_EVENTS
+            )
         if self._pool is not None and not self._left("Empty"):
-            return f"is empty and waits: {nodepools.allowance(self._cluster_state, self._pool, 'Empty', self._now)}"
-        removal_time = self._consolidatable_at()
+            return message(
+                "is empty and waits: {allowance}",
+                allowance=nodepools.allowance(self._cluster_state, self._pool, "Empty", self._now),
+            )
+        at = self._consolidatable_at()
         return (
-            "is empty and will be removed within seconds"
-            if consolidatable or removal_time is None
-            else f"is empty and will be removed at {removal_time:%H:%M:%SZ}"
+            message("is empty and will be removed within seconds")
+            if consolidatable or at is None
+            else message("is empty and will be removed at {at:%H:%M:%SZ}", at=at)
         )
 
     def drift(self) -> list[str]:
         """That it has drifted, whatever else blocks it."""
         if self._drifted is None:
             return []
-        since = self._drifted.last_transition_time
-        return [f"drifted: {self._drifted.reason}" + (f" since {stamp(since)}" if since else "")]
+        at = self._drifted.last_transition_time
+        return [f"drifted: {self._drifted.reason}" + (f" since {stamp(at)}" if at else "")]
 
     def _consolidatable_at(self) -> datetime | None:
         """When its NodePool's consolidateAfter will have passed, if there is no further pod event."""
@@ -159,26 +169,32 @@ class Outlook:
     def _evaluation_line(self, why: Sequence[candidates.Blocker]) -> str:
         ends = [blocker.until for blocker in why if blocker.until is not None]
         if why:
-            first = f", the first of them at {stamp(min(ends))}" if ends else ""
-            return f"evaluated again as soon as its blockers are gone{first}"
+            first = message(", the first of them at {stamp}", stamp=stamp(min(ends))) if ends else ""
+            return message("evaluated again as soon as its blockers are gone{first}", first=first)
         if self._never_consolidated() or self._pool is None:
-            return "not evaluated for consolidation unless its NodePool or its pods change"
-        since = self._consolidatable_at()
-        if since is not None and since > self._now:
+            return message("not evaluated for consolidation unless its NodePool or its pods change")
+        at = self._consolidatable_at()
+        if at is not None and at > self._now:
             text = self._pool.spec.disruption.consolidate_after
-            return (
-                f"evaluated again at {since:%H:%M:%SZ}: pods were scheduled or deleted lately (consolidateAfter {text})"
+            return message(
+                "evaluated again at {at:%H:%M:%SZ}: pods were scheduled or deleted lately (consolidateAfter {text})",
+                at=at,
+                text=text,
             )
         if self.kept is None:
-            return "evaluated again within seconds"
+            return message("evaluated again within seconds")
         again = datetime.fromisoformat(self.kept.time) + timedelta(seconds=REJECTION_TTL_S)
-        when = f"at {again:%H:%M:%SZ} at the latest" if again > self._now else "within minutes"
-        return f"evaluated again {when}, or as soon as its pods, budgets or prices change"
+        when = (
+            message("at {again:%H:%M:%SZ} at the latest", again=again)
+            if again > self._now
+            else message("within minutes")
+        )
+        return message("evaluated again {when}, or as soon as its pods, budgets or prices change", when=when)
 
 
 def saving(decision: Decision) -> str:
-    amount = decision.detail.get("saving")
-    return f", saving {dollars(amount)}" if isinstance(amount, float) else ""
+    found = decision.detail.get("saving")
+    return f", saving {dollars(found)}" if isinstance(found, float) else ""
 
 
 # A terminating node: how far its termination is, what it waits for, and until when.
@@ -188,19 +204,29 @@ def line(claim: NodeClaim, pods: Sequence[Pod], held: Sequence[candidates.Blocke
     """`held` are the blockers of the pods that cannot be evicted."""
     volumes = claim.condition("VolumesDetached")
     if claim.is_true("InstanceTerminating"):
-        return "is drained; its instance is shutting down"
+        return message("is drained; its instance is shutting down")
     if volumes is not None and volumes.status == "Unknown":
-        return "is drained; its volumes are being detached"
+        return message("is drained; its volumes are being detached")
     left = len(drain.decide(pods, now, deadline.of(claim)).waiting)
     if not left:
-        return "is drained; its instance is terminated next"
-    return f"is being drained: {left} pod(s) left" + (f"; {candidates.describe(held[0])}{others(held)}" if held else "")
+        return message("is drained; its instance is terminated next")
+    return message("is being drained: {left} pod(s) left", left=left) + (
+        f"; {candidates.describe(held[0])}{others(held)}" if held else ""
+    )
 
 
 def cause(about: Sequence[Decision]) -> list[str]:
     """The decision that deleted it, and when, if one was recorded."""
     last = next((decision for decision in reversed(about) if decision.kind in ("disrupt", "end")), None)
-    return [f"terminating since {last.time}: {last.summary} (decision {last.id})"] if last is not None else []
+    return (
+        [
+            message(
+                "terminating since {time}: {summary} (decision {id})", time=last.time, summary=last.summary, id=last.id
+            )
+        ]
+        if last is not None
+        else []
+    )
 
 
 def deadline_lines(claim: NodeClaim, held: Sequence[candidates.Blocker]) -> list[str]:
@@ -208,10 +234,15 @@ def deadline_lines(claim: NodeClaim, held: Sequence[candidates.Blocker]) -> list
     end = deadline.of(claim)
     if end is not None:
         ahead = (
-            f"; capacity for the pods that block it is launched {AHEAD.seconds // 60} minutes before" if held else ""
+            message(
+                "; capacity for the pods that block it is launched {seconds} minutes before",
+                seconds=AHEAD.seconds // 60,
+            )
+            if held
+            else ""
         )
-        return [f"all its pods will be deleted by {stamp(end)}{ahead}"]
-    return ["it has no terminationGracePeriod: it waits for as long as its pods block it"] if held else []
+        return [message("all its pods will be deleted by {stamp}{ahead}", stamp=stamp(end), ahead=ahead)]
+    return [message("it has no terminationGracePeriod: it waits for as long as its pods block it")] if held else []
 
 
 # An unhealthy node: its conditions, and when it will be repaired.
@@ -247,17 +278,17 @@ def node(
     now: datetime,
     events: Sequence[Event] = (),
 ) -> Answer:
-    node = cluster_state.nodes.store.get(name)
-    if node is None:
+    found = cluster_state.nodes.store.get(name)
+    if found is None:
         return deleted("node", name, decisions)
-    claim = cluster_state.claim_for(node)
+    claim = cluster_state.claim_for(found)
     if claim is None:
-        return _unmanaged(cluster_state, node, now, events)
+        return _unmanaged(cluster_state, found, now, events)
     pods = tuple(cluster_state.pods_on(name))
     held = candidates.pod_blockers(pods, cluster_state.pdbs, now)
     about = [decision for decision in decisions if concerns(decision, name)]
-    details = [_offering_line(node, claim, pods), *conditions(node)]
-    if node.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
+    details = [_offering_line(found, claim, pods), *conditions(found)]
+    if found.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
         details += [f"blocked: {candidates.describe(blocker)}" for blocker in held]
         return Answer(
             subject=f"node/{name}",
@@ -271,15 +302,15 @@ def node(
         return msgspec.structs.replace(
             claim_answer(cluster_state, decisions, claim, now, events), subject=f"node/{name}"
         )
-    why = candidates.node_blockers(node, claim, terminating=False, nominated=False) + held
-    outlook = Outlook(cluster_state, node, claim, about, now)
-    kept, repair = outlook.kept, repair_outlook(node, about)
+    why = candidates.node_blockers(found, claim, terminating=False, nominated=False) + held
+    outlook = Outlook(cluster_state, found, claim, about, now)
+    kept, repair = outlook.kept, repair_outlook(found, about)
     stopped, bound, next_evaluation = safe_mode(decisions), rules(pods), outlook.next_evaluation(why)
     details += [f"repair: {repair}"] if repair else []
     details += outlook.drift()
     details += [stopped] if stopped else []
     details += [f"blocked: {candidates.describe(blocker)}" for blocker in why]
-    details += [f"bound: {pod_key}" for pod_key in bound]
+    details += [f"bound: {each}" for each in bound]
     details += [*_alternative(kept), *outlook.budget(), *next_evaluation]
     code = why[0].code if why else kept.reason if kept is not None else ""
     return Answer(
@@ -309,19 +340,22 @@ def _to_change(blocker: candidates.Blocker, node: str) -> str:
     return f"pod/{blocker.pod}" if blocker.pod else f"node/{node}"
 
 
-def _unmanaged(cluster_state: ClusterState, node: Node, now: datetime, events: Sequence[Event]) -> Answer:
+def _unmanaged(cluster_state: ClusterState, found: Node, now: datetime, events: Sequence[Event]) -> Answer:
     """A node of no NodePool: what blocks its drain, and what Cluster Autoscaler says about it."""
-    name = node.metadata.name
+    name = found.metadata.name
     held = candidates.pod_blockers(cluster_state.pods_on(name), cluster_state.pdbs, now)
     said = about_object(events, "Node", name)
     return Answer(
         subject=f"node/{name}",
-        line="is not managed: no NodeClaim has its provider id",
+        line=message("is not managed: no NodeClaim has its provider id"),
         code="NOT_MANAGED",
         remedy=REASONS["NOT_MANAGED"].remedy,
-        details=(*(f"blocks a drain: {candidates.describe(blocker)}" for blocker in held), *conditions(node)),
+        details=(
+            *(message("blocks a drain: {describe}", describe=candidates.describe(blocker)) for blocker in held),
+            *conditions(found),
+        ),
         deep=tuple(event_lines(said)),
-        facts={"labels": dict(node.metadata.labels)},
+        facts={"labels": dict(found.metadata.labels)},
     )
 
 
@@ -329,9 +363,9 @@ def deleted(kind: str, name: str, decisions: Sequence[Decision]) -> Answer:
     """A node that is gone: the last decision about it, if there was one."""
     about = [decision for decision in decisions if concerns(decision, name)]
     if not about:
-        raise Unknown(f"{kind}/{name} is not in the cluster")
+        raise Unknown(message("{kind}/{name} is not in the cluster", kind=kind, name=name))
     last = about[-1]
-    line = f"is gone; last decision {last.id} at {last.time}: {last.summary}"
+    line = message("is gone; last decision {id} at {time}: {summary}", id=last.id, time=last.time, summary=last.summary)
     return Answer(subject=f"{kind}/{name}", line=line, deep=lines(about[-10:]))
 
 
@@ -343,55 +377,70 @@ def claim(
     events: Sequence[Event] = (),
 ) -> Answer:
     """A NodeClaim: its node, or why it has none yet."""
-    claim = cluster_state.claims.store.get(name)
-    if claim is None:
+    found = cluster_state.claims.store.get(name)
+    if found is None:
         return deleted("nodeclaim", name, decisions)
-    there = cluster_state.node_for(claim)
+    there = cluster_state.node_for(found)
     if there is not None:
         return node(cluster_state, decisions, there.metadata.name, now, events)
-    if claim.metadata.deletion_timestamp is not None:
+    if found.metadata.deletion_timestamp is not None:
         about = [decision for decision in decisions if concerns(decision, name)]
-        line, details = "is terminating; it has no node", cause(about)
+        line, details = message("is terminating; it has no node"), cause(about)
         return Answer(subject=f"nodeclaim/{name}", line=line, details=tuple(details), deep=lines(about[-10:]))
-    return claim_answer(cluster_state, decisions, claim, now, events)
+    return claim_answer(cluster_state, decisions, found, now, events)
 
 
-def _offering_line(node: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
+def _offering_line(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
     """Its offering, price and utilization."""
-    labels, price = node.metadata.labels, launch_price(claim)
+    labels, price = found.metadata.labels, launch_price(claim)
     kind = ", ".join(labels.get(key, "?") for key in (wellknown.INSTANCE_TYPE, wellknown.ZONE, wellknown.CAPACITY_TYPE))
-    allocatable, pod_requests = resources(node.status.allocatable), [requests(pod) for pod in pods if not pod.finished]
+    allocatable, pod_requests = resources(found.status.allocatable), [requests(pod) for pod in pods if not pod.finished]
     full = ", ".join(
-        f"{sum(pod_request.get(name, 0) for pod_request in pod_requests) / allocatable[name]:.0%} of {name}"
+        f"{sum(each.get(name, 0) for each in pod_requests) / allocatable[name]:.0%} of {name}"
         for name in ("cpu", "memory")
         if allocatable.get(name)
     )
-    cost = "price unknown" if price is None else f"{dollars(price)} at launch"
-    return f"{kind}, {cost}; {len(pod_requests)} pod(s) request {full}"
+    cost = message("price unknown") if price is None else message("{dollars} at launch", dollars=dollars(price))
+    return message(
+        "{kind}, {cost}; {count} pod(s) request {full}", kind=kind, cost=cost, count=len(pod_requests), full=full
+    )
 
 
 def rules(pods: Iterable[Pod]) -> list[str]:
     """The required constraints of its pods, with how many pods have them."""
-    pods_by_rule: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for pod in pods:
         if any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
             continue
         for rule in _rules(pod):
-            pods_by_rule.setdefault(rule, []).append(pod.metadata.key)
-    return [f"{rule} ({len(who)} pod(s), {who[0]}{' …' if len(who) > 1 else ''})" for rule, who in pods_by_rule.items()]
+            found.setdefault(rule, []).append(pod.metadata.key)
+    return [
+        message(
+            "{rule} ({count} pod(s), {who}{value})",
+            rule=rule,
+            count=len(who),
+            who=who[0],
+            value=" …" if len(who) > 1 else "",
+        )
+        for rule, who in found.items()
+    ]
 
 
 def _rules(pod: Pod) -> Iterable[str]:
     for constraint in pod.spec.topology_spread_constraints:
         if constraint.when_unsatisfiable == "DoNotSchedule":
-            yield f"spread over {constraint.topology_key}, maxSkew {constraint.max_skew}"
+            yield message(
+                "spread over {topology_key}, maxSkew {max_skew}",
+                topology_key=constraint.topology_key,
+                max_skew=constraint.max_skew,
+            )
     affinity = pod.spec.affinity
     if affinity is not None and affinity.pod_anti_affinity is not None:
         for term in affinity.pod_anti_affinity.required:
-            yield f"anti-affinity by {term.topology_key}"
+            yield message("anti-affinity by {topology_key}", topology_key=term.topology_key)
     if affinity is not None and affinity.pod_affinity is not None:
         for term in affinity.pod_affinity.required:
-            yield f"affinity by {term.topology_key}"
+            yield message("affinity by {topology_key}", topology_key=term.topology_key)
 
 
 def _alternative(kept: Decision | None) -> list[str]:
@@ -401,7 +450,9 @@ def _alternative(kept: Decision | None) -> list[str]:
     threshold = kept.detail.get("needed")
     if threshold is None and kept.before is not None:
         threshold = MIN_SAVING_SHARE * kept.before
-    needed = f"; a move must save at least {dollars(threshold)}" if threshold is not None else ""
-    best = "best alternative" if isinstance(kept.detail.get("saving"), float) else "evaluated"
-    alternative = "; ".join(filter(None, (kept.detail.get("instead"), kept.summary)))
-    return [f"{best} {kept.time}: {alternative} [{kept.reason}]{saving(kept)}{needed}"]
+    needed = (
+        message("; a move must save at least {dollars}", dollars=dollars(threshold)) if threshold is not None else ""
+    )
+    best = message("best alternative") if isinstance(kept.detail.get("saving"), float) else "evaluated"
+    found = "; ".join(filter(None, (kept.detail.get("instead"), kept.summary)))
+    return [f"{best} {kept.time}: {found} [{kept.reason}]{saving(kept)}{needed}"]

@@ -8,29 +8,34 @@ from datetime import datetime
 from dovetail.controllers.explain.answer import Answer, lines
 from dovetail.controllers.explain.pods import refused
 from dovetail.controllers.history.decisions import Decision, concerns
+from dovetail.language import message
 from dovetail.model.meta import stamp
 
 
 def past(decisions: Sequence[Decision], kind: str, name: str, moment: datetime, now: datetime) -> Answer:
     """`name` is namespace/name for a pod. Only what was recorded is said; the objects of then are gone."""
-    time, subject = stamp(moment), f"{kind}/{name}"
+    at, subject = stamp(moment), f"{kind}/{name}"
     oldest = decisions[0].time if decisions else ""
     if not oldest:
-        line = "there is no decision history in this cluster: only the present can be explained"
-        return Answer(subject=subject, line=line, source="history", facts={"at": time, "historyBegins": None})
-    before = [decision for decision in decisions if decision.time <= time and concerns(decision, name)]
-    facts = {"at": time, "historyBegins": oldest, "decisions": [decision.id for decision in before[-10:]]}
-    if time < oldest:
-        line = f"the history does not reach back to {time}: it begins at {oldest}"
+        line = message("there is no decision history in this cluster: only the present can be explained")
+        return Answer(subject=subject, line=line, source="history", facts={"at": at, "historyBegins": None})
+    before = [decision for decision in decisions if decision.time <= at and concerns(decision, name)]
+    facts = {"at": at, "historyBegins": oldest, "decisions": [decision.id for decision in before[-10:]]}
+    if at < oldest:
+        line = message("the history does not reach back to {at}: it begins at {oldest}", at=at, oldest=oldest)
         return Answer(subject=subject, line=line, source="history", facts=facts)
     if not before:
-        line = f"at {time} nothing had been decided about it; the history begins at {oldest}"
+        line = message(
+            "at {at} nothing had been decided about it; the history begins at {oldest}", at=at, oldest=oldest
+        )
         return Answer(subject=subject, line=line, source="history", facts=facts)
     last = before[-1]
-    refusal = next((refusal for refusal in last.refusals if name in refusal.pods), None)
+    refusal = next((each for each in last.refusals if name in each.pods), None)
     if refusal is not None:
         answer = refused(name, refusal, before)
-        line = f"at {time} was {answer.line} (decision {last.id} at {last.time})"
+        line = message(
+            "at {at} was {line} (decision {id} at {time})", at=at, line=answer.line, id=last.id, time=last.time
+        )
         return Answer(
             subject=subject,
             line=line,
@@ -47,13 +52,21 @@ def past(decisions: Sequence[Decision], kind: str, name: str, moment: datetime, 
         made = last.node_claims[0]
     where = f": {made.instance_type} in {made.zone}, {made.capacity_type}" if made is not None else ""
     why = f" ({last.reason})" if last.reason else ""
-    line = f"at {time} the last decision was {last.kind} at {last.time}: {last.summary}{where}{why}"
+    line = message(
+        "at {at} the last decision was {last_kind} at {time}: {summary}{where}{why}",
+        at=at,
+        last_kind=last.kind,
+        time=last.time,
+        summary=last.summary,
+        where=where,
+        why=why,
+    )
     return Answer(
         subject=subject,
         line=line,
         code=last.reason if last.reason.isupper() else "",
         source="history",
-        details=tuple(f"cheaper, but {lost}" for lost in made.cheaper) if made is not None else (),
+        details=tuple(message("cheaper, but {lost}", lost=lost) for lost in made.cheaper) if made is not None else (),
         deep=lines(before[-10:]),
         facts=facts,
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.explain.answer import dollars, shortened
 from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision
+from dovetail.language import message
 from dovetail.model import wellknown
 from dovetail.model.kinds.common import Term
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -29,12 +30,12 @@ def why(
     if question == "cheaper":
         return list(_cheaper(made, claim, labels.get(wellknown.INSTANCE_TYPE, "?")))
     key, shown = {
-        "spot": (wellknown.CAPACITY_TYPE, "capacity type"),
+        "spot": (wellknown.CAPACITY_TYPE, message("capacity type")),
         "zone": (wellknown.ZONE, "zone"),
     }[question]
     value = labels.get(key, "?")
     if question == "spot" and value == "spot":
-        return ["it is a spot instance"]
+        return [message("it is a spot instance")]
     return list(_of_label(cluster_state, claim, pods, key, shown, value, made))
 
 
@@ -50,14 +51,26 @@ def _daemon(pod: Pod) -> bool:
 
 def _cheaper(made: CreatedNodeClaim | None, claim: NodeClaim, kind: str) -> Iterator[str]:
     if made is None:
-        yield "the decision that launched it is not in the history; dovetail plan shows what would be launched now"
+        yield message(
+            "the decision that launched it is not in the history; dovetail plan shows what would be launched now"
+        )
         return
     if not made.cheaper:
         price = dollars(made.price)
-        yield f"nothing cheaper than {made.instance_type} would have held its {made.pods} pod(s) ({price})"
+        yield message(
+            "nothing cheaper than {instance_type} would have held its {pods} pod(s) ({price})",
+            instance_type=made.instance_type,
+            pods=made.pods,
+            price=price,
+        )
     elif made.instance_type != kind:
-        yield f"{made.instance_type} was planned; EC2 chose {kind} among the {made.options} offerings that were sent"
-    yield from shortened([f"cheaper, but {lost}" for lost in made.cheaper], 10)
+        yield message(
+            "{instance_type} was planned; EC2 chose {kind} among the {options} offerings that were sent",
+            instance_type=made.instance_type,
+            kind=kind,
+            options=made.options,
+        )
+    yield from shortened([message("cheaper, but {lost}", lost=lost) for lost in made.cheaper], 10)
 
 
 def _of_label(
@@ -72,21 +85,24 @@ def _of_label(
     """Who decided a label of a node: a pod, its volumes, a spread, the NodePool, or the price."""
     asking = [pod for pod in pods if pod.spec.node_selector.get(key) == value or _requires(pod, key)]
     if asking:
-        yield f"{shown} {value}: {_some(asking)} asks for it"
+        yield message("{shown} {value}: {some} asks for it", shown=shown, value=value, some=_some(asking))
     pinned = [pod for pod in pods if key == wellknown.ZONE and any(v.persistent_volume_claim for v in pod.spec.volumes)]
     if pinned:
-        yield f"{shown} {value}: volumes of {_some(pinned)} are bound to a zone"
+        yield message(
+            "{shown} {value}: volumes of {some} are bound to a zone", shown=shown, value=value, some=_some(pinned)
+        )
     spread = [
         pod
         for pod in pods
         if any(
-            topology_spread_constraint.topology_key == key
-            and topology_spread_constraint.when_unsatisfiable == "DoNotSchedule"
-            for topology_spread_constraint in pod.spec.topology_spread_constraints
+            each.topology_key == key and each.when_unsatisfiable == "DoNotSchedule"
+            for each in pod.spec.topology_spread_constraints
         )
     ]
     if spread:
-        yield f"{shown} {value}: {_some(spread)} is spread over {key}"
+        yield message(
+            "{shown} {value}: {some} is spread over {key}", shown=shown, value=value, some=_some(spread), key=key
+        )
     pool = cluster_state.pools.store.get(claim.node_pool or "")
     needs: Sequence[Term] = pool.spec.template.spec.requirements if pool is not None else ()
     own = next((need for need in needs if need.key == key), None)
@@ -95,12 +111,16 @@ def _of_label(
         rule = f"only {values}" if own.operator == "In" else f"{shown} {own.operator} {values}".rstrip()
         yield f"NodePool {claim.node_pool} allows {rule}"
     elif key == wellknown.CAPACITY_TYPE:
-        default = "on-demand is the default; allow spot in its requirements"
-        yield f"NodePool {claim.node_pool} names no capacity type: {default}"
+        default = message("on-demand is the default; allow spot in its requirements")
+        yield message(
+            "NodePool {node_pool} names no capacity type: {default}", node_pool=claim.node_pool, default=default
+        )
     refused = [lost for lost in made.cheaper if _differs_in(lost, key, made)] if made is not None else []
-    yield from shortened([f"cheaper, but {lost}" for lost in refused], 5)
+    yield from shortened([message("cheaper, but {lost}", lost=lost) for lost in refused], 5)
     if not asking and not pinned and not spread and (own is None or len(own.values) > 1):
-        yield f"{shown} {value}: the cheapest that EC2 had of the offerings that were sent to it"
+        yield message(
+            "{shown} {value}: the cheapest that EC2 had of the offerings that were sent to it", shown=shown, value=value
+        )
 
 
 def _differs_in(lost: str, key: str, made: CreatedNodeClaim) -> bool:
@@ -114,12 +134,10 @@ def _requires(pod: Pod, key: str) -> bool:
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
     return required is not None and any(
-        match_expression.key == key
-        for term in required.node_selector_terms
-        for match_expression in term.match_expressions
+        each.key == key for term in required.node_selector_terms for each in term.match_expressions
     )
 
 
 def _some(pods: Sequence[Pod]) -> str:
-    more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+    more = message(" and {count} more", count=len(pods) - 1) if len(pods) > 1 else ""
     return f"pod {pods[0].metadata.key}{more}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.controllers.explain.answer import Answer, Event, about_object, condition_line, event_lines
+from dovetail.controllers.explain.answer import Answer, Event, about_object, event_lines
+from dovetail.language import message, source
 from dovetail.model.pod_autoscalers import conflicting_resources
 
 Json = Mapping[str, Any]
@@ -13,11 +14,14 @@ Json = Mapping[str, Any]
 
 def _condition(obj: Json, kind: str) -> Json:
     conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((condition for condition in conditions if condition.get("type") == kind), {})
+    return next((each for each in conditions if each.get("type") == kind), {})
 
 
 def _conditions(obj: Json) -> list[str]:
-    return [condition_line(condition) for condition in (obj.get("status") or {}).get("conditions") or ()]
+    return [
+        f"{each.get('type')}={each.get('status')} {each.get('reason') or ''} {each.get('message') or ''}".strip()
+        for each in (obj.get("status") or {}).get("conditions") or ()
+    ]
 
 
 def _conflict(own: Json, other: Json) -> str:
@@ -28,25 +32,22 @@ def _conflict(own: Json, other: Json) -> str:
         return ""
     metadata = other.get("metadata") or {}
     kind = "vpa" if other is vpa_object else "hpa"
-    return (
-        f"moves against {kind}/{metadata.get('namespace')}/{metadata.get('name')}: the HPA holds a percentage of the"
-        f" {' and '.join(shared)} requests that the VPA changes"
+    return message(
+        "moves against {kind}/{namespace}/{name}: the HPA holds a percentage of the {shared} "
+        "requests that the VPA changes",
+        kind=kind,
+        namespace=metadata.get("namespace"),
+        name=metadata.get("name"),
+        shared=" and ".join(shared),
     )
 
 
 #: What to do about an HPA and a VPA that act on one resource.
-_SEPARATE = "give the HPA an averageValue, or leave the resource out of the VPA's controlledResources"
+_SEPARATE = source("give the HPA an averageValue, or leave the resource out of the VPA's controlledResources")
 
 
 def _conflicts(own: Json, others: Sequence[Json]) -> list[str]:
     return [text for text in (_conflict(own, other) for other in others) if text]
-
-
-def _recommendation_line(recommendation: Json) -> str:
-    lower, upper, uncapped = (
-        _amounts(recommendation.get(field) or {}) for field in ("lowerBound", "upperBound", "uncappedTarget")
-    )
-    return f"container {recommendation.get('containerName')}: from {lower} to {upper}, uncapped {uncapped}"
 
 
 def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> Answer:
@@ -57,22 +58,27 @@ def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> A
     what = f"{str(target.get('kind', '')).lower()}/{target.get('name')}"
     current, desired = status.get("currentReplicas") or 0, status.get("desiredReplicas") or 0
     least, most = spec.get("minReplicas", 1), spec.get("maxReplicas")
-    able, active, limited = (_condition(obj, type_) for type_ in ("AbleToScale", "ScalingActive", "ScalingLimited"))
+    able, active, limited = (_condition(obj, each) for each in ("AbleToScale", "ScalingActive", "ScalingLimited"))
     remedy, blamed = "", ""
     if able.get("status") == "False":
-        line = f"cannot scale {what}: {_said(able)}"
-        remedy, blamed = "see that the target exists and may be scaled", what
+        line = message("cannot scale {what}: {said}", what=what, said=_said(able))
+        remedy, blamed = message("see that the target exists and may be scaled"), what
     elif active.get("status") == "False":
-        line = f"keeps {what} at {current} replicas: no metric can be read: {_said(active)}"
+        line = message(
+            "keeps {what} at {current} replicas: no metric can be read: {said}",
+            what=what,
+            current=current,
+            said=_said(active),
+        )
         if active.get("reason") == "ScalingDisabled":
-            line = f"is off: {what} has 0 replicas"
-            remedy, blamed = "scale the target to at least 1", what
+            line = message("is off: {what} has 0 replicas", what=what)
+            remedy, blamed = message("scale the target to at least 1"), what
         elif "request" in str(active.get("message")):
-            remedy, blamed = "give every container of the target a cpu or memory request", what
+            remedy, blamed = message("give every container of the target a cpu or memory request"), what
         else:
-            remedy, blamed = "see that the metrics server answers: kubectl top pods", f"hpa/{key}"
+            remedy, blamed = message("see that the metrics server answers: kubectl top pods"), f"hpa/{key}"
     elif not status.get("conditions"):
-        line = "has not been reconciled: no controller has written its status"
+        line = message("has not been reconciled: no controller has written its status")
     elif limited.get("status") == "True":
         at_most = limited.get("reason") in ("TooManyReplicas",)
         bound = (
@@ -80,14 +86,23 @@ def hpa(obj: Json, events: Sequence[Event] = (), vpas: Sequence[Json] = ()) -> A
             if at_most
             else f"minReplicas {least}"
             if limited.get("reason") == "TooFewReplicas"
-            else "its behavior"
+            else message("its behavior")
         )
-        line = f"keeps {what} at {desired} replicas: limited by {bound}"
-        remedy, blamed = (f"raise maxReplicas above {most}", f"hpa/{key}") if at_most else ("", "")
+        line = message(
+            "keeps {what} at {desired} replicas: limited by {bound}", what=what, desired=desired, bound=bound
+        )
+        remedy, blamed = (message("raise maxReplicas above {most}", most=most), f"hpa/{key}") if at_most else ("", "")
     elif current != desired:
-        line = f"scales {what} from {current} to {desired} replicas"
+        line = message(
+            "scales {what} from {current} to {desired} replicas", what=what, current=current, desired=desired
+        )
     else:
-        line = f"keeps {what} at {current} replicas: {_said(able) or 'its metrics are at their targets'}"
+        line = message(
+            "keeps {what} at {current} replicas: {said}",
+            what=what,
+            current=current,
+            said=_said(able) or "its metrics are at their targets",
+        )
     conflicts = _conflicts(obj, vpas)
     if conflicts:
         line = f"{line}; it {conflicts[0]}"
@@ -110,7 +125,7 @@ def _said(condition: Json) -> str:
 def _metrics(spec: Json, status: Json) -> list[str]:
     """Each metric: its value now, and its target."""
     current = list(status.get("currentMetrics") or ())
-    metrics = []
+    found = []
     for number, metric in enumerate(spec.get("metrics") or ()):
         kind = str(metric.get("type", ""))
         body = metric.get(kind[:1].lower() + kind[1:]) or {}
@@ -120,8 +135,15 @@ def _metrics(spec: Json, status: Json) -> list[str]:
         if number < len(current):
             there = current[number] or {}
             now = (there.get(kind[:1].lower() + kind[1:]) or {}).get("current") or {}
-        metrics.append(f"metric {name}: {_value(now) or 'unknown'} now, target {_value(target) or 'unknown'}")
-    return metrics
+        found.append(
+            message(
+                "metric {name}: {value} now, target {value_2}",
+                name=name,
+                value=_value(now) or "unknown",
+                value_2=_value(target) or "unknown",
+            )
+        )
+    return found
 
 
 def _value(amounts: Json) -> str:
@@ -150,31 +172,36 @@ def vpa(
     unsupported, unmatched = _condition(obj, "ConfigUnsupported"), _condition(obj, "NoPodsMatched")
     target = spec.get("targetRef") or {}
     what = f"{str(target.get('kind', '')).lower()}/{target.get('name')}"
-    advice = "; ".join(
-        f"{recommendation.get('containerName')}: {_amounts(recommendation.get('target') or {})}"
-        for recommendation in recommended
-    )
+    advice = "; ".join(f"{each.get('containerName')}: {_amounts(each.get('target') or {})}" for each in recommended)
     remedy = ""
     if unsupported.get("status") == "True":
-        line, remedy = f"does nothing: {_said(unsupported)}", "correct spec.targetRef"
+        line, remedy = message("does nothing: {said}", said=_said(unsupported)), "correct spec.targetRef"
     elif unmatched.get("status") == "True" or pods == 0:
-        line, remedy = f"matches no pod of {what}", "see that the target exists and has pods"
+        line, remedy = (
+            message("matches no pod of {what}", what=what),
+            message("see that the target exists and has pods"),
+        )
     elif not recommended:
         provided = _condition(obj, "RecommendationProvided")
-        line = f"has no recommendation yet{': ' + _said(provided) if provided else ''}"
-        remedy = "see that vpa-recommender runs and the metrics server answers: kubectl top pods"
+        line = message("has no recommendation yet{value}", value=": " + _said(provided) if provided else "")
+        remedy = message("see that vpa-recommender runs and the metrics server answers: kubectl top pods")
     elif mode == "Off":
         line, remedy = (
-            f"recommends {advice}; not applied, because updateMode is Off",
+            message("recommends {advice}; not applied, because updateMode is Off", advice=advice),
             "set spec.updatePolicy.updateMode",
         )
     elif mode == "Initial":
-        line = f"recommends {advice}; applied only to new pods, because updateMode is Initial"
+        line = message("recommends {advice}; applied only to new pods, because updateMode is Initial", advice=advice)
     elif pods is not None and pods < least:
-        line = f"recommends {advice}; not applied to running pods: {pods} replica(s), fewer than minReplicas {least}"
-        remedy = f"run {least} replicas, or set spec.updatePolicy.minReplicas: {pods}"
+        line = message(
+            "recommends {advice}; not applied to running pods: {pods} replica(s), fewer than minReplicas {least}",
+            advice=advice,
+            pods=pods,
+            least=least,
+        )
+        remedy = message("run {least} replicas, or set spec.updatePolicy.minReplicas: {pods}", least=least, pods=pods)
     else:
-        line = f"recommends {advice}; pods are updated where they differ enough"
+        line = message("recommends {advice}; pods are updated where they differ enough", advice=advice)
     conflicts = _conflicts(obj, hpas)
     if conflicts:
         line, remedy = f"{line}; it {conflicts[0]}", remedy or _SEPARATE
@@ -186,7 +213,16 @@ def vpa(
         details=(
             f"updateMode {mode}; target {what}",
             *conflicts,
-            *map(_recommendation_line, recommended),
+            *(
+                message(
+                    "container {containerName}: from {amounts} to {amounts_2}, uncapped {amounts_3}",
+                    containerName=each.get("containerName"),
+                    amounts=_amounts(each.get("lowerBound") or {}),
+                    amounts_2=_amounts(each.get("upperBound") or {}),
+                    amounts_3=_amounts(each.get("uncappedTarget") or {}),
+                )
+                for each in recommended
+            ),
             *_conditions(obj),
         ),
         deep=tuple(event_lines(about_object(events, "VerticalPodAutoscaler", key))),

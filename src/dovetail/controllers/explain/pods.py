@@ -29,6 +29,7 @@ from dovetail.controllers.explain.daemonset_pods import daemonset_pod
 from dovetail.controllers.explain.node_groups import refused_by_groups, scale_up, waits_for_group
 from dovetail.controllers.history.decisions import Decision, Refusal, concerns
 from dovetail.controllers.provisioning.node_group_scale_ups import NOT_TRIGGERED
+from dovetail.language import message
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod, owned_by
@@ -45,17 +46,19 @@ def pod(
     events: Sequence[Event] = (),
 ) -> Answer:
     """`key` is namespace/name."""
-    pod = cluster_state.pods.store.get(key)
-    if pod is None:
-        raise Unknown(f"pod/{key} is not in the cluster{_elsewhere(cluster_state, key)}")
-    born = pod.metadata.creation_timestamp
+    found = cluster_state.pods.store.get(key)
+    if found is None:
+        raise Unknown(
+            message("pod/{key} is not in the cluster{elsewhere}", key=key, elsewhere=_elsewhere(cluster_state, key))
+        )
+    born = found.metadata.creation_timestamp
     since_creation = (
         since(decisions, now, now - born) if born is not None else decisions
     )  # its name may be an earlier pod's too
     about = [decision for decision in since_creation if concerns(decision, key)]
-    if pod.spec.node_name:
-        return _running(cluster_state, decisions, about, pod, now)
-    return _held_back(cluster_state, pod) or _pending(cluster_state, since_creation, about, pod, now, events)
+    if found.spec.node_name:
+        return _running(cluster_state, decisions, about, found, now)
+    return _held_back(cluster_state, found) or _pending(cluster_state, since_creation, about, found, now, events)
 
 
 def _elsewhere(cluster_state: ClusterState, key: str) -> str:
@@ -65,46 +68,51 @@ def _elsewhere(cluster_state: ClusterState, key: str) -> str:
     same = [other for other in everywhere if other.rpartition("/")[2] == name]
     alike = same or [other for other in everywhere if other.rpartition("/")[2].startswith(name)]
     if not alike:
-        return "; name it as NAMESPACE/NAME or with -n"
-    return f"; did you mean {', '.join(sorted(alike)[:3])}{f' or {len(alike) - 3} more' if len(alike) > 3 else ''}?"
+        return message("; name it as NAMESPACE/NAME or with -n")
+    names = ", ".join(sorted(alike)[:3])
+    if len(alike) > 3:
+        return message("; did you mean {names} or {n} more?", names=names, n=len(alike) - 3)
+    return message("; did you mean {names}?", names=names)
 
 
-def _held_back(cluster_state: ClusterState, pod: Pod) -> Answer | None:
+def _held_back(cluster_state: ClusterState, found: Pod) -> Answer | None:
     """Pods that no node would help."""
-    subject = f"pod/{pod.metadata.key}"
-    if pod.finished:
-        return Answer(subject=subject, line=f"has ended ({pod.status.phase})")
-    if pod.terminating:
-        return Answer(subject=subject, line="is being deleted; it never had a node")
-    if pod.spec.scheduling_gates:
-        gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+    subject = f"pod/{found.metadata.key}"
+    if found.finished:
+        return Answer(subject=subject, line=message("has ended ({phase})", phase=found.status.phase))
+    if found.terminating:
+        return Answer(subject=subject, line=message("is being deleted; it never had a node"))
+    if found.spec.scheduling_gates:
+        gates = ", ".join(gate.name for gate in found.spec.scheduling_gates)
         remedy = reason("GATED").remedy
-        line = f"pending: its scheduling gates hold it: {gates}; {remedy} (GATED)"
+        line = message("pending: its scheduling gates hold it: {gates}; {remedy} (GATED)", gates=gates, remedy=remedy)
         return Answer(subject=subject, line=line, code="GATED", object=subject, remedy=remedy, facts={"gates": gates})
-    return daemonset_pod(cluster_state, pod) if owned_by(pod, "DaemonSet") else None
+    return daemonset_pod(cluster_state, found) if owned_by(found, "DaemonSet") else None
 
 
 def _pending(
     cluster_state: ClusterState,
     since_creation: Sequence[Decision],
     about: Sequence[Decision],
-    pod: Pod,
+    found: Pod,
     now: datetime,
     events: Sequence[Event],
 ) -> Answer:
-    key = pod.metadata.key
+    key = found.metadata.key
     mine = about_object(events, "Pod", key)
-    target = nominated(cluster_state, pod, about, mine)
+    target = nominated(cluster_state, found, about, mine)
     if isinstance(target, NodeClaim):
-        return waiting_for(cluster_state, since_creation, about, pod, target, now, events)
+        return waiting_for(cluster_state, since_creation, about, found, target, now, events)
     if target:
         return Answer(
-            subject=f"pod/{key}", line=f"waits for node {target}, which has room for it", deep=lines(about[-5:])
+            subject=f"pod/{key}",
+            line=message("waits for node {target}, which has room for it", target=target),
+            deep=lines(about[-5:]),
         )
     growing = scale_up(mine)
     if growing is not None and growing.is_underway(now):
         return waits_for_group(key, growing, mine)
-    refusal = refusal_of(cluster_state, since_creation, pod)
+    refusal = refusal_of(cluster_state, since_creation, found)
     if refusal is not None and (growing is None or refusal.code not in ("NO_NODEPOOL", NOT_TRIGGERED)):
         answer = refused(key, refusal, about)
         if growing is None:
@@ -112,25 +120,32 @@ def _pending(
         return msgspec.structs.replace(answer, details=(*answer.details, f"cluster-autoscaler: {growing.message}"))
     if growing is not None:
         return refused_by_groups(key, growing, mine)
-    scheduled = condition(pod.status.conditions, "PodScheduled")
-    if pod.spec.scheduler_name != "default-scheduler" and scheduled is None:
-        line = f"pending: it asks for the scheduler {pod.spec.scheduler_name}, which has not tried it"
+    scheduled = condition(found.status.conditions, "PodScheduled")
+    if found.spec.scheduler_name != "default-scheduler" and scheduled is None:
+        line = message(
+            "pending: it asks for the scheduler {scheduler_name}, which has not tried it",
+            scheduler_name=found.spec.scheduler_name,
+        )
     elif scheduled is None:
-        line = "pending: kube-scheduler has not tried it yet"
+        line = message("pending: kube-scheduler has not tried it yet")
     else:
-        waited = age(pod.metadata.creation_timestamp, now)
-        line = f"pending{f' for {waited}' if waited else ''}: it has not been planned for yet"
+        waited = age(found.metadata.creation_timestamp, now)
+        line = (
+            message("pending for {waited}: it has not been planned for yet", waited=waited)
+            if waited
+            else message("pending: it has not been planned for yet")
+        )
     return Answer(subject=f"pod/{key}", line=line, source="none", deep=tuple(event_lines(mine)))
 
 
 def nominated(
-    cluster_state: ClusterState, pod: Pod, about: Sequence[Decision], events: Sequence[Event]
+    cluster_state: ClusterState, found: Pod, about: Sequence[Decision], events: Sequence[Event]
 ) -> NodeClaim | str:
     """The NodeClaim or the name of the node that a pod waits for; empty if there is none.
 
     A NodeClaim names its pods; where it does not, the last `Nominated` event does, as long as the NodeClaim is there.
     """
-    target = cluster_state.nominations.of(pod.metadata.uid)
+    target = cluster_state.nominations.of(found.metadata.uid)
     if target is not None:
         claim = cluster_state.claims.store.get(target.name) if target.kind == "claim" else None
         return claim if claim is not None else target.name
@@ -154,7 +169,7 @@ def waiting_for(
     cluster_state: ClusterState,
     decisions: Sequence[Decision],
     about: Sequence[Decision],
-    pod: Pod,
+    found: Pod,
     claim: NodeClaim,
     now: datetime,
     events: Sequence[Event],
@@ -163,19 +178,21 @@ def waiting_for(
     step = claims.progress(cluster_state, decisions, claim, now, events)
     remedy = f"; {step.remedy}" if step.remedy else ""
     code = f" ({step.code})" if step.code and not step.text.endswith(f"({step.code})") else ""
-    verb = "pending: waits for" if step.code else "waits for"
+    progress = f"{step.text}{remedy}{code}"
+    line = (
+        message("pending: waits for nodeclaim {claim}: {progress}", claim=claim.name, progress=progress)
+        if step.code
+        else message("waits for nodeclaim {claim}: {progress}", claim=claim.name, progress=progress)
+    )
     return Answer(
-        subject=f"pod/{pod.metadata.key}",
-        line=f"{verb} nodeclaim {claim.name}: {step.text}{remedy}{code}",
+        subject=f"pod/{found.metadata.key}",
+        line=line,
         code=step.code,
         object=step.object,
         remedy=step.remedy,
         details=(
-            *([f"remedy: {step.remedy}"] if step.remedy else ()),
-            *(
-                f"{condition.type}={condition.status} {condition.reason} {condition.message}".strip()
-                for condition in claim.status.conditions
-            ),
+            *([message("remedy: {remedy}", remedy=step.remedy)] if step.remedy else ()),
+            *(f"{each.type}={each.status} {each.reason} {each.message}".strip() for each in claim.status.conditions),
         ),
         deep=lines(about[-5:]),
         facts={"nodeClaim": claim.name},
@@ -198,89 +215,105 @@ def refused(key: str, refusal: Refusal, about: Sequence[Decision] = (), source: 
     for name, funnel in refusal.pools.items():
         details.append(_funnel(name, funnel))
         steps = funnel.get("steps") or ()
-        deep += [f"{name}: {step['left']:>6} left after {step['clause']}{_turned_away(step)}" for step in steps]
+        deep += [
+            message(
+                "{name}: {left:>6} left after {clause}{turned_away}",
+                name=name,
+                left=step["left"],
+                clause=step["clause"],
+                turned_away=_turned_away(step),
+            )
+            for step in steps
+        ]
     blamed: dict[str, Any] = next(iter(refusal.pools.values()), {})
-    reason = REASONS.get(refusal.code)
-    remedy = refusal.remedy or str(blamed.get("remedy") or (reason.remedy if reason is not None else ""))
+    known = REASONS.get(refusal.code)
+    remedy = refusal.remedy or str(blamed.get("remedy") or (known.remedy if known is not None else ""))
     if remedy:
-        details.append(f"remedy: {remedy}")
+        details.append(message("remedy: {remedy}", remedy=remedy))
     spoken = f"; {remedy}" if remedy and remedy not in refusal.message else ""
     return Answer(
         subject=f"pod/{key}",
-        line=f"pending: {refusal.message}{spoken} ({refusal.code})",
+        line=message("pending: {why}{remedy} ({code})", why=refusal.message, remedy=spoken, code=refusal.code),
         code=refusal.code,
         object=refusal.object or f"pod/{key}",
         remedy=remedy,
         source=source,
         details=tuple(shortened(details, 50)),
         deep=(*deep, *lines(about[-5:])),
-        facts={**msgspec.to_builtins(refusal), "class": reason.kind if reason is not None else ""},
+        facts={**msgspec.to_builtins(refusal), "class": known.kind if known is not None else ""},
     )
 
 
 def _turned_away(step: dict[str, Any]) -> str:
     types = step.get("turned_away") or ()
-    return f"; rejected: {', '.join(types)}" if types else ""
+    return message("; rejected: {types}", types=", ".join(types)) if types else ""
 
 
 def _funnel(pool: str, funnel: dict[str, Any]) -> str:
     if funnel.get("object"):
-        return f"nodepool {pool} {funnel.get('emptied_by', '')}"
-    text = f"nodepool {pool}: {funnel.get('start', 0)} offerings; none left by {funnel.get('emptied_by', '')}"
+        return message("nodepool {pool} {why}", pool=pool, why=funnel.get("emptied_by", ""))
+    text = message(
+        "nodepool {pool}: {start} offerings; none left by {emptied_by}",
+        pool=pool,
+        start=funnel.get("start", 0),
+        emptied_by=funnel.get("emptied_by", ""),
+    )
     nearest = funnel.get("nearest")
     if nearest:
         price = nearest.get("price")
-        cost = f" at {dollars(price)}" if price is not None else ""
         lacks = funnel.get("nearest_lacks")
-        text += f"; nearest {nearest['instance_type']} in {nearest['zone']}{cost}{f', lacks {lacks}' if lacks else ''}"
+        facts = {"instance_type": nearest["instance_type"], "zone": nearest["zone"]}
+        text += (
+            message("; nearest {instance_type} in {zone}", **facts)
+            if price is None
+            else message("; nearest {instance_type} in {zone} at {price}", **facts, price=dollars(price))
+        )
+        text += message(", lacks {amount}", amount=lacks) if lacks else ""
     return text
 
 
 def _running(
-    cluster_state: ClusterState, decisions: Sequence[Decision], about: Sequence[Decision], pod: Pod, now: datetime
+    cluster_state: ClusterState, decisions: Sequence[Decision], about: Sequence[Decision], found: Pod, now: datetime
 ) -> Answer:
     """Where it runs, how it blocks its node's disruption, and why this node was launched."""
-    name = pod.spec.node_name
+    name = found.spec.node_name
     node = cluster_state.nodes.store.get(name)
     claim = cluster_state.claim_for(node) if node else None
     price = launch_price(claim) if claim else None
-    cost = "" if price is None else f" ({dollars(price)} at launch)"
-    held = candidates.pod_blockers((pod,), cluster_state.pdbs, now)
+    cost = "" if price is None else message(" ({dollars} at launch)", dollars=dollars(price))
+    held = candidates.pod_blockers((found,), cluster_state.pdbs, now)
     launched = [
         decision for decision in decisions if claim and any(made.claim == claim.name for made in decision.node_claims)
     ]
-    created = [made for decision in launched for made in decision.node_claims if claim and made.claim == claim.name]
+    created = [made for each in launched for made in each.node_claims if claim and made.claim == claim.name]
     return Answer(
-        subject=f"pod/{pod.metadata.key}",
-        line=f"{_phase(pod)} {name}{cost}{_trouble(pod)}",
+        subject=f"pod/{found.metadata.key}",
+        line=_phase(found, name) + cost + _trouble(found),
         details=(
-            *(f"blocks its node: {candidates.describe(blocker)}" for blocker in held),
-            *lines(
-                sorted(
-                    {decision.id: decision for decision in (*about[-5:], *launched)}.values(),
-                    key=lambda decision: decision.time,
-                )
-            ),
+            *(message("blocks its node: {describe}", describe=candidates.describe(blocker)) for blocker in held),
+            *lines(sorted({each.id: each for each in (*about[-5:], *launched)}.values(), key=lambda each: each.time)),
         ),
-        deep=tuple(f"cheaper, but {lost}" for made in created for lost in made.cheaper),
-        facts={
-            "node": name,
-            "blockers": msgspec.to_builtins(held),
-            "decisions": [decision.id for decision in launched],
-        },
+        deep=tuple(message("cheaper, but {lost}", lost=lost) for made in created for lost in made.cheaper),
+        facts={"node": name, "blockers": msgspec.to_builtins(held), "decisions": [each.id for each in launched]},
     )
 
 
-def _phase(pod: Pod) -> str:
-    if pod.finished:
-        return f"has ended ({pod.status.phase}) on"
-    return "is bound to" if pod.status.phase == "Pending" else "runs on"
+def _phase(found: Pod, node: str) -> str:
+    if found.finished:
+        return message("has ended ({phase}) on {node}", phase=found.status.phase, node=node)
+    if found.status.phase == "Pending":
+        return message("is bound to {node}", node=node)
+    return message("runs on {node}", node=node)
 
 
-def _trouble(pod: Pod) -> str:
+def _trouble(found: Pod) -> str:
     """What keeps its containers from starting, if the kubelet says so."""
-    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+    for status in (*found.status.init_container_statuses, *found.status.container_statuses):
         waiting = status.state.waiting
         if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
-            return f"; container {status.name} waits: {waiting.reason} {waiting.message}".rstrip()
+            return message(
+                "; container {container} waits: {reason}",
+                container=status.name,
+                reason=f"{waiting.reason} {waiting.message}".rstrip(),
+            )
     return ""

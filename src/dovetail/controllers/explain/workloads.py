@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dovetail.cluster.state import ClusterState
-from dovetail.controllers.explain.answer import Answer, Event, about_object, condition_line, event_lines, shortened
+from dovetail.controllers.explain.answer import Answer, Event, about_object, event_lines, shortened
+from dovetail.language import message
 from dovetail.model.meta import OwnerReference
 from dovetail.model.pods import Pod
 
@@ -58,24 +59,40 @@ def workload(
         groups.setdefault((answer.code, _common(answer, pod)), []).append((pod, answer))
     ordered = sorted(groups.values(), key=len, reverse=True)
     failed = [
-        condition_line(condition, ": ")
-        for condition in conditions
-        if (condition.get("type"), condition.get("status"))
+        f"{each.get('type')}={each.get('status')} {each.get('reason') or ''}: {each.get('message') or ''}".rstrip(": ")
+        for each in conditions
+        if (each.get("type"), each.get("status"))
         in (("ReplicaFailure", "True"), ("Progressing", "False"), ("Failed", "True"))
     ]
     total = wanted if wanted is not None else len(running) + len(waiting)
-    line = f"{len(running)} of {total} pod(s) have a node"
+    line = message("{count} of {total} pod(s) have a node", count=len(running), total=total)
     missing = total - len(running) - len(waiting)
     if ordered:
         first = ordered[0]
         line += f"; {len(first)} {_common(first[0][1], first[0][0])}"
-        line += f"; and {len(waiting) - len(first)} for {len(ordered) - 1} other cause(s)" if len(ordered) > 1 else ""
+        line += (
+            message(
+                "; and {count} for {count_2} other cause(s)", count=len(waiting) - len(first), count_2=len(ordered) - 1
+            )
+            if len(ordered) > 1
+            else ""
+        )
     elif missing > 0:
-        line += f"; {missing} not created yet" + (f": {failed[0]}" if failed else "")
-    details = [f"{len(group)} pod(s): {_common(group[0][1], group[0][0])} [{_names(group)}]" for group in ordered]
+        line += message("; {missing} not created yet", missing=missing) + (f": {failed[0]}" if failed else "")
+    details = [
+        message(
+            "{count} pod(s): {common} [{names}]",
+            count=len(group),
+            common=_common(group[0][1], group[0][0]),
+            names=_names(group),
+        )
+        for group in ordered
+    ]
     nodes = sorted({pod.spec.node_name for pod in running})
     if nodes:
-        details.append(f"on {len(nodes)} node(s): {', '.join(shortened(nodes, 5))}")
+        details.append(
+            message("on {count} node(s): {shortened}", count=len(nodes), shortened=", ".join(shortened(nodes, 5)))
+        )
     best = ordered[0][0][1] if ordered else None
     owner_to_change = best is not None and best.object.startswith("pod/")
     return Answer(

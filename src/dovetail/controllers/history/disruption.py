@@ -8,6 +8,7 @@ from dovetail.cluster.state_node import launch_price
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.types import Candidate, Command, Copy, legacy_log_text
 from dovetail.controllers.history.decisions import CreatedNodeClaim, Decision
+from dovetail.language import message
 from dovetail.planner.plan import Plan
 
 
@@ -37,7 +38,7 @@ def undone(context: Context, command: Command, why: str) -> Decision:
         kind="undo",
         time=context.decision_history.now(),
         reason=command.reason,
-        summary=f"rolled back, {why}: {_summary(command)}",
+        summary=message("rolled back, {why}: {summary}", why=why, summary=_summary(command)),
         view_age=context.cluster_state.age(),
         removed=tuple(candidate.node for candidate in command.candidates),
         about=_about(command),
@@ -85,7 +86,7 @@ def _cost(command: Command, plan: Plan | None, created: Sequence[CreatedNodeClai
         return plan.cost.per_hour
     if command.terminate_first or len(created) < len(command.replacements):
         return None
-    return _sum(node_claim.price for node_claim in created)
+    return _sum(each.price for each in created)
 
 
 def _price(context: Context, candidate: Candidate) -> float | None:

@@ -13,6 +13,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.deletion import record
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODES
+from dovetail.language import message
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import stamp
 from dovetail.model.nodes import Node
@@ -40,7 +41,7 @@ class ExternalDeletions:
         terminations = [
             decision for decision in context.decision_history.decisions() if decision.kind in ("disrupt", "end")
         ]
-        recorded = {name for termination in terminations for name in termination.about}
+        recorded = {name for each in terminations for name in each.about}
         for claim in context.cluster_state.claims.store.all():
             node = context.cluster_state.node_for(claim)
             deleted_at = claim.metadata.deletion_timestamp or (
@@ -52,7 +53,13 @@ class ExternalDeletions:
                 context.deleted_claims.add(claim.metadata.uid)
             what, reason = _NODE if claim.metadata.deletion_timestamp is None else _CLAIM
             self._record(
-                claim, reason, f"its {what} was deleted at {stamp(deleted_at)}, while no controller was running"
+                claim,
+                reason,
+                message(
+                    "its {what} was deleted at {stamp}, while no controller was running",
+                    what=what,
+                    stamp=stamp(deleted_at),
+                ),
             )
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
@@ -66,9 +73,11 @@ class ExternalDeletions:
     def _claim_deleted(self, claim: NodeClaim) -> None:
         pool = self._context.cluster_state.pools.store.get(claim.node_pool or "")
         if claim.node_pool and (pool is None or pool.metadata.deletion_timestamp is not None):
-            self._record(claim, "nodepool_deleted", f"its NodePool {claim.node_pool} was deleted")
+            self._record(
+                claim, "nodepool_deleted", message("its NodePool {node_pool} was deleted", node_pool=claim.node_pool)
+            )
         else:
-            self._record(claim, _CLAIM.reason, "its NodeClaim was deleted by another actor")
+            self._record(claim, _CLAIM.reason, message("its NodeClaim was deleted by another actor"))
 
     def _node_changed(self, change: Change[Node]) -> None:
         """A Node that is deleted before its NodeClaim; one without our finalizer is not ours to record."""
@@ -77,7 +86,9 @@ class ExternalDeletions:
             return
         claim = self._context.cluster_state.claim_for(new)
         if claim is not None and claim.metadata.deletion_timestamp is None:
-            self._record(claim, _NODE.reason, f"its Node {change.key} was deleted by another actor")
+            self._record(
+                claim, _NODE.reason, message("its Node {change} was deleted by another actor", change=change.key)
+            )
 
     def _record(self, claim: NodeClaim, reason: str, why: str) -> None:
         context = self._context
@@ -85,7 +96,7 @@ class ExternalDeletions:
             return
         context.deleted_claims.add(claim.metadata.uid)
         context.log.info(
-            "nodeclaim deleted by another actor",
+            message("nodeclaim deleted by another actor"),
             controller="external-deletions",
             NodeClaim=logs.ref(claim.name),
             Node=logs.ref(claim.status.node_name),

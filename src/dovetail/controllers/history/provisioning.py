@@ -8,6 +8,7 @@ import msgspec
 
 from dovetail.cluster.state import ClusterState
 from dovetail.controllers.history.decisions import SHOWN, CreatedNodeClaim, Decision, DecisionHistory, Refusal
+from dovetail.language import message
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.planner.plan import Plan, PlannedNode, Unschedulable
 
@@ -53,7 +54,7 @@ def refused(
         id=decision,
         kind="refuse",
         time=decision_history.now(),
-        summary=f"{len(pods)} pod(s) are unschedulable: {_reasons(messages)}",
+        summary=message("{count} pod(s) are unschedulable: {reasons}", count=len(pods), reasons=_reasons(messages)),
         view_age=cluster_state.age(),
         pod_count=len(pods),
         refusals=tuple(
@@ -72,21 +73,21 @@ def refused(
 
 
 def never_joined(
-    decision_history: DecisionHistory, cluster_state: ClusterState, claim: NodeClaim, pods: Sequence[str], message: str
+    decision_history: DecisionHistory, cluster_state: ClusterState, claim: NodeClaim, pods: Sequence[str], why: str
 ) -> Decision:
     """An instance that runs and cannot join the cluster: its pods wait in vain."""
     refusal = Refusal(
         pods=tuple(pods[:SHOWN]),
         count=len(pods),
         code="NEVER_JOINED",
-        message=f"NodeClaim {claim.name}: {message}",
+        message=f"NodeClaim {claim.name}: {why}",
         object=f"nodeclaim/{claim.name}",
     )
     return Decision(
         id=decision_history.new_id(),
         kind="refuse",
         time=decision_history.now(),
-        summary=f"{len(pods)} pod(s) wait for NodeClaim {claim.name}: {message}",
+        summary=message("{count} pod(s) wait for NodeClaim {claim}: {why}", count=len(pods), claim=claim.name, why=why),
         reason="NEVER_JOINED",
         view_age=cluster_state.age(),
         pod_count=len(pods),
@@ -97,14 +98,18 @@ def never_joined(
 
 def _summary(created: int, pods: int, cost: float, placed: int) -> str:
     """Only the parts that are not empty: most plans either launch or fill."""
-    launched = f"{created} node(s) for {pods} pod(s) at ${cost:.4f}/h" if created else ""
-    filled = f"{placed} pod(s) on existing nodes" if placed else ""
+    launched = (
+        message("{created} node(s) for {pods} pod(s) at ${cost:.4f}/h", created=created, pods=pods, cost=cost)
+        if created
+        else ""
+    )
+    filled = message("{placed} pod(s) on existing nodes", placed=placed) if placed else ""
     return ", ".join(filter(None, (launched, filled)))
 
 
 def _reasons(messages: Sequence[str]) -> str:
     """The reason that most of them have."""
-    more = f"; and {len(messages) - 1} other reason(s)" if len(messages) > 1 else ""
+    more = message("; and {count} other reason(s)", count=len(messages) - 1) if len(messages) > 1 else ""
     return messages[0] + more
 
 

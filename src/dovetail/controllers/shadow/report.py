@@ -8,6 +8,7 @@ import msgspec
 
 from dovetail.controllers.history.decisions import Decision
 from dovetail.controllers.shadow.comparison import Outcome
+from dovetail.language import message
 
 #: Decisions that differ, shown in the text; the JSON has all of them.
 MAX_DIFFERENCES = 20
@@ -49,15 +50,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def report(decisions: Iterable[Decision]) -> Report:
     """All of a dry run's decisions, oldest first, in one."""
-    entries = tuple(decisions)
-    launches = [decision for decision in entries if decision.kind == "provision"]
-    disruptions = [decision for decision in entries if decision.kind == "disrupt"]
-    over = [decision for decision in entries if decision.kind == "shadow" and decision.reason == "DisruptionOver"]
-    compared = [decision for decision in entries if decision.kind == "shadow" and decision.reason != "DisruptionOver"]
+    found = tuple(decisions)
+    launches = [decision for decision in found if decision.kind == "provision"]
+    disruptions = [decision for decision in found if decision.kind == "disrupt"]
+    over = [decision for decision in found if decision.kind == "shadow" and decision.reason == "DisruptionOver"]
+    compared = [decision for decision in found if decision.kind == "shadow" and decision.reason != "DisruptionOver"]
     priced = [decision for decision in compared if decision.before is not None]
     return Report(
-        since=entries[0].time if entries else "",
-        until=entries[-1].time if entries else "",
+        since=found[0].time if found else "",
+        until=found[-1].time if found else "",
         provisioning_decisions=len(launches),
         planned_nodes=sum(len(decision.node_claims) for decision in launches),
         compared_decisions=len(compared),
@@ -65,7 +66,7 @@ def report(decisions: Iterable[Decision]) -> Report:
         actual_dollars_per_hour=sum(decision.before or 0.0 for decision in priced),
         actual_nodes=sum(sum(decision.detail.get("actual", {}).values()) for decision in compared),
         unpriced_decisions=len(compared) - len(priced),
-        refused_pods=sum(decision.pod_count for decision in entries if decision.kind == "refuse"),
+        refused_pods=sum(decision.pod_count for decision in found if decision.kind == "refuse"),
         disruption_decisions=len(disruptions),
         disrupted_nodes=sum(len(decision.removed) for decision in disruptions),
         evictions=sum(decision.evictions for decision in disruptions),
@@ -79,21 +80,48 @@ def report(decisions: Iterable[Decision]) -> Report:
 def text(made: Report) -> str:
     """The report for reading."""
     if not made.since:
-        return "no decisions yet: the dry run has seen no pending pod and nothing to disrupt"
-    lines = [f"Shadow report, {made.since} to {made.until}", ""]
+        return message("no decisions yet: the dry run has seen no pending pod and nothing to disrupt")
+    lines = [message("Shadow report, {since} to {until}", since=made.since, until=made.until), ""]
     lines += [
-        f"Launches    {made.provisioning_decisions} decision(s), {made.planned_nodes} node(s) planned;"
-        f" {made.refused_pods} pod(s) refused",
-        f"            {made.compared_decisions} compared: planned ${made.planned_dollars_per_hour:.4f}/h, the cluster's"
-        f" autoscaler launched {made.actual_nodes} node(s) at ${made.actual_dollars_per_hour:.4f}/h{_share(made)}",
+        message(
+            "Launches    {provisioning_decisions} decision(s), {planned_nodes} node(s) planned; "
+            "{refused_pods} pod(s) refused",
+            provisioning_decisions=made.provisioning_decisions,
+            planned_nodes=made.planned_nodes,
+            refused_pods=made.refused_pods,
+        ),
+        message(
+            "            {compared_decisions} compared: planned ${planned_dollars_per_hour:.4f}/h, "
+            "the cluster's autoscaler launched {actual_nodes} node(s) at "
+            "${actual_dollars_per_hour:.4f}/h{share}",
+            compared_decisions=made.compared_decisions,
+            planned_dollars_per_hour=made.planned_dollars_per_hour,
+            actual_nodes=made.actual_nodes,
+            actual_dollars_per_hour=made.actual_dollars_per_hour,
+            share=_share(made),
+        ),
     ]
     if made.unpriced_decisions:
-        lines.append(f"            {made.unpriced_decisions} left out of the sums: a launched node has no price")
+        lines.append(
+            message(
+                "            {unpriced_decisions} left out of the sums: a launched node has no price",
+                unpriced_decisions=made.unpriced_decisions,
+            )
+        )
     lines += [
-        f"Disruption  {made.disruption_decisions} command(s), {made.disrupted_nodes} node(s),"
-        f" {made.evictions} eviction(s)",
-        f"            {made.ended_disruptions} ended: ${made.saved_dollars:.4f} would have been saved;"
-        f" the cluster's autoscaler removed {made.removed_by_autoscaler} of their node(s)",
+        message(
+            "Disruption  {disruption_decisions} command(s), {disrupted_nodes} node(s), {evictions} eviction(s)",
+            disruption_decisions=made.disruption_decisions,
+            disrupted_nodes=made.disrupted_nodes,
+            evictions=made.evictions,
+        ),
+        message(
+            "            {ended_disruptions} ended: ${saved_dollars:.4f} would have been saved; the "
+            "cluster's autoscaler removed {removed_by_autoscaler} of their node(s)",
+            ended_disruptions=made.ended_disruptions,
+            saved_dollars=made.saved_dollars,
+            removed_by_autoscaler=made.removed_by_autoscaler,
+        ),
         "",
         *_differing(made.differences),
     ]
@@ -104,28 +132,40 @@ def _share(made: Report) -> str:
     if not made.actual_dollars_per_hour:
         return ""
     share = 100.0 * (1.0 - made.planned_dollars_per_hour / made.actual_dollars_per_hour)
-    return f" (planned is {abs(share):.1f} % {'cheaper' if share >= 0 else 'dearer'})"
+    return message(" (planned is {abs:.1f} % {value})", abs=abs(share), value="cheaper" if share >= 0 else "dearer")
 
 
 def _differing(differences: Sequence[Difference]) -> list[str]:
     if not differences:
-        return ["No decision differs."]
+        return [message("No decision differs.")]
     rows = [
-        f"  {difference.time}  {difference.decision}  {difference.outcome:18}  planned {_nodes(difference.planned)}"
-        f" ${difference.planned_dollars_per_hour:.4f}/h, launched {_nodes(difference.actual)} "
+        message(
+            "  {time}  {decision}  {outcome:18}  planned {nodes} ${planned_dollars_per_hour:.4f}/h, "
+            "launched {nodes_2} ",
+            time=difference.time,
+            decision=difference.decision,
+            outcome=difference.outcome,
+            nodes=_nodes(difference.planned),
+            planned_dollars_per_hour=difference.planned_dollars_per_hour,
+            nodes_2=_nodes(difference.actual),
+        )
         + (
-            "at an unknown price"
+            message("at an unknown price")
             if difference.actual_dollars_per_hour is None
             else f"${difference.actual_dollars_per_hour:.4f}/h"
         )
         for difference in differences[-MAX_DIFFERENCES:]
     ]
     more = len(differences) - len(rows)
-    return [f"{len(differences)} decision(s) differ:", *rows, *([f"  and {more} earlier"] if more else [])]
+    return [
+        message("{count} decision(s) differ:", count=len(differences)),
+        *rows,
+        *([message("  and {more} earlier", more=more)] if more else []),
+    ]
 
 
 def _nodes(nodes: Mapping[str, int]) -> str:
-    return ", ".join(f"{count}x {name}" for name, count in sorted(nodes.items())) or "no node"
+    return ", ".join(f"{count}x {name}" for name, count in sorted(nodes.items())) or message("no node")
 
 
 def _difference(decision: Decision) -> Difference:
