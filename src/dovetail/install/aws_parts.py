@@ -15,6 +15,7 @@ import msgspec
 from dovetail.cloud.aws.errors import code_of, is_not_found
 from dovetail.install.iam import OWNER_TAG, QUEUE_RETENTION_S, Json
 from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Call, Change, Status
+from dovetail.language import message, source
 
 DISCOVERY_TAG = "karpenter.sh/discovery"
 
@@ -47,8 +48,8 @@ def _text(document: Json) -> str:
 
 
 #: Something of the same name that this installation did not make.
-_USED = Change(Status.EXISTS, why="was there before; used as it is")
-_LEFT = Change(Status.LEAVE, why="was there before the installation")
+_USED = Change(Status.EXISTS, why=source("was there before; used as it is"))
+_LEFT = Change(Status.LEAVE, why=source("was there before the installation"))
 
 
 def _is_ours(there: Mapping[str, Any], owner: str) -> bool:
@@ -325,7 +326,12 @@ class DiscoveryTag(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"tag {DISCOVERY_TAG} of {self.kind} {self.resource}"
+        return message(
+            "tag {discovery_tag} of {kind} {resource}",
+            discovery_tag=DISCOVERY_TAG,
+            kind=self.kind,
+            resource=self.resource,
+        )
 
     async def read(self, account: Account) -> Any:
         filters = [{"Name": "resource-id", "Values": [self.resource]}]
@@ -336,7 +342,7 @@ class DiscoveryTag(msgspec.Struct, frozen=True, kw_only=True):
         if there.get(DISCOVERY_TAG) == self.owner:
             return EXISTS
         if DISCOVERY_TAG in there:
-            why = f"belongs to {there[DISCOVERY_TAG]!r}; the EC2NodeClass selects it by id"
+            why = message("belongs to {there!r}; the EC2NodeClass selects it by id", there=there[DISCOVERY_TAG])
             return Change(Status.EXISTS, why=why)
         tags = _listed({DISCOVERY_TAG: self.owner, OWNER_TAG: self.owner})
         return Change(Status.CREATE, (Call("ec2", "create_tags", {"Resources": [self.resource], "Tags": tags}),))
@@ -357,7 +363,7 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"access entry of {self.role_arn.rsplit('/', 1)[-1]}"
+        return message("access entry of {rsplit}", rsplit=self.role_arn.rsplit("/", 1)[-1])
 
     async def read(self, account: Account) -> Any:
         answer = await _found(
@@ -369,7 +375,9 @@ class AccessEntry(msgspec.Struct, frozen=True, kw_only=True):
         if there is not None:
             if there.get("type") == "EC2_LINUX":
                 return EXISTS
-            why = f"has the type {there.get('type')}, with which nodes cannot join; delete it and repeat"
+            why = message(
+                "has the type {type}, with which nodes cannot join; delete it and repeat", type=there.get("type")
+            )
             return Change(Status.EXISTS, why=why)
         arguments = {
             "clusterName": self.cluster,
@@ -397,7 +405,11 @@ class PodIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"Pod Identity association of {self.namespace}/{self.service_account}"
+        return message(
+            "Pod Identity association of {namespace}/{service_account}",
+            namespace=self.namespace,
+            service_account=self.service_account,
+        )
 
     async def read(self, account: Account) -> Any:
         where = {"clusterName": self.cluster, "namespace": self.namespace, "serviceAccount": self.service_account}

@@ -14,6 +14,7 @@ import msgspec
 
 from dovetail.install.gotemplate import Templates
 from dovetail.install.sprig import FUNCTIONS, load_yaml, load_yaml_documents
+from dovetail.language import message
 
 Json = dict[str, Any]
 
@@ -163,21 +164,47 @@ def schema_problems(value: Any, schema: Mapping[str, Any], root: Mapping[str, An
     shown = path or "values"
     if "anyOf" in schema and all(schema_problems(value, option, root, path) for option in schema["anyOf"]):
         expected = " or ".join(_expected(option, root) for option in schema["anyOf"])
-        return [f"{shown}: {json.dumps(value)} is not {expected}"]
+        return [message("{shown}: {dumps} is not {expected}", shown=shown, dumps=json.dumps(value), expected=expected)]
     kinds = schema.get("type", ())
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds and not any(_is(value, kind) for kind in kinds):
-        return [f"{shown}: {json.dumps(value)} is not {_expected(schema, root)}"]
+        return [
+            message(
+                "{shown}: {dumps} is not {expected}",
+                shown=shown,
+                dumps=json.dumps(value),
+                expected=_expected(schema, root),
+            )
+        ]
     if "enum" in schema and value not in schema["enum"]:
-        problems.append(f"{shown}: {json.dumps(value)} is not {_expected(schema, root)}")
+        problems.append(
+            message(
+                "{shown}: {dumps} is not {expected}",
+                shown=shown,
+                dumps=json.dumps(value),
+                expected=_expected(schema, root),
+            )
+        )
     number = value if _is(value, "number") else 0
     if number < schema.get("minimum", number) or number > schema.get("maximum", number):
-        problems.append(f"{shown}: {value} is not from {schema.get('minimum')} to {schema.get('maximum', 'any')}")
+        problems.append(
+            message(
+                "{shown}: {value} is not from {minimum} to {maximum}",
+                shown=shown,
+                value=value,
+                minimum=schema.get("minimum"),
+                maximum=schema.get("maximum", "any"),
+            )
+        )
     if isinstance(value, str):
         if len(value) < schema.get("minLength", 0):
-            problems.append(f"{shown}: is empty")
+            problems.append(message("{shown}: is empty", shown=shown))
         if "pattern" in schema and not re.search(schema["pattern"], value):
-            problems.append(f"{shown}: {value!r} does not match {schema['pattern']}")
+            problems.append(
+                message(
+                    "{shown}: {value!r} does not match {pattern}", shown=shown, value=value, pattern=schema["pattern"]
+                )
+            )
     if isinstance(value, dict):
         for key, item in value.items():
             inner = schema.get("properties", {}).get(key, schema.get("additionalProperties", {}))
@@ -193,7 +220,7 @@ def _expected(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         return _expected(root["definitions"][schema["$ref"].rpartition("/")[2]], root)
     if "enum" in schema:
-        return "one of " + ", ".join(json.dumps(choice) for choice in schema["enum"])
+        return message("one of ") + ", ".join(json.dumps(choice) for choice in schema["enum"])
     if "anyOf" in schema:
         return " or ".join(_expected(option, root) for option in schema["anyOf"])
     kinds = schema.get("type", "anything")

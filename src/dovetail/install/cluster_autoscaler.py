@@ -22,6 +22,7 @@ from dovetail.install.run import Report, available, bring, undo, wait_until
 from dovetail.install.steps import Account, Change, Part, Status
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES
+from dovetail.language import message
 
 
 class AutoscalerInstallation(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +48,12 @@ def plan(
     """Pure. Raises `RefusedError` where a Cluster Autoscaler that is not ours runs."""
     if there is not None and not removing and OWNER_TAG not in (there["metadata"].get("annotations") or {}):
         raise RefusedError(
-            f"Deployment {namespace}/{NAME} was not made by dovetail; delete it first:"
-            f" kubectl delete deployment {NAME} -n {namespace}"
+            message(
+                "Deployment {namespace}/{name} was not made by dovetail; delete it first: kubectl delete "
+                "deployment {name} -n {namespace}",
+                namespace=namespace,
+                name=NAME,
+            )
         )
     irsa = found.issuer_registered or not found.pod_identity_agent
     site = Site(
@@ -101,8 +106,14 @@ async def install(account: Account, planned: AutoscalerInstallation, report: Rep
         waited = await wait_until(available(account, NAME, planned.namespace), wait_s, account.kube.clock)
         if not waited.done:
             raise RefusedError(
-                f"Deployment {planned.namespace}/{NAME}: {waited.seen} after {wait_s:g} s;"
-                f" see kubectl describe pods -n {planned.namespace} -l app={NAME}, then repeat the command"
+                message(
+                    "Deployment {namespace}/{name}: {seen} after {wait_s:g} s; see kubectl describe pods -n "
+                    "{namespace} -l app={name}, then repeat the command",
+                    namespace=planned.namespace,
+                    name=NAME,
+                    seen=waited.seen,
+                    wait_s=wait_s,
+                )
             )
         report(f"Deployment {planned.namespace}/{NAME}: {waited.seen}", Change(Status.EXISTS))
     return changed

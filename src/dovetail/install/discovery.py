@@ -13,6 +13,7 @@ from dovetail.install.iam import OWNER_TAG
 from dovetail.install.steps import Account
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import DAEMONSETS, DEPLOYMENTS, NODECLAIMS, NODEPOOLS
+from dovetail.language import message
 
 
 class DiscoveryError(ValueError):
@@ -74,7 +75,11 @@ async def discover(account: Account, cluster: str | None, server: str) -> Found:
         described = (await calls("eks", "describe_cluster", name=name))["cluster"]
     except Exception as error:
         if is_not_found(error) or code_of(error) == "ResourceNotFoundException":
-            raise DiscoveryError(f"EKS has no cluster {name!r} in {calls.region}; set --cluster or --region") from error
+            raise DiscoveryError(
+                message(
+                    "EKS has no cluster {name!r} in {region}; set --cluster or --region", name=name, region=calls.region
+                )
+            ) from error
         raise DiscoveryError(f"cluster {name!r}: {code_of(error)}: {message_of(error)}") from error
     network = described.get("resourcesVpcConfig", {})
     groups = tuple([await _node_group(account, name, group) for group in await _node_group_names(account, name)])
@@ -118,8 +123,13 @@ async def _cluster_of(account: Account, server: str) -> str:
         return str(names[0])
     listed = ", ".join(names) or "none"
     raise DiscoveryError(
-        f"no EKS cluster in {account.calls.region} has the endpoint {server} (there are: {listed});"
-        " set --cluster, --region, or run aws eks update-kubeconfig"
+        message(
+            "no EKS cluster in {region} has the endpoint {server} (there are: {listed}); set "
+            "--cluster, --region, or run aws eks update-kubeconfig",
+            region=account.calls.region,
+            server=server,
+            listed=listed,
+        )
     )
 
 

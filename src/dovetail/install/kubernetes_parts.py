@@ -17,6 +17,7 @@ from dovetail.install.sprig import dump_yaml, load_yaml
 from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Change, Status, Write
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS, Resource
+from dovetail.language import message
 
 #: What was applied last, so that a repetition writes nothing; and the ConfigMap's lines that are ours.
 APPLIED = "dovetail.sh/applied-hash"
@@ -109,9 +110,9 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
             return Change(Status.CREATE, (apply,))
         annotations = there["metadata"].get("annotations") or {}
         if OWNER_TAG not in annotations and self.keep:
-            return Change(Status.EXISTS, why="was there before; used as it is")
+            return Change(Status.EXISTS, why=message("was there before; used as it is"))
         if there["metadata"].get("deletionTimestamp"):
-            return Change(Status.CHANGE, (apply,), why="is being deleted")
+            return Change(Status.CHANGE, (apply,), why=message("is being deleted"))
         wanted = self.body["metadata"]["annotations"][APPLIED]
         return EXISTS if annotations.get(APPLIED) == wanted else Change(Status.CHANGE, (apply,))
 
@@ -119,7 +120,7 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
         if there is None:
             return NOTHING_TO_REMOVE
         if OWNER_TAG not in (there["metadata"].get("annotations") or {}):
-            return Change(Status.LEAVE, why="was there before the installation")
+            return Change(Status.LEAVE, why=message("was there before the installation"))
         return Change(
             Status.REMOVE, (Write(verb="delete", resource=self.resource, name=self.name, namespace=self.namespace),)
         )
@@ -161,7 +162,7 @@ class MappedRole(msgspec.Struct, frozen=True, kw_only=True):
         text = _text(there)
         roles = load_yaml(text or "[]")
         if not isinstance(roles, list):
-            return Change(Status.EXISTS, why="mapRoles is not a list; mend it, and map the role by hand")
+            return Change(Status.EXISTS, why=message("mapRoles is not a list; mend it, and map the role by hand"))
         if any(isinstance(row, dict) and row.get("rolearn") == self.role_arn for row in roles):
             return EXISTS
         if roles and not text.startswith("- "):

@@ -24,6 +24,7 @@ from dovetail.install.discovery import Found
 from dovetail.install.iam import OWNER_TAG, Site
 from dovetail.install.kubernetes_parts import MappedRole, Object, marked
 from dovetail.install.steps import Part
+from dovetail.language import message
 from dovetail.model.kinds import crds
 
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
@@ -106,14 +107,22 @@ def _refuse_a_second(found: Found, release: Release) -> None:
         metadata = deployment["metadata"]
         if not is_ours(deployment) and deployment["spec"].get("replicas", 1):
             raise RefusedError(
-                f"Deployment {metadata['namespace']}/{metadata['name']} already runs Karpenter for this cluster;"
-                " --take-over replaces it in place, or scale it to 0 first"
+                message(
+                    "Deployment {namespace}/{name} already runs Karpenter for this cluster; --take-over "
+                    "replaces it in place, or scale it to 0 first",
+                    namespace=metadata["namespace"],
+                    name=metadata["name"],
+                )
             )
         elsewhere = (metadata["namespace"], metadata["name"]) != (release.namespace, release.name)
         if is_ours(deployment) and elsewhere and FORMER_REPLICAS not in (metadata.get("annotations") or {}):
             raise RefusedError(
-                f"Deployment {metadata['namespace']}/{metadata['name']} is an installation of Dovetail;"
-                f" repeat with --namespace {metadata['namespace']} --release {metadata['name']}, or uninstall it"
+                message(
+                    "Deployment {namespace}/{name} is an installation of Dovetail; repeat with --namespace "
+                    "{namespace} --release {name}, or uninstall it",
+                    namespace=metadata["namespace"],
+                    name=metadata["name"],
+                )
             )
 
 
@@ -154,7 +163,7 @@ def _cloud_parts(found: Found, site: Site, given_role: str | None, *, removing: 
         arn = f"arn:{site.partition}:events:{site.region}:{site.account}:rule/{name}"
         parts.append(EventRule(name=name, owner=owner, arn=arn, pattern=dict(pattern), target=site.queue_arn))
     tagged = [("subnet", name) for name in found.node_subnets]
-    tagged += [("security group", name) for name in found.node_security_groups]
+    tagged += [(message("security group"), name) for name in found.node_security_groups]
     parts += [DiscoveryTag(kind=kind, resource=name, owner=owner) for kind, name in tagged]
     role_arn = site.role_arn(site.node_role)
     by_entries = "API" in found.authentication_mode

@@ -27,6 +27,7 @@ from dovetail.kube.resources import (
     SECRETS,
     Resource,
 )
+from dovetail.language import message
 from dovetail.model.kinds.crds import KINDS
 from dovetail.model.taints import PREFER_NO_SCHEDULE, UNSCHEDULABLE
 from dovetail.model.wellknown import PLACING
@@ -58,14 +59,21 @@ def plan_removal(found: Found, planned: Installation, nodes: Nodes) -> Removal:
     if found.node_claims and nodes is Nodes.REFUSE:
         shown = ", ".join(found.node_claims[:5]) + (" …" if len(found.node_claims) > 5 else "")
         raise RefusedError(
-            f"{len(found.node_claims)} nodes would be lost ({shown}); --drain moves their pods and ends them,"
-            " --keep-nodes leaves them running without an autoscaler"
+            message(
+                "{count} nodes would be lost ({shown}); --drain moves their pods and ends them, "
+                "--keep-nodes leaves them running without an autoscaler",
+                count=len(found.node_claims),
+                shown=shown,
+            )
         )
     others = [name for name in found.node_pools if name != "default"]
     if others and nodes is Nodes.REFUSE:
         raise RefusedError(
-            f"NodePools {', '.join(others)} were not made by the installation and would be deleted with the"
-            " definitions; delete them first, or choose --drain or --keep-nodes"
+            message(
+                "NodePools {others} were not made by the installation and would be deleted with the "
+                "definitions; delete them first, or choose --drain or --keep-nodes",
+                others=", ".join(others),
+            )
         )
     objects = [part for part in planned.cluster if isinstance(part, Object)]
     kinds: dict[str, list[Part]] = {"Namespace": [], "CustomResourceDefinition": []}
@@ -141,12 +149,12 @@ async def drain(account: Account, report: Report, wait_s: float) -> None:
     """Delete the NodePools; the controller, which still runs, drains and ends their nodes."""
     for pool in await _listed(account, NODEPOOLS):
         name = pool["metadata"]["name"]
-        report(f"NodePool {name} and its nodes", Change(Status.REMOVE))
+        report(message("NodePool {name} and its nodes", name=name), Change(Status.REMOVE))
         await _delete(account, NODEPOOLS, name)
 
     async def gone() -> tuple[bool, str]:
         claims = await _listed(account, NODECLAIMS)
-        return not claims, f"{len(claims)} nodes are still draining"
+        return not claims, message("{count} nodes are still draining", count=len(claims))
 
     _must(await wait_until(gone, wait_s, account.kube.clock), wait_s)
 
@@ -164,7 +172,7 @@ async def _delete_classes(account: Account, report: Report, wait_s: float) -> No
     async def gone() -> tuple[bool, str]:
         classes = await _listed(account, EC2NODECLASSES)
         running = await _running(account)
-        return not classes or not running, f"{len(classes)} EC2NodeClasses are still terminating"
+        return not classes or not running, message("{count} EC2NodeClasses are still terminating", count=len(classes))
 
     _must(await wait_until(gone, wait_s, account.kube.clock), wait_s)
 
@@ -176,7 +184,9 @@ async def _running(account: Account) -> bool:
 
 def _must(waited: Waited, wait_s: float) -> None:
     if not waited.done:
-        raise RefusedError(f"{waited.seen} after {wait_s:g} s; repeat the command to go on waiting")
+        raise RefusedError(
+            message("{seen} after {wait_s:g} s; repeat the command to go on waiting", seen=waited.seen, wait_s=wait_s)
+        )
 
 
 async def _wait_for_pods(account: Account, planned: Installation, wait_s: float) -> None:
@@ -185,7 +195,7 @@ async def _wait_for_pods(account: Account, planned: Installation, wait_s: float)
 
     async def gone() -> tuple[bool, str]:
         pods = (await account.kube.list(PODS, planned.release.namespace, labels=selector)).items
-        return not pods, f"{len(pods)} pods of the controller are still ending"
+        return not pods, message("{count} pods of the controller are still ending", count=len(pods))
 
     _must(await wait_until(gone, max(wait_s, 60.0), account.kube.clock), wait_s)
 
@@ -197,7 +207,11 @@ async def release_nodes(account: Account, report: Report) -> None:
             finalizers = obj["metadata"].get("finalizers") or []
             if TERMINATION_FINALIZER in finalizers:
                 left = [name for name in finalizers if name != TERMINATION_FINALIZER]
-                title = f"{resource.kind} {obj['metadata']['name']}: runs on without an autoscaler"
+                title = message(
+                    "{resource_kind} {name}: runs on without an autoscaler",
+                    resource_kind=resource.kind,
+                    name=obj["metadata"]["name"],
+                )
                 report(title, Change(Status.CHANGE))
                 await account.kube.patch(
                     resource, obj["metadata"]["name"], {"metadata": {"finalizers": left}}, manager=MANAGER
@@ -211,7 +225,10 @@ async def clear_taints(account: Account, report: Report) -> None:
         ours = {taint["key"]: taint["effect"] for taint in taints if taint["key"] == PLACING_TAINT}
         if not ours:
             continue
-        report(f"taint {PLACING_TAINT} of Node {node['metadata']['name']}", Change(Status.REMOVE))
+        report(
+            message("taint {placing_taint} of Node {name}", placing_taint=PLACING_TAINT, name=node["metadata"]["name"]),
+            Change(Status.REMOVE),
+        )
         spec: dict[str, Any] = {}
         if ours[PLACING_TAINT] == PREFER_NO_SCHEDULE:  # the node was cordoned with it
             ours[UNSCHEDULABLE], spec["unschedulable"] = "", None
@@ -253,11 +270,19 @@ async def hand_back(account: Account, found: Found, planned: Installation, repor
     """Return to the Karpenter that was taken over: it waits for the lease, then ours goes."""
     former = [obj for obj in found.autoscalers if FORMER_REPLICAS in (obj["metadata"].get("annotations") or {})]
     if not former:
-        raise RefusedError("no Deployment was taken over; there is nothing to hand back to")
+        raise RefusedError(message("no Deployment was taken over; there is nothing to hand back to"))
     for deployment in former:
         metadata = deployment["metadata"]
         replicas = int(metadata["annotations"][FORMER_REPLICAS])
-        report(f"Deployment {metadata['namespace']}/{metadata['name']}: {replicas} replicas", Change(Status.CHANGE))
+        report(
+            message(
+                "Deployment {namespace}/{name}: {replicas} replicas",
+                namespace=metadata["namespace"],
+                name=metadata["name"],
+                replicas=replicas,
+            ),
+            Change(Status.CHANGE),
+        )
         await scale(account, metadata["name"], metadata["namespace"], replicas, former=replicas)
     objects = [part for part in planned.cluster if isinstance(part, Object)]
     ours = [part for part in objects if part.body["kind"] not in ("Namespace", "CustomResourceDefinition")]

@@ -13,6 +13,7 @@ from dovetail.install.plan import FORMER_REPLICAS, Installation, RefusedError
 from dovetail.install.steps import Account, Call, Change, Part, Status, Step, Write
 from dovetail.kube.errors import Conflict, KubeError, NotFound
 from dovetail.kube.resources import CRDS, DEPLOYMENTS
+from dovetail.language import message
 
 MANAGER = "dovetail-install"
 #: IAM answers from copies that lag behind: a role that was just made may not be there yet.
@@ -126,9 +127,9 @@ def available(account: Account, name: str, namespace: str) -> Callable[[], Any]:
             return False, str(problem)
         status, wanted = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
         if status.get("observedGeneration", 0) < deployment["metadata"].get("generation", 0):
-            return False, "the Deployment was not looked at yet"
+            return False, message("the Deployment was not looked at yet")
         ready = status.get("availableReplicas", 0)
-        return ready >= min(1, wanted), f"{ready} of {wanted} replicas are ready"
+        return ready >= min(1, wanted), message("{ready} of {wanted} replicas are ready", ready=ready, wanted=wanted)
 
     return look
 
@@ -141,11 +142,18 @@ async def definitions_served(account: Account, timeout_s: float) -> None:
             definition = await account.kube.get(CRDS, name)
             rows = (definition.get("status") or {}).get("conditions") or ()
             done = any(row["type"] == "Established" and row["status"] == "True" for row in rows)
-            return done, f"{name} is not established"
+            return done, message("{name} is not established", name=name)
 
         waited = await wait_until(look, timeout_s, account.kube.clock)
         if not waited.done:
-            raise RefusedError(f"{waited.seen} after {timeout_s:g} s; see kubectl describe crd {name}")
+            raise RefusedError(
+                message(
+                    "{seen} after {timeout_s:g} s; see kubectl describe crd {name}",
+                    seen=waited.seen,
+                    timeout_s=timeout_s,
+                    name=name,
+                )
+            )
 
 
 async def install(account: Account, planned: Installation, report: Report, *, wait_s: float) -> int:
@@ -159,8 +167,14 @@ async def install(account: Account, planned: Installation, report: Report, *, wa
         waited = await wait_until(available(account, name, release.namespace), wait_s, account.kube.clock)
         if not waited.done:
             raise RefusedError(
-                f"Deployment {release.namespace}/{name}: {waited.seen} after {wait_s:g} s;"
-                f" see kubectl describe pods -n {release.namespace}, then repeat the command"
+                message(
+                    "Deployment {namespace}/{name}: {seen} after {wait_s:g} s; see kubectl describe pods -n "
+                    "{namespace}, then repeat the command",
+                    namespace=release.namespace,
+                    name=name,
+                    seen=waited.seen,
+                    wait_s=wait_s,
+                )
             )
         report(f"Deployment {release.namespace}/{name}: {waited.seen}", Change(Status.EXISTS))
     return changed + await bring(account, planned.first_pool, report)

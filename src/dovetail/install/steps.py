@@ -18,6 +18,7 @@ import msgspec
 from dovetail.cloud.aws.client import Calls
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import Resource
+from dovetail.language import message
 
 
 class Status(StrEnum):
@@ -72,7 +73,12 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
         where = f" -n {self.namespace}" if self.namespace else ""
         what = f"{self.resource.name} {self.name}"
         if self.verb == "apply":
-            return f"kubectl apply --server-side{where} -f -   # {self.resource.kind} {self.name}"
+            return message(
+                "kubectl apply --server-side{where} -f -   # {resource_kind} {name}",
+                where=where,
+                resource_kind=self.resource.kind,
+                name=self.name,
+            )
         if self.verb == "patch":
             return f"kubectl patch {what}{where} --type merge -p {shlex.quote(json.dumps(self.body))}"
         return f"kubectl delete {what}{where}"

@@ -13,6 +13,7 @@ from dovetail.install.kubernetes_parts import Object, marked
 from dovetail.install.plan import FORMER_REPLICAS, Installation, Options, RefusedError, is_ours, site_of
 from dovetail.install.run import Report, available, bring, scale, wait_until
 from dovetail.install.steps import Account, Change, Status
+from dovetail.language import message
 from dovetail.model.kinds import crds
 
 #: Variables that the chart sets itself, and those that say nothing about how Karpenter was set up.
@@ -25,7 +26,9 @@ def karpenter_of(found: Found) -> Mapping[str, Any]:
     if len(candidates) != 1:
         names = ", ".join(f"{o['metadata']['namespace']}/{o['metadata']['name']}" for o in candidates) or "none"
         label = "app.kubernetes.io/name=karpenter"
-        raise RefusedError(f"--take-over needs one Deployment labelled {label}; there are: {names}")
+        raise RefusedError(
+            message("--take-over needs one Deployment labelled {label}; there are: {names}", label=label, names=names)
+        )
     return candidates[0]
 
 
@@ -85,15 +88,32 @@ async def take_over(account: Account, found: Found, planned: Installation, repor
         waited = await wait_until(look, wait_s, account.kube.clock)
         if not waited.done:
             raise RefusedError(
-                f"Deployment {planned.release.namespace}/{planned.release.name}: {waited.seen} after {wait_s:g} s;"
-                f" Karpenter still runs; see kubectl describe pods -n {planned.release.namespace}, then repeat"
+                message(
+                    "Deployment {namespace}/{release}: {seen} after {wait_s:g} s; Karpenter still runs; see "
+                    "kubectl describe pods -n {namespace}, then repeat",
+                    namespace=planned.release.namespace,
+                    release=planned.release.name,
+                    seen=waited.seen,
+                    wait_s=wait_s,
+                )
             )
     replicas = int(deployment["spec"].get("replicas", 1))
     if replicas:
-        title = f"Deployment {metadata['namespace']}/{metadata['name']}: scaled from {replicas} to 0"
+        title = message(
+            "Deployment {namespace}/{name}: scaled from {replicas} to 0",
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            replicas=replicas,
+        )
         report(title, Change(Status.CHANGE))
         await scale(account, metadata["name"], metadata["namespace"], 0, former=replicas)
         changed += 1
     elif FORMER_REPLICAS not in (metadata.get("annotations") or {}):
-        raise RefusedError(f"Deployment {metadata['namespace']}/{metadata['name']} has no replicas; nothing runs there")
+        raise RefusedError(
+            message(
+                "Deployment {namespace}/{name} has no replicas; nothing runs there",
+                namespace=metadata["namespace"],
+                name=metadata["name"],
+            )
+        )
     return changed

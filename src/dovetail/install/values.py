@@ -10,6 +10,8 @@ import yaml
 
 from dovetail.install.chart import Json, ValuesError, merge_values
 from dovetail.install.sprig import load_yaml
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 from dovetail.model.formats import yaml_problem
 
 #: The largest and the deepest values file: a chart's values are some hundred, and objects ten deep.
@@ -24,13 +26,17 @@ def read_values(files: list[Path], sets: list[str]) -> Json:
         try:
             document = load_yaml(file.read_text(encoding="utf-8")) or {}
         except OSError as problem:
-            raise ValuesError(f"{file}: cannot be read: {problem.strerror}") from problem
+            raise ValuesError(
+                message("{file}: cannot be read: {system_error}", file=file, system_error=system_error(problem))
+            ) from problem
         except (yaml.YAMLError, ValueError) as problem:
-            raise ValuesError(f"{file}: is not YAML: {yaml_problem(problem)}") from problem
+            raise ValuesError(
+                message("{file}: is not YAML: {yaml_problem}", file=file, yaml_problem=yaml_problem(problem))
+            ) from problem
         except RecursionError as problem:
-            raise ValuesError(f"{file}: nested too deeply to be values of a chart") from problem
+            raise ValuesError(message("{file}: nested too deeply to be values of a chart", file=file)) from problem
         if not isinstance(document, dict):
-            raise ValuesError(f"{file}: is not a map of values")
+            raise ValuesError(message("{file}: is not a map of values", file=file))
         _check_size(file, document)
         values = merge_values(document, values)
     for text in sets:
@@ -45,9 +51,17 @@ def _check_size(file: Path, document: Any) -> None:
         value, depth = waiting.pop()
         count += 1
         if count > MAX_VALUES:
-            raise ValuesError(f"{file}: more than {MAX_VALUES:,} values; a YAML alias repeats others, or itself")
+            raise ValuesError(
+                message(
+                    "{file}: more than {max_values:,} values; a YAML alias repeats others, or itself",
+                    file=file,
+                    max_values=MAX_VALUES,
+                )
+            )
         if depth > MAX_DEPTH:
-            raise ValuesError(f"{file}: nested too deeply to be values of a chart; a YAML alias may repeat itself")
+            raise ValuesError(
+                message("{file}: nested too deeply to be values of a chart; a YAML alias may repeat itself", file=file)
+            )
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         waiting.extend((each, depth + 1) for each in inner)
 
@@ -58,13 +72,13 @@ def set_value(values: Json, text: str) -> None:
     while at < len(text):
         found = _PART.match(text, at)
         if not found or text[found.end() : found.end() + 1] != "=":
-            raise ValuesError(f"--set {text}: expected key=value")
+            raise ValuesError(message("--set {text}: expected key=value", text=text))
         path = _path(found[0])
         at = found.end() + 1
         if text[at : at + 1] == "{":
             end = text.find("}", at)
             if end < 0:
-                raise ValuesError(f"--set {text}: a brace is not closed")
+                raise ValuesError(message("--set {text}: a brace is not closed", text=text))
             value: Any = [_typed(part) for part in _split(text[at + 1 : end], ",") if part]
             at = end + 1
         else:
@@ -110,13 +124,13 @@ def _put(values: Any, path: list[str | int], value: Any, text: str) -> None:
         fresh: Any = value if following is None else [] if isinstance(following, int) else {}
         if isinstance(step, int):
             if not isinstance(inner, list) or step > len(inner):
-                raise ValuesError(f"--set {text}: no element {step}")
+                raise ValuesError(message("--set {text}: no element {step}", text=text, step=step))
             if step == len(inner):
                 inner.append(fresh)
             elif following is None:
                 inner[step] = value
         elif not isinstance(inner, dict):
-            raise ValuesError(f"--set {text}: {step!r} of something that is no map")
+            raise ValuesError(message("--set {text}: {step!r} of something that is no map", text=text, step=step))
         elif following is None or not isinstance(inner.get(step), type(fresh)):
             inner[step] = fresh
         inner = inner[step]

@@ -28,6 +28,7 @@ from dovetail.install.doctor.facts import (
 )
 from dovetail.install.doctor.permissions import BROAD_PASS_ROLE, BROAD_TERMINATION, LAUNCH, PASS_ROLE, Denial
 from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, SERVICEACCOUNTS
+from dovetail.language import message
 
 NODE_GROUPS = frozenset(("system:bootstrappers", "system:nodes"))
 NODE_USER = "system:node:{{EC2PrivateDNSName}}"
@@ -50,10 +51,12 @@ UNRELATED_POLICIES = frozenset(
 def eks_cluster(facts: Facts) -> Json:
     """EKS's description of the cluster."""
     if not facts.cluster:
-        raise NotAvailable("no EKS cluster has the API server's address; name it with --cluster")
+        raise NotAvailable(message("no EKS cluster has the API server's address; name it with --cluster"))
     described = facts.read("eks:DescribeCluster")
     if described is None:
-        raise NotAvailable(f"EKS has no cluster {facts.cluster!r} in {facts.region}")
+        raise NotAvailable(
+            message("EKS has no cluster {cluster!r} in {region}", cluster=facts.cluster, region=facts.region)
+        )
     return described  # type: ignore[no-any-return]
 
 
@@ -95,8 +98,14 @@ def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mo
         if entry.get("type") not in accepted:
             yield failure(
                 f"accessentry/{role}",
-                f"the access entry of role {role} (EC2NodeClass {name}) has type {entry.get('type')}, not {wanted}: an"
-                " entry takes priority over aws-auth, so no node with this role can join",
+                message(
+                    "the access entry of role {role} (EC2NodeClass {name}) has type {type}, not {wanted}: an "
+                    "entry takes priority over aws-auth, so no node with this role can join",
+                    role=role,
+                    name=name,
+                    type=entry.get("type"),
+                    wanted=wanted,
+                ),
                 f"aws eks delete-access-entry --cluster-name {facts.cluster} --principal-arn {arn} --region"
                 f" {facts.region} && {create}",
             )
@@ -104,8 +113,11 @@ def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mo
     if "CONFIG_MAP" not in mode:
         yield failure(
             f"ec2nodeclass/{name}",
-            f"spec.role {role}: the cluster authenticates by access entries alone and has none for this role, so no"
-            " node with it can join",
+            message(
+                "spec.role {role}: the cluster authenticates by access entries alone and has none for "
+                "this role, so no node with it can join",
+                role=role,
+            ),
             create,
             safe=True,
         )
@@ -118,10 +130,12 @@ def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mo
             else f"eksctl create iamidentitymapping --cluster {facts.cluster} --region {facts.region} --arn"
             f" {_mapped_arn(arn)} --username '{NODE_USER}' --group system:bootstrappers --group system:nodes"
         )
-        entries = ", and it has no access entry" if "API" in mode else ""
+        entries = message(", and it has no access entry") if "API" in mode else ""
         yield failure(
             f"ec2nodeclass/{name}",
-            f"spec.role {role}: {cause}{entries}; no node with it can join",
+            message(
+                "spec.role {role}: {cause}{entries}; no node with it can join", role=role, cause=cause, entries=entries
+            ),
             remedy,
             safe="API" in mode,
         )
@@ -130,9 +144,16 @@ def _join_faults(facts: Facts, name: str, windows: bool, role: str, arn: str, mo
         if group.get("nodeRole") == arn:
             yield warning(
                 f"nodegroup/{group['nodegroupName']}",
-                f"its node role {role} is that of EC2NodeClass {name} and is mapped in aws-auth alone: deleting the"
-                " node group removes the mapping, and every node with this role becomes NotReady",
-                create if "API" in mode else f"kubectl edit ec2nodeclass {name}  # a role of its own in spec.role",
+                message(
+                    "its node role {role} is that of EC2NodeClass {name} and is mapped in aws-auth alone: "
+                    "deleting the node group removes the mapping, and every node with this role becomes "
+                    "NotReady",
+                    role=role,
+                    name=name,
+                ),
+                create
+                if "API" in mode
+                else message("kubectl edit ec2nodeclass {name}  # a role of its own in spec.role", name=name),
                 safe="API" in mode,
             )
 
@@ -152,25 +173,34 @@ def _mapped_arn(arn: str) -> str:
 def _aws_auth_fault(data: Mapping[str, str] | None, arn: str) -> str:
     """Why aws-auth does not let this role in; empty if it does."""
     if data is None:
-        return "the ConfigMap kube-system/aws-auth does not exist"
+        return message("the ConfigMap kube-system/aws-auth does not exist")
     try:
         roles = yaml.safe_load(data.get("mapRoles") or "[]")
     except yaml.YAMLError as error:
         line = str(error).replace("\n", " ")
-        return f"mapRoles of the ConfigMap kube-system/aws-auth is not YAML ({line})"
+        return message("mapRoles of the ConfigMap kube-system/aws-auth is not YAML ({line})", line=line)
     if not isinstance(roles, list):
-        return "mapRoles of the ConfigMap kube-system/aws-auth is not a list"
+        return message("mapRoles of the ConfigMap kube-system/aws-auth is not a list")
     mapped = [row for row in roles if isinstance(row, dict) and row.get("rolearn") == _mapped_arn(arn)]
     if not mapped:
         written = [row for row in roles if isinstance(row, dict) and row.get("rolearn") == arn]
         if written:
-            return f"the ConfigMap kube-system/aws-auth maps {arn} with its path, which EKS never matches"
-        return f"the ConfigMap kube-system/aws-auth does not map {_mapped_arn(arn)}"
+            return message(
+                "the ConfigMap kube-system/aws-auth maps {arn} with its path, which EKS never matches", arn=arn
+            )
+        return message("the ConfigMap kube-system/aws-auth does not map {mapped_arn}", mapped_arn=_mapped_arn(arn))
     missing = NODE_GROUPS - set(mapped[0].get("groups") or ())
     if missing:
-        return f"the ConfigMap kube-system/aws-auth maps it without the groups {', '.join(sorted(missing))}"
+        return message(
+            "the ConfigMap kube-system/aws-auth maps it without the groups {missing}",
+            missing=", ".join(sorted(missing)),
+        )
     if mapped[0].get("username") != NODE_USER:
-        return f"the ConfigMap kube-system/aws-auth maps it to username {mapped[0].get('username')!r}, not {NODE_USER}"
+        return message(
+            "the ConfigMap kube-system/aws-auth maps it to username {username!r}, not {node_user}",
+            username=mapped[0].get("username"),
+            node_user=NODE_USER,
+        )
     return ""
 
 
@@ -183,7 +213,7 @@ def denials(facts: Facts, *purposes: str) -> list[Denial]:
     """What IAM's simulator says that the controller's role may not do."""
     if "denied to the controller" not in facts.answers:
         controller(facts)
-        raise NotAvailable("the controller's role is not known (see D04), so its policies were not simulated")
+        raise NotAvailable(message("the controller's role is not known (see D04), so its policies were not simulated"))
     rows = [msgspec.convert(row, Denial) for row in facts.items("denied to the controller")]
     return [row for row in rows if row.purpose in purposes]
 
@@ -215,9 +245,13 @@ def put_policy(facts: Facts) -> str:
 def _narrow_policy(facts: Facts) -> str:
     """A further policy does not narrow one that is too broad: it has to be found and replaced."""
     role = controller_role(facts)
-    return (
-        f"aws iam list-role-policies --role-name {role} && aws iam list-attached-role-policies --role-name {role}"
-        f"  # then replace the statement by that of: dovetail iam --cluster {facts.cluster} --region {facts.region}"
+    return message(
+        "aws iam list-role-policies --role-name {role} && aws iam list-attached-role-policies "
+        "--role-name {role}  # then replace the statement by that of: dovetail iam --cluster "
+        "{cluster} --region {region}",
+        role=role,
+        cluster=facts.cluster,
+        region=facts.region,
     )
 
 
@@ -228,8 +262,12 @@ def check_controller_policy(facts: Facts) -> Iterator[Fault]:
         if row and row.get("status") == "False" and row.get("reason") in AUTH_REASONS:
             yield failure(
                 f"ec2nodeclass/{node_class['metadata']['name']}",
-                f"condition ValidationSucceeded is False ({row['reason']}): {row.get('message', '')}; the controller's"
-                " IAM policy lacks the action",
+                message(
+                    "condition ValidationSucceeded is False ({reason}): {message}; the controller's IAM "
+                    "policy lacks the action",
+                    reason=row["reason"],
+                    message=row.get("message", ""),
+                ),
                 put_policy(facts),
                 symptom=True,
             )
@@ -239,21 +277,33 @@ def check_controller_policy(facts: Facts) -> Iterator[Fault]:
     role = controller_role(facts)
     for (resource, decision), actions in denied.items():
         explicit = decision == "explicitDeny"
-        where = "" if resource == "*" else f" on {resource}"
+        where = "" if resource == "*" else message(" on {resource}", resource=resource)
+        verb = message("deny") if explicit else message("do not allow")
         yield failure(
             f"role/{role}",
-            f"its policies {'deny' if explicit else 'do not allow'} {shortened(actions)}{where} with the controller's"
-            f" tags ({decision}): launches fail with AccessDenied",
-            f"aws iam get-account-authorization-details --filter Role LocalManagedPolicy --query"
-            f" \"RoleDetailList[?RoleName=='{role}']\"  # find the statement with Effect Deny"
+            message(
+                "its policies {verb} {actions}{where} with the controller's tags ({decision}): "
+                "launches fail with AccessDenied",
+                verb=verb,
+                actions=shortened(actions),
+                where=where,
+                decision=decision,
+            ),
+            message(
+                "aws iam get-account-authorization-details --filter Role LocalManagedPolicy --query "
+                "\"RoleDetailList[?RoleName=='{role}']\"  # find the statement with Effect Deny",
+                role=role,
+            )
             if explicit
             else put_policy(facts),
         )
     if not denials(facts, BROAD_TERMINATION):
         yield warning(
             f"role/{role}",
-            "its policies allow ec2:TerminateInstances on instances without the cluster's tag: it may end instances of"
-            " other clusters",
+            message(
+                "its policies allow ec2:TerminateInstances on instances without the cluster's tag: it "
+                "may end instances of other clusters"
+            ),
             _narrow_policy(facts),
         )
 
@@ -274,8 +324,11 @@ def check_controller_identity(facts: Facts) -> Iterator[Fault]:
     if service_account is None:
         yield failure(
             subject,
-            f"Deployment {namespace}/{deployment['metadata']['name']} names it in spec.serviceAccountName, and it does"
-            " not exist",
+            message(
+                "Deployment {namespace}/{name} names it in spec.serviceAccountName, and it does not exist",
+                namespace=namespace,
+                name=deployment["metadata"]["name"],
+            ),
             f"kubectl create serviceaccount {name} -n {namespace}",
         )
         return
@@ -285,8 +338,11 @@ def check_controller_identity(facts: Facts) -> Iterator[Fault]:
     elif not _is_associated(facts, account):
         yield failure(
             subject,
-            f"it has no annotation {ROLE_ANNOTATION} and no Pod Identity association, so the controller has no AWS"
-            " credentials of its own",
+            message(
+                "it has no annotation {role_annotation} and no Pod Identity association, so the "
+                "controller has no AWS credentials of its own",
+                role_annotation=ROLE_ANNOTATION,
+            ),
             f"kubectl annotate serviceaccount {name} -n {namespace} {ROLE_ANNOTATION}=ROLE_ARN",
         )
     else:
@@ -325,14 +381,18 @@ def _associated_role_faults(facts: Facts, account: tuple[str, str]) -> Iterator[
     if role is None:
         yield failure(
             f"serviceaccount/{account[0]}/{account[1]}",
-            f"its Pod Identity association names the role {arn}, and IAM has no such role",
+            message("its Pod Identity association names the role {arn}, and IAM has no such role", arn=arn),
             f"aws iam create-role --role-name {name} --assume-role-policy-document '{trust}'",
         )
     elif "pods.eks.amazonaws.com" not in trusted_services(role):
         yield failure(
             f"role/{name}",
-            "its trust policy does not name pods.eks.amazonaws.com, so the Pod Identity agent gets no credentials for"
-            f" {account[0]}/{account[1]}",
+            message(
+                "its trust policy does not name pods.eks.amazonaws.com, so the Pod Identity agent gets "
+                "no credentials for {account}/{account_2}",
+                account=account[0],
+                account_2=account[1],
+            ),
             f"aws iam update-assume-role-policy --role-name {name} --policy-document '{trust}'",
         )
 
@@ -354,13 +414,13 @@ def _agent_faults(facts: Facts) -> Iterator[Fault]:
             if status.get("desiredNumberScheduled") and not status.get("numberReady"):
                 yield failure(
                     "daemonset/kube-system/eks-pod-identity-agent",
-                    "status.numberReady is 0: no pod gets the credentials of its Pod Identity association",
+                    message("status.numberReady is 0: no pod gets the credentials of its Pod Identity association"),
                     "kubectl describe pods -n kube-system -l app.kubernetes.io/name=eks-pod-identity-agent",
                 )
             return
     yield failure(
         "daemonset/kube-system/eks-pod-identity-agent",
-        "it does not exist: the controller's Pod Identity association gives it no credentials",
+        message("it does not exist: the controller's Pod Identity association gives it no credentials"),
         f"aws eks create-addon --cluster-name {facts.cluster} --addon-name eks-pod-identity-agent"
         f" --region {facts.region}",
     )
@@ -375,18 +435,25 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
     if role is None:
         yield failure(
             f"serviceaccount/{namespace}/{name}",
-            f"annotation {ROLE_ANNOTATION} names {arn}, and IAM has no such role",
+            message(
+                "annotation {role_annotation} names {arn}, and IAM has no such role",
+                role_annotation=ROLE_ANNOTATION,
+                arn=arn,
+            ),
             f"dovetail iam --cluster {facts.cluster}",
         )
         return
     providers = facts.items("iam:ListOpenIDConnectProviders")
     if not issuer:
-        raise NotAvailable("EKS states no OIDC issuer for the cluster")
+        raise NotAvailable(message("EKS states no OIDC issuer for the cluster"))
     if not any(row["Arn"].endswith(f":oidc-provider/{issuer}") for row in providers):
         yield failure(
             f"cluster/{facts.cluster}",
-            f"its OIDC issuer {issuer} is not registered as an identity provider in IAM, so STS refuses the"
-            " controller's token",
+            message(
+                "its OIDC issuer {issuer} is not registered as an identity provider in IAM, so STS "
+                "refuses the controller's token",
+                issuer=issuer,
+            ),
             f"eksctl utils associate-iam-oidc-provider --cluster {facts.cluster} --region {facts.region} --approve",
         )
         return
@@ -395,7 +462,12 @@ def _role_for_account_faults(facts: Facts, cluster: Json, arn: str, account: tup
     if cause:
         yield failure(
             f"role/{role_name}",
-            f"its trust policy {cause}, so the controller's service account {namespace}/{name} cannot assume it",
+            message(
+                "its trust policy {cause}, so the controller's service account {namespace}/{name} cannot assume it",
+                cause=cause,
+                namespace=namespace,
+                name=name,
+            ),
             f"aws iam update-assume-role-policy --role-name {role_name} --policy-document"
             f" '{_account_trust(arn, issuer, subject)}'",
         )
@@ -429,7 +501,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _trust_fault(document: Json, issuer: str, subject: str) -> str:
     """Why a token of this subject is refused; empty if a statement admits it."""
-    cause = f"has no statement for the OIDC provider {issuer}"
+    cause = message("has no statement for the OIDC provider {issuer}", issuer=issuer)
     for statement in _listed(document.get("Statement")):
         principal = statement.get("Principal")
         federated = _listed(principal.get("Federated")) if isinstance(principal, Mapping) else []
@@ -437,7 +509,9 @@ def _trust_fault(document: Json, issuer: str, subject: str) -> str:
             continue
         conditions = statement.get("Condition") or {}
         wrong = [
-            f"requires {key} {', '.join(map(str, _listed(values)))}, not {actual}"
+            message(
+                "requires {key} {map}, not {actual}", key=key, map=", ".join(map(str, _listed(values))), actual=actual
+            )
             for operator, rows in conditions.items()
             for key, values in rows.items()
             if (actual := {f"{issuer}:sub": subject, f"{issuer}:aud": "sts.amazonaws.com"}.get(key))
@@ -476,7 +550,7 @@ def check_node_role(facts: Facts) -> Iterator[Fault]:
         if ":" in (spec.get("role") or ""):
             yield failure(
                 f"ec2nodeclass/{name}",
-                f"spec.role is {spec['role']!r}: the name of a role is expected, not its ARN",
+                message("spec.role is {role!r}: the name of a role is expected, not its ARN", role=spec["role"]),
                 f"kubectl patch ec2nodeclass {name} --type=merge -p"
                 f' \'{{"spec":{{"role":"{spec["role"].rsplit("/", 1)[-1]}"}}}}\'',
             )
@@ -484,7 +558,10 @@ def check_node_role(facts: Facts) -> Iterator[Fault]:
         if profile and not (facts.read(f"instance profile {profile}") or {}).get("Roles"):
             yield failure(
                 f"ec2nodeclass/{name}",
-                f"spec.instanceProfile {profile}: IAM has no such instance profile, or it has no role",
+                message(
+                    "spec.instanceProfile {profile}: IAM has no such instance profile, or it has no role",
+                    profile=profile,
+                ),
                 f"aws iam add-role-to-instance-profile --instance-profile-name {profile} --role-name ROLE",
             )
     judged: set[str] = set()
@@ -504,15 +581,21 @@ def _pass_role_faults(facts: Facts) -> Iterator[Fault]:
     for denial in denials(facts, PASS_ROLE):
         yield failure(
             f"role/{role}",
-            f"its policies do not allow iam:PassRole on {denial.resource} to ec2.amazonaws.com ({denial.decision}): no"
-            " instance gets the node role",
+            message(
+                "its policies do not allow iam:PassRole on {resource} to ec2.amazonaws.com ({decision}): "
+                "no instance gets the node role",
+                resource=denial.resource,
+                decision=denial.decision,
+            ),
             put_policy(facts),
         )
     if not denials(facts, BROAD_PASS_ROLE):
         yield warning(
             f"role/{role}",
-            "its policies allow iam:PassRole on every role to every service: the controller may hand any role of the"
-            " account to any program",
+            message(
+                "its policies allow iam:PassRole on every role to every service: the controller may hand "
+                "any role of the account to any program"
+            ),
             _narrow_policy(facts),
         )
 
@@ -522,33 +605,46 @@ def _role_faults(facts: Facts, name: str, role: str) -> Iterator[Fault]:
     if described is None:
         yield failure(
             f"ec2nodeclass/{name}",
-            f"spec.role {role}: IAM has no such role, so no instance profile can be made",
+            message("spec.role {role}: IAM has no such role, so no instance profile can be made", role=role),
             f"aws iam create-role --role-name {role} --assume-role-policy-document '{EC2_TRUST}'",
         )
         return
     if not any(service.startswith("ec2.amazonaws.com") for service in trusted_services(described)):
         yield failure(
             f"role/{role}",
-            f"its trust policy does not name ec2.amazonaws.com, so no instance of EC2NodeClass {name} can use it",
+            message(
+                "its trust policy does not name ec2.amazonaws.com, so no instance of EC2NodeClass {name} can use it",
+                name=name,
+            ),
             f"aws iam update-assume-role-policy --role-name {role} --policy-document '{EC2_TRUST}'",
         )
     attached = {row["PolicyName"] for row in facts.items(f"policies of {role}")}
     if facts.items(f"inline policies of {role}") or attached - JOIN_POLICIES - PULL_POLICIES - UNRELATED_POLICIES:
         return  # a policy of the operator's own may grant what the managed ones do
-    for policies, purpose in ((JOIN_POLICIES, "join the cluster"), (PULL_POLICIES, "pull images from ECR")):
+    for policies, purpose in (
+        (JOIN_POLICIES, message("join the cluster")),
+        (PULL_POLICIES, message("pull images from ECR")),
+    ):
         if not attached & policies:
             first = "AmazonEKSWorkerNodePolicy" if policies is JOIN_POLICIES else "AmazonEC2ContainerRegistryPullOnly"
             yield failure(
                 f"role/{role}",
-                f"it has none of the policies {', '.join(sorted(policies))}: its nodes cannot {purpose}",
+                message(
+                    "it has none of the policies {policies}: its nodes cannot {purpose}",
+                    policies=", ".join(sorted(policies)),
+                    purpose=purpose,
+                ),
                 f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/{first}",
                 safe=True,
             )
     if CNI_POLICY not in attached and _cni_uses_node_role(facts):
         yield failure(
             f"role/{role}",
-            f"neither it nor the service account kube-system/aws-node has {CNI_POLICY}: pods get no addresses and"
-            " nodes stay NotReady",
+            message(
+                "neither it nor the service account kube-system/aws-node has {cni_policy}: pods get no "
+                "addresses and nodes stay NotReady",
+                cni_policy=CNI_POLICY,
+            ),
             f"aws iam attach-role-policy --role-name {role} --policy-arn arn:aws:iam::aws:policy/{CNI_POLICY}",
             safe=True,
         )

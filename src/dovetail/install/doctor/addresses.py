@@ -9,6 +9,7 @@ from dovetail.install.doctor.access import eks_cluster
 from dovetail.install.doctor.controller import controllers
 from dovetail.install.doctor.facts import Facts, Fault, Json, environment, failure, shortened, warning
 from dovetail.kube.resources import DAEMONSETS, EC2NODECLASSES, NODEPOOLS
+from dovetail.language import message
 from dovetail.model.lint.catalog import InstanceCatalog
 from dovetail.model.requirements import Requirements, requirement
 
@@ -76,10 +77,21 @@ def _max_pods_faults(facts: Facts, node_class: Json, reserved: int) -> Iterator[
     make = failure if seen else warning
     yield make(
         f"ec2nodeclass/{name}",
-        f"spec.kubelet.maxPods is {limit}, and {count} instance types of its NodePools hold fewer addresses"
-        f" ({shortened(small)}; {small[0]} {held}) while "
-        + (f"ENABLE_PREFIX_DELEGATION of DaemonSet kube-system/{CNI} is not true" if seen else "no prefix is delegated")
-        + ": pods beyond that stay in ContainerCreating",
+        message(
+            "spec.kubelet.maxPods is {limit}, and {count} instance types of its NodePools hold fewer "
+            "addresses ({shortened}; {small} {held}) while ",
+            limit=limit,
+            count=count,
+            shortened=shortened(small),
+            small=small[0],
+            held=held,
+        )
+        + (
+            message("ENABLE_PREFIX_DELEGATION of DaemonSet kube-system/{cni} is not true", cni=CNI)
+            if seen
+            else message("no prefix is delegated")
+        )
+        + message(": pods beyond that stay in ContainerCreating"),
         f"kubectl set env daemonset/{CNI} -n kube-system ENABLE_PREFIX_DELEGATION=true",
     )
 
@@ -93,8 +105,13 @@ def _reserved_faults(facts: Facts, classes: list[Json]) -> Iterator[Fault]:
         name, namespace = running[0]["metadata"]["name"], running[0]["metadata"]["namespace"]
         yield failure(
             f"deployment/{namespace}/{name}",
-            f"RESERVED_ENIS is 0 and DaemonSet kube-system/{CNI} uses custom networking, which keeps the first network"
-            f" interface from pods: nodes of EC2NodeClass {shortened(unset)} are planned with more pods than addresses",
+            message(
+                "RESERVED_ENIS is 0 and DaemonSet kube-system/{cni} uses custom networking, which keeps "
+                "the first network interface from pods: nodes of EC2NodeClass {shortened} are planned "
+                "with more pods than addresses",
+                cni=CNI,
+                shortened=shortened(unset),
+            ),
             f"kubectl set env deployment/{name} -n {namespace} RESERVED_ENIS=1",
         )
 

@@ -12,6 +12,7 @@ from dovetail.install.doctor.collect import APISERVICES, METRICS, MUTATING, VALI
 from dovetail.install.doctor.controller import has_endpoints
 from dovetail.install.doctor.facts import Facts, Fault, Json, State, condition, failure, name_of, warning
 from dovetail.kube.resources import DEPLOYMENTS, ENDPOINTSLICES, HPAS, SERVICES
+from dovetail.language import message
 from dovetail.model.pod_autoscalers import conflicting_resources, workload
 
 #: Programs that apply a repository again and again.
@@ -40,7 +41,9 @@ def _webhook_faults(facts: Facts, kind: str, name: str, webhook: Json) -> Iterat
     subject, client = f"{kind}/{name}", webhook.get("clientConfig") or {}
     blocks = webhook.get("failurePolicy", "Fail") == "Fail"
     effect = (
-        "and failurePolicy is Fail, so the API server refuses every object it covers" if blocks else "so it is skipped"
+        message("and failurePolicy is Fail, so the API server refuses every object it covers")
+        if blocks
+        else message("so it is skipped")
     )
     make = failure if blocks else warning
     service = client.get("service")
@@ -49,7 +52,13 @@ def _webhook_faults(facts: Facts, kind: str, name: str, webhook: Json) -> Iterat
         if facts.named(SERVICES.name, short, namespace) is None:
             yield make(
                 subject,
-                f"webhook {webhook['name']} calls the Service {namespace}/{short}, which does not exist, {effect}",
+                message(
+                    "webhook {name} calls the Service {namespace}/{short}, which does not exist, {effect}",
+                    name=webhook["name"],
+                    namespace=namespace,
+                    short=short,
+                    effect=effect,
+                ),
                 f"kubectl delete {kind} {name}",
             )
             return
@@ -57,8 +66,13 @@ def _webhook_faults(facts: Facts, kind: str, name: str, webhook: Json) -> Iterat
         if served and not has_endpoints(facts, namespace, short):
             yield make(
                 subject,
-                f"webhook {webhook['name']} calls the Service {namespace}/{short}, which has no ready endpoint,"
-                f" {effect}",
+                message(
+                    "webhook {name} calls the Service {namespace}/{short}, which has no ready endpoint, {effect}",
+                    name=webhook["name"],
+                    namespace=namespace,
+                    short=short,
+                    effect=effect,
+                ),
                 f"kubectl describe endpointslices -n {namespace} -l kubernetes.io/service-name={short}",
             )
     yield from _expiry_faults(facts, subject, webhook, client.get("caBundle") or "")
@@ -71,7 +85,10 @@ def _expiry_faults(facts: Facts, subject: str, webhook: Json, bundle: str) -> It
     except ValueError:
         yield failure(
             subject,
-            f"clientConfig.caBundle of webhook {webhook['name']} is no PEM certificate, so every call to it fails",
+            message(
+                "clientConfig.caBundle of webhook {name} is no PEM certificate, so every call to it fails",
+                name=webhook["name"],
+            ),
             f"kubectl edit {subject.replace('/', ' ')}",
         )
         return
@@ -80,10 +97,14 @@ def _expiry_faults(facts: Facts, subject: str, webhook: Json, bundle: str) -> It
     left = max(certificate.not_valid_after_utc for certificate in certificates) - facts.time
     if left < EXPIRY_WARNING:
         make = failure if left <= timedelta(0) else warning
-        state = "has expired" if left <= timedelta(0) else f"expires in {left.days} days"
+        state = message("has expired") if left <= timedelta(0) else message("expires in {days} days", days=left.days)
         yield make(
             subject,
-            f"clientConfig.caBundle of webhook {webhook['name']} {state}: calls to it fail from then on",
+            message(
+                "clientConfig.caBundle of webhook {name} {state}: calls to it fail from then on",
+                name=webhook["name"],
+                state=state,
+            ),
             f"kubectl get {subject.replace('/', ' ')} -o yaml",
         )
 
@@ -100,11 +121,17 @@ def check_metrics(facts: Facts) -> Iterator[Fault]:
     needing = [("hpa", hpa) for hpa in autoscalers] + [("vpa", vpa) for vpa in vertical]
     if needing and silent and answer is not None:
         kind, obj = needing[0]
-        more = f" and {len(needing) - 1} more" if len(needing) > 1 else ""
+        more = message(" and {count} more", count=len(needing) - 1) if len(needing) > 1 else ""
         cause = _metrics_fault(facts, answer.message)
         yield failure(
             "apiservice/v1beta1.metrics.k8s.io",
-            f"{kind} {name_of(obj)}{more} needs resource metrics, and metrics.k8s.io/v1beta1 {cause}",
+            message(
+                "{kind} {name_of}{more} needs resource metrics, and metrics.k8s.io/v1beta1 {cause}",
+                kind=kind,
+                name_of=name_of(obj),
+                more=more,
+                cause=cause,
+            ),
             "kubectl apply -f https://github.com/kubernetes-sigs/metrics-server/releases/latest/download/components.yaml",
         )
     elif needing:
@@ -118,44 +145,65 @@ def check_metrics(facts: Facts) -> Iterator[Fault]:
             if shared:
                 yield warning(
                     f"hpa/{name_of(hpa)}",
-                    f"it scales {workload(hpa, 'scaleTargetRef')[1]} by {', '.join(shared)}, and VPA"
-                    f" {name_of(vpa)} changes the same requests: they move against each other",
+                    message(
+                        "it scales {workload} by {shared}, and VPA {name_of} changes the same requests: they "
+                        "move against each other",
+                        workload=workload(hpa, "scaleTargetRef")[1],
+                        shared=", ".join(shared),
+                        name_of=name_of(vpa),
+                    ),
                     f"kubectl patch vpa {vpa['metadata']['name']} -n {vpa['metadata']['namespace']} --type=merge -p"
                     ' \'{"spec":{"updatePolicy":{"updateMode":"Off"}}}\'',
                 )
 
 
-def _metrics_fault(facts: Facts, message: str) -> str:
-    """Why metrics are not served, by the APIService and its Service; `message` where they do not say."""
+def _metrics_fault(facts: Facts, answered: str) -> str:
+    """Why metrics are not served, by the APIService and its Service; `answered` where they do not say."""
     answer = facts.answers.get(METRICS)
     if answer is not None and answer.state is State.ABSENT:
-        return "is not served: metrics-server is not installed"
+        return message("is not served: metrics-server is not installed")
     registered = facts.answers.get(APISERVICES.name)
     if registered is None or registered.state is not State.READ or not registered.data:
-        return message
+        return answered
     row = facts.named(APISERVICES.name, "v1beta1.metrics.k8s.io")
     if row is None:
-        return "is not registered: metrics-server is not installed"
+        return message("is not registered: metrics-server is not installed")
     service = (row.get("spec") or {}).get("service")
     if service and facts.named(SERVICES.name, service["name"], service["namespace"]) is None:
-        return f"is served by the Service {service['namespace']}/{service['name']}, which does not exist"
+        return message(
+            "is served by the Service {namespace}/{name}, which does not exist",
+            namespace=service["namespace"],
+            name=service["name"],
+        )
     if service and not has_endpoints(facts, service["namespace"], service["name"]):
-        return f"is served by the Service {service['namespace']}/{service['name']}, which has no ready endpoint"
+        return message(
+            "is served by the Service {namespace}/{name}, which has no ready endpoint",
+            namespace=service["namespace"],
+            name=service["name"],
+        )
     available = condition(row, "Available") or {}
     if available.get("status") == "False":
-        return f"is not available ({available.get('reason', '')}): {available.get('message', '')}"
-    return message
+        return message(
+            "is not available ({reason}): {message}",
+            reason=available.get("reason", ""),
+            message=available.get("message", ""),
+        )
+    return answered
 
 
 def _scaling_faults(hpa: Json) -> Iterator[Fault]:
     """What the HPA itself says, where metrics are served and it cannot use them."""
     row = condition(hpa, "ScalingActive") or {}
-    message = str(row.get("message") or "")
-    if row.get("status") == "False" and "missing request for" in message:
+    text = str(row.get("message") or "")
+    if row.get("status") == "False" and "missing request for" in text:
         target = workload(hpa, "scaleTargetRef")
         yield failure(
             f"hpa/{name_of(hpa)}",
-            f"condition ScalingActive is False ({row.get('reason', '')}): {message}; a percentage is one of requests",
+            message(
+                "condition ScalingActive is False ({reason}): {message}; a percentage is one of requests",
+                reason=row.get("reason", ""),
+                message=text,
+            ),
             f"kubectl set resources {target[0].lower()} {target[1]} -n {target[2]} --requests=cpu=100m,memory=128Mi",
         )
 
@@ -167,9 +215,17 @@ def _replicas_faults(facts: Facts, hpa: Json) -> Iterator[Fault]:
         if any(mark in manager for mark in GITOPS_MANAGERS):
             yield warning(
                 f"deployment/{namespace}/{name}",
-                f"{manager} sets spec.replicas, and HPA {name_of(hpa)} as well: each sync undoes what the HPA did",
-                f"kubectl get deployment {name} -n {namespace} --show-managed-fields -o yaml  # then remove"
-                " spec.replicas from its source",
+                message(
+                    "{manager} sets spec.replicas, and HPA {name_of} as well: each sync undoes what the HPA did",
+                    manager=manager,
+                    name_of=name_of(hpa),
+                ),
+                message(
+                    "kubectl get deployment {name} -n {namespace} --show-managed-fields -o yaml  # then "
+                    "remove spec.replicas from its source",
+                    name=name,
+                    namespace=namespace,
+                ),
             )
             return
 

@@ -13,6 +13,7 @@ from dovetail.install.doctor import permissions
 from dovetail.install.doctor.aws_call import ask
 from dovetail.install.doctor.facts import Answer, Json, State, environment, images
 from dovetail.kube import resources as kinds
+from dovetail.language import message
 
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
@@ -68,7 +69,7 @@ async def collect_account(
             calls, "eks", "describe_cluster", "eks:DescribeCluster", "cluster", name=name
         )
     classes = _data(answers, kinds.EC2NODECLASSES.name)
-    progress("the account's network, roles, keys and queue")
+    progress(message("the account's network, roles, keys and queue"))
     await asyncio.gather(
         _eks(calls, name, made),
         _network(calls, made),
@@ -77,7 +78,7 @@ async def collect_account(
         _controller(calls, answers, now, made),
         _scaling_groups(calls, answers, made),
     )
-    progress("the controller's permissions")
+    progress(message("the controller's permissions"))
     await _permissions(calls, answers, name, made)
     return name, made
 

@@ -9,6 +9,7 @@ from typing import Any
 from dovetail.cloud.aws.client import Calls
 from dovetail.cloud.aws.errors import code_of, is_not_found, message_of
 from dovetail.install.doctor.facts import Answer, State
+from dovetail.language import message
 
 #: A call that takes longer is given up, so that the whole command stays below 15 s.
 ANSWER_TIMEOUT_S = 10.0
@@ -43,7 +44,11 @@ async def ask(calls: Calls, service: str, operation: str, right: str, field: str
             said = await calls(service, operation, **arguments)
     except TimeoutError:
         return Answer(
-            state=State.UNREACHABLE, right=right, message=f"{right}: no answer within {ANSWER_TIMEOUT_S:.0f} s"
+            state=State.UNREACHABLE,
+            right=right,
+            message=message(
+                "{right}: no answer within {answer_timeout_s:.0f} s", right=right, answer_timeout_s=ANSWER_TIMEOUT_S
+            ),
         )
     except Exception as error:  # each failure of botocore is kept as what it means for the evidence
         return _without(error, right)

@@ -25,6 +25,7 @@ from dovetail.install.doctor.facts import (
 )
 from dovetail.install.doctor.pending import check_pending
 from dovetail.kube.resources import DAEMONSETS, DEPLOYMENTS, EC2NODECLASSES, NODECLAIMS, NODEPOOLS, NODES, PODS
+from dovetail.language import message
 from dovetail.model import quantity
 from dovetail.model.lint import Source, lint
 from dovetail.model.lint.catalog import InstanceCatalog
@@ -66,7 +67,7 @@ def check_node_pools(facts: Facts) -> Iterator[Fault]:
         if not pool["spec"].get("limits"):
             yield warning(
                 f"nodepool/{name}",
-                "spec.limits is not set: a runaway workload launches instances without end",
+                message("spec.limits is not set: a runaway workload launches instances without end"),
                 f'kubectl patch nodepool {name} --type=merge -p \'{{"spec":{{"limits":{{"cpu":"1000"}}}}}}\'',
             )
     yield from check_pending(facts, instances)
@@ -105,11 +106,20 @@ def check_allocatable(facts: Facts) -> Iterator[Fault]:
                 shown = quantity.format_resources({resource: excess})[resource]
                 yield warning(
                     f"nodeclaim/{claim['metadata']['name']}",
-                    f"status.allocatable predicts {shown} more {resource} than node {status['nodeName']}"
-                    f" ({instance_type}) has: pods planned for such nodes may not fit",
+                    message(
+                        "status.allocatable predicts {shown} more {resource} than node {nodeName} "
+                        "({instance_type}) has: pods planned for such nodes may not fit",
+                        shown=shown,
+                        resource=resource,
+                        nodeName=status["nodeName"],
+                        instance_type=instance_type,
+                    ),
                     f"kubectl set env deployment/{deployment} VM_MEMORY_OVERHEAD_PERCENT=0.1"
                     if resource == "memory"
-                    else f"kubectl get node {status['nodeName']} -o yaml  # kubeReserved of spec.kubelet",
+                    else message(
+                        "kubectl get node {nodeName} -o yaml  # kubeReserved of spec.kubelet",
+                        nodeName=status["nodeName"],
+                    ),
                 )
 
 
@@ -131,8 +141,12 @@ def check_image_rollout(facts: Facts) -> Iterator[Fault]:
             name = pool["metadata"]["name"]
             yield warning(
                 f"nodepool/{name}",
-                f"spec.disruption.budgets limits nothing and EC2NodeClass {reference['name']} uses"
-                f" {latest[reference['name']]}: each new AMI replaces all nodes of the pool at once",
+                message(
+                    "spec.disruption.budgets limits nothing and EC2NodeClass {name} uses {latest}: each new "
+                    "AMI replaces all nodes of the pool at once",
+                    name=reference["name"],
+                    latest=latest[reference["name"]],
+                ),
                 f"kubectl patch nodepool {name} --type=merge -p"
                 ' \'{"spec":{"disruption":{"budgets":[{"nodes":"10%"}]}}}\'',
             )
@@ -146,14 +160,19 @@ def check_other_autoscalers(facts: Facts) -> Iterator[Fault]:
         return
     for deployment in facts.items(DEPLOYMENTS.name):
         for program, effect in (
-            ("cluster-autoscaler", "both add nodes for the same pending pods"),
-            ("descheduler", "both evict pods from the same nodes"),
+            ("cluster-autoscaler", message("both add nodes for the same pending pods")),
+            ("descheduler", message("both evict pods from the same nodes")),
         ):
             if deployment["spec"].get("replicas", 1) and any(f"/{program}:" in image for image in images(deployment)):
                 metadata = deployment["metadata"]
                 yield warning(
                     f"deployment/{name_of(deployment)}",
-                    f"{program} runs beside {len(facts.items(NODEPOOLS.name))} NodePools: {effect}",
+                    message(
+                        "{program} runs beside {count} NodePools: {effect}",
+                        program=program,
+                        count=len(facts.items(NODEPOOLS.name)),
+                        effect=effect,
+                    ),
                     f"kubectl scale deployment {metadata['name']} -n {metadata['namespace']} --replicas=0",
                 )
 
@@ -177,13 +196,18 @@ def check_initialisation(facts: Facts) -> Iterator[Fault]:
         name = (claim.get("status") or {}).get("nodeName", "")
         taint, hopeless = _startup_taint(facts, claim, nodes.get(name))
         cause = f"{initialised.get('message', '')}" + (
-            "; no DaemonSet tolerates the taint, so nothing on the node removes it" if hopeless else ""
+            message("; no DaemonSet tolerates the taint, so nothing on the node removes it") if hopeless else ""
         )
         make = failure if hopeless or waited > INITIALISATION_LIMIT else warning
         yield make(
             f"nodeclaim/{claim['metadata']['name']}",
-            f"its node {name} registered {waited.total_seconds() / 60:.0f} min ago and is not initialised"
-            f" ({initialised.get('reason', '')}): {cause}",
+            message(
+                "its node {name} registered {waited:.0f} min ago and is not initialised ({reason}): {cause}",
+                name=name,
+                waited=waited.total_seconds() / 60,
+                reason=initialised.get("reason", ""),
+                cause=cause,
+            ),
             f"kubectl taint node {name} {taint['key']}-" if taint else f"kubectl describe node {name}",
         )
 
@@ -219,16 +243,22 @@ def _branch_interface_faults(facts: Facts) -> Iterator[Fault]:
     if version is not None and version < FIRST_POD_ENI:
         yield failure(
             subject,
-            f"it requests {POD_ENI}, which Karpenter {'.'.join(map(str, version))} does not know: it launches nothing"
-            " for the pod",
+            message(
+                "it requests {pod_eni}, which Karpenter {map} does not know: it launches nothing for the pod",
+                pod_eni=POD_ENI,
+                map=".".join(map(str, version)),
+            ),
             "helm upgrade karpenter oci://public.ecr.aws/karpenter/karpenter --version 0.34.0 --reuse-values"
             f" -n {running[0]['metadata']['namespace']}",
         )
     elif cni is not None and environment(cni).get("ENABLE_POD_ENI") != "true":
         yield failure(
             subject,
-            f"it requests {POD_ENI}, and ENABLE_POD_ENI of DaemonSet kube-system/aws-node is not true: no node"
-            " registers the resource",
+            message(
+                "it requests {pod_eni}, and ENABLE_POD_ENI of DaemonSet kube-system/aws-node is not "
+                "true: no node registers the resource",
+                pod_eni=POD_ENI,
+            ),
             "kubectl set env daemonset/aws-node -n kube-system ENABLE_POD_ENI=true",
         )
 
@@ -245,7 +275,12 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
                 continue
             yield failure(
                 f"ec2nodeclass/{name}",
-                f"condition {row['type']} is False ({row.get('reason', '')}): {row.get('message', '')}",
+                message(
+                    "condition {type} is False ({reason}): {message}",
+                    type=row["type"],
+                    reason=row.get("reason", ""),
+                    message=row.get("message", ""),
+                ),
                 f"kubectl edit ec2nodeclass {name}",
                 symptom=True,
             )
@@ -256,14 +291,22 @@ def check_ready(facts: Facts) -> Iterator[Fault]:
         if reference.get("kind", "EC2NodeClass") == "EC2NodeClass" and reference.get("name") not in names:
             yield failure(
                 f"nodepool/{name}",
-                f"spec.template.spec.nodeClassRef.name {reference.get('name')!r}: there is no such EC2NodeClass",
+                message(
+                    "spec.template.spec.nodeClassRef.name {name!r}: there is no such EC2NodeClass",
+                    name=reference.get("name"),
+                ),
                 "kubectl get ec2nodeclasses",
             )
             continue
         for row in _first_causes(pool):
             if row["type"] == "NodeClassReady":
                 continue  # the EC2NodeClass has the cause
-            text = f"condition {row['type']} is False ({row.get('reason', '')}): {row.get('message', '')}"
+            text = message(
+                "condition {type} is False ({reason}): {message}",
+                type=row["type"],
+                reason=row.get("reason", ""),
+                message=row.get("message", ""),
+            )
             remedy = f"kubectl describe nodepool {name}"
             if row["type"] == "NodeRegistrationHealthy":
                 yield warning(f"nodepool/{name}", text, remedy)

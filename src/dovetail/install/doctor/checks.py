@@ -40,9 +40,10 @@ from dovetail.install.doctor.rollout import check_dns, check_rollout
 from dovetail.install.doctor.routes import check_ways_out
 from dovetail.install.doctor.spot import check_spot
 from dovetail.install.doctor.volumes import check_volume_keys
+from dovetail.language import message, source
 
-ACCOUNT, CONTROLLER, CAPACITY, WORKLOADS = "AWS account", "controller", "NodePools and nodes", "workloads"
-BEFORE = "before the installation"
+ACCOUNT, CONTROLLER, CAPACITY, WORKLOADS = "AWS account", "controller", source("NodePools and nodes"), "workloads"
+BEFORE = source("before the installation")
 
 
 class When(StrEnum):
@@ -68,51 +69,55 @@ class Check(msgspec.Struct, frozen=True):
 START = ("D04", "D06", "V02")
 
 CHECKS: tuple[Check, ...] = (
-    Check("P01", BEFORE, "EKS knows the cluster, and supports it", check_cluster, when=When.BEFORE),
-    Check("P02", BEFORE, "nodes have room for the controller", check_room, when=When.BEFORE),
-    Check("P03", BEFORE, "the cluster's subnets are usable", check_subnets, when=When.BEFORE),
-    Check("P04", BEFORE, "no other autoscaler of nodes runs", check_other_controllers, when=When.BEFORE),
-    Check("D01", ACCOUNT, "the node role may join the cluster", check_node_role_may_join),
-    Check("D02", ACCOUNT, "subnets and security groups are selected", check_network),
-    Check("D03", ACCOUNT, "the controller's policy allows launches", check_controller_policy, ("D04",)),
-    Check("D04", ACCOUNT, "the controller has an AWS identity", check_controller_identity),
-    Check("D05", ACCOUNT, "the node role exists and has its policies", check_node_role),
-    Check("D17", ACCOUNT, "keys of volumes can be used", check_volume_keys),
-    Check("D18", ACCOUNT, "subnets lead out of the VPC, or it has endpoints", check_ways_out),
-    Check("D06", CONTROLLER, "custom resource definitions match", check_definitions),
-    Check("D07", CONTROLLER, "Kubernetes and controller versions match", check_versions),
+    Check("P01", BEFORE, source("EKS knows the cluster, and supports it"), check_cluster, when=When.BEFORE),
+    Check("P02", BEFORE, source("nodes have room for the controller"), check_room, when=When.BEFORE),
+    Check("P03", BEFORE, source("the cluster's subnets are usable"), check_subnets, when=When.BEFORE),
+    Check("P04", BEFORE, source("no other autoscaler of nodes runs"), check_other_controllers, when=When.BEFORE),
+    Check("D01", ACCOUNT, source("the node role may join the cluster"), check_node_role_may_join),
+    Check("D02", ACCOUNT, source("subnets and security groups are selected"), check_network),
+    Check("D03", ACCOUNT, source("the controller's policy allows launches"), check_controller_policy, ("D04",)),
+    Check("D04", ACCOUNT, source("the controller has an AWS identity"), check_controller_identity),
+    Check("D05", ACCOUNT, source("the node role exists and has its policies"), check_node_role),
+    Check("D17", ACCOUNT, source("keys of volumes can be used"), check_volume_keys),
+    Check("D18", ACCOUNT, source("subnets lead out of the VPC, or it has endpoints"), check_ways_out),
+    Check("D06", CONTROLLER, source("custom resource definitions match"), check_definitions),
+    Check("D07", CONTROLLER, source("Kubernetes and controller versions match"), check_versions),
     Check(
         "D09",
         CONTROLLER,
-        "the controller runs, outside its own nodes",
+        source("the controller runs, outside its own nodes"),
         check_controller_runs,
         (*START, "D03", "D07", "D18", "V04"),
     ),
-    Check("V01", CONTROLLER, "one controller holds the lease", check_lease, (*START, "D03", "D09", "V04")),
-    Check("V02", CONTROLLER, "the controller has its rights in the cluster", check_rights),
-    Check("V07", CONTROLLER, "the controller is not in safe mode", check_safe_mode),
-    Check("V08", CONTROLLER, "clocks agree", check_clocks, when=When.BOTH),
-    Check("V09", CONTROLLER, "no fault is injected into a lab", check_lab, when=When.BOTH),
-    Check("D08", CAPACITY, "spot interruptions reach the controller", check_spot, (*START, "D03", "D09", "V01")),
-    Check("D10", CAPACITY, "NodePools can launch instances", check_node_pools),
-    Check("D11", CAPACITY, "predicted allocatable holds", check_allocatable),
-    Check("D13", CAPACITY, "a new AMI does not replace a whole pool at once", check_image_rollout),
-    Check("D14", CAPACITY, "no other autoscaler acts on the same nodes", check_other_autoscalers),
-    Check("D15", CAPACITY, "registered nodes initialise", check_initialisation),
-    Check("D16", CAPACITY, "nodes have an address for every pod", check_max_pods),
+    Check("V01", CONTROLLER, source("one controller holds the lease"), check_lease, (*START, "D03", "D09", "V04")),
+    Check("V02", CONTROLLER, source("the controller has its rights in the cluster"), check_rights),
+    Check("V07", CONTROLLER, source("the controller is not in safe mode"), check_safe_mode),
+    Check("V08", CONTROLLER, source("clocks agree"), check_clocks, when=When.BOTH),
+    Check("V09", CONTROLLER, source("no fault is injected into a lab"), check_lab, when=When.BOTH),
+    Check(
+        "D08", CAPACITY, source("spot interruptions reach the controller"), check_spot, (*START, "D03", "D09", "V01")
+    ),
+    Check("D10", CAPACITY, source("NodePools can launch instances"), check_node_pools),
+    Check("D11", CAPACITY, source("predicted allocatable holds"), check_allocatable),
+    Check("D13", CAPACITY, source("a new AMI does not replace a whole pool at once"), check_image_rollout),
+    Check("D14", CAPACITY, source("no other autoscaler acts on the same nodes"), check_other_autoscalers),
+    Check("D15", CAPACITY, source("registered nodes initialise"), check_initialisation),
+    Check("D16", CAPACITY, source("nodes have an address for every pod"), check_max_pods),
     Check(
         "V03",
         CAPACITY,
-        "NodePools and EC2NodeClasses are ready",
+        source("NodePools and EC2NodeClasses are ready"),
         check_ready,
         (*START, "D02", "D03", "D05", "D09", "D17", "V01"),
     ),
-    Check("V05", CAPACITY, "changed NodePools replace their nodes", check_rollout),
-    Check("V06", CAPACITY, "Cluster Autoscaler finds its groups", check_cluster_autoscaler),
-    Check("D12", WORKLOADS, "DaemonSet pods fit the nodes that exist", check_daemon_sets),
-    Check("D19", WORKLOADS, "admission webhooks answer", check_webhooks, when=When.BOTH),
-    Check("D20", WORKLOADS, "metrics are served, and autoscalers do not collide", check_metrics, when=When.BOTH),
-    Check("V04", WORKLOADS, "the cluster's DNS runs", check_dns, ("D19",), when=When.BOTH),
+    Check("V05", CAPACITY, source("changed NodePools replace their nodes"), check_rollout),
+    Check("V06", CAPACITY, source("Cluster Autoscaler finds its groups"), check_cluster_autoscaler),
+    Check("D12", WORKLOADS, source("DaemonSet pods fit the nodes that exist"), check_daemon_sets),
+    Check("D19", WORKLOADS, source("admission webhooks answer"), check_webhooks, when=When.BOTH),
+    Check(
+        "D20", WORKLOADS, source("metrics are served, and autoscalers do not collide"), check_metrics, when=When.BOTH
+    ),
+    Check("V04", WORKLOADS, source("the cluster's DNS runs"), check_dns, ("D19",), when=When.BOTH),
 )
 
 
@@ -150,7 +155,7 @@ def faults_of(check: Check, facts: Facts) -> tuple[list[Fault], str]:
     except NotAvailable as missing:
         return faults, str(missing)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        return faults, f"an object has a form that this check does not understand ({error!r})"
+        return faults, message("an object has a form that this check does not understand ({error!r})", error=error)
     return faults, ""
 
 
@@ -158,10 +163,15 @@ def findings_of(check: Check, faults: Sequence[Fault], missing: str, explained_b
     """A symptom that another failure explains only warns."""
     findings: list[Finding] = []
     for fault in faults:
-        status, message = fault.status, fault.message
+        status, text = fault.status, fault.message
         if fault.symptom and explained_by:
-            status, message = Status.WARNING, f"{message}; {explained_by[0]} is the likely cause"
-        findings.append(Finding(check.id, status, fault.object, message, fault.remedy, fault.safe))
+            status, text = (
+                Status.WARNING,
+                message("{text}; {explained_by} is the likely cause", text=text, explained_by=explained_by[0]),
+            )
+        findings.append(Finding(check.id, status, fault.object, text, fault.remedy, fault.safe))
     if missing:
-        findings.append(Finding(check.id, Status.NOT_CHECKED, "", f"not checked: {missing}", ""))
+        findings.append(
+            Finding(check.id, Status.NOT_CHECKED, "", message("not checked: {missing}", missing=missing), "")
+        )
     return findings or [Finding(check.id, Status.PASSED, "", check.title, "")]

@@ -19,6 +19,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, Disconnected, Forbidden, KubeError, NotFound, Unauthorized
 from dovetail.kube.resources import Resource
 from dovetail.kube.transport import LAB_TIME
+from dovetail.language import message
 
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io"
@@ -211,7 +212,7 @@ async def collect(
 
     `logs` adds what only a reader of a bundle wants: the controller's log and metrics.
     """
-    progress("the cluster's objects")
+    progress(message("the cluster's objects"))
     lists = await asyncio.gather(*(_list(kube, resource) for resource in LISTED))
     answers = {resource.name: answer for resource, answer in zip(LISTED, lists, strict=True)}
     if {answer.state for answer in lists} == {State.UNREACHABLE}:
@@ -222,7 +223,7 @@ async def collect(
     answers[SAFE_MODE] = await _list(kube, kinds.CORE_EVENTS, fields="reason=SafeMode")
     answers[VERSION], time = await _raw(kube, VERSION)
     if logs:
-        progress("the controller's log and metrics")
+        progress(message("the controller's log and metrics"))
         answers |= await _logs(kube, answers)
     cluster = cluster or _cluster_name(answers)
     region, now = "", time or kube.clock.now()
@@ -268,7 +269,7 @@ async def _text(kube: Kube, path: str, query: tuple[tuple[str, str], ...] = ()) 
 
 
 async def _aws_auth(kube: Kube) -> Answer:
-    right = "get configmaps in kube-system"
+    right = message("get configmaps in kube-system")
     try:
         found = await kube.get(kinds.CONFIGMAPS, "aws-auth", "kube-system")
     except KubeError as error:

@@ -23,6 +23,7 @@ from dovetail.install.doctor.facts import (
 )
 from dovetail.install.rbac import RULES, Grant, Scope, When, grants
 from dovetail.kube.resources import CRDS, DEPLOYMENTS, ENDPOINTSLICES, LEASES, NODES, PODS, SERVICES
+from dovetail.language import message, source
 from dovetail.model.kinds import crds
 
 LABEL = "app.kubernetes.io/name"
@@ -42,7 +43,7 @@ OLDEST_KARPENTER = {
 #: Karpenter's first version that writes the operators Gte and Lte.
 FIRST_GTE_LTE = (1, 9, 0)
 #: Versions with a fault that hurts every cluster, and what it is.
-KNOWN_BAD = {(1, 8, 4): "which grows in memory until it is killed"}
+KNOWN_BAD = {(1, 8, 4): source("which grows in memory until it is killed")}
 #: Releases before these patches take every node for drifted once an AMI is published.
 FIXED_AMI_DRIFT = {(0, 31): 5, (0, 32): 10, (0, 33): 5, (0, 34): 6, (0, 35): 5, (0, 36): 2}
 MAX_KUBELET_LAG = 3
@@ -72,7 +73,9 @@ def controller(facts: Facts) -> Json:
     found = controllers(facts)
     running = [deployment for deployment in found if deployment["spec"].get("replicas", 1)]
     if not found:
-        raise NotAvailable(f"no Deployment with the label {LABEL}=karpenter: no controller is installed here")
+        raise NotAvailable(
+            message("no Deployment with the label {label}=karpenter: no controller is installed here", label=LABEL)
+        )
     return (running or found)[0]
 
 
@@ -82,7 +85,10 @@ def controller_account(facts: Facts) -> tuple[str, str]:
     account = deployment["spec"]["template"]["spec"].get("serviceAccountName")
     if not account:
         raise NotAvailable(
-            f"Deployment {name_of(deployment)} names no service account, so as whom its controller acts is not known"
+            message(
+                "Deployment {name_of} names no service account, so as whom its controller acts is not known",
+                name_of=name_of(deployment),
+            )
         )
     return deployment["metadata"]["namespace"], str(account)
 
@@ -116,7 +122,7 @@ def check_definitions(facts: Facts) -> Iterator[Fault]:
         if name not in definitions:
             yield failure(
                 f"crd/{name}",
-                f"it is not installed, and Deployment {name_of(deployment)} needs it",
+                message("it is not installed, and Deployment {name_of} needs it", name_of=name_of(deployment)),
                 f"dovetail crds {name.partition('.')[0]} | kubectl apply --server-side -f -",
                 safe=True,
             )
@@ -128,8 +134,11 @@ def check_definitions(facts: Facts) -> Iterator[Fault]:
         if version is not None and version >= (1, 1, 0) and set(stored) - {"v1"}:
             yield failure(
                 f"crd/{name}",
-                f"status.storedVersions is {', '.join(stored)}: Karpenter {_dotted(version)} refuses to start before it"
-                " is v1 alone",
+                message(
+                    "status.storedVersions is {stored}: Karpenter {dotted} refuses to start before it is v1 alone",
+                    stored=", ".join(stored),
+                    dotted=_dotted(version),
+                ),
                 f'kubectl patch crd {name} --subresource=status --type=merge -p \'{{"status":{{"storedVersions":'
                 '["v1"]}}\'',
             )
@@ -154,8 +163,13 @@ def _operator_faults(item: Json, deployment: Json) -> Iterator[Fault]:
     if missing and (version is not None or is_dovetail(deployment)):
         yield failure(
             f"crd/{name}",
-            f"its schema refuses the operators {', '.join(missing)} in requirements, which the controller of Deployment"
-            f" {name_of(deployment)} writes: the API server rejects its NodeClaims and nothing is launched",
+            message(
+                "its schema refuses the operators {missing} in requirements, which the controller of "
+                "Deployment {name_of} writes: the API server rejects its NodeClaims and nothing is "
+                "launched",
+                missing=", ".join(missing),
+                name_of=name_of(deployment),
+            ),
             f"dovetail crds {name.partition('.')[0]} | kubectl apply --server-side --force-conflicts -f -",
             safe=True,
         )
@@ -166,7 +180,10 @@ def _served_faults(item: Json, name: str, needs_v1: bool) -> Iterator[Fault]:
     if needs_v1 and "v1" not in served:
         yield failure(
             f"crd/{name}",
-            f"spec.versions serves {', '.join(served) or 'nothing'} and not v1, which the controller reads",
+            message(
+                "spec.versions serves {served} and not v1, which the controller reads",
+                served=", ".join(served) or "nothing",
+            ),
             "dovetail crds | kubectl apply --server-side --force-conflicts -f -",
         )
 
@@ -180,14 +197,22 @@ def _conversion_faults(facts: Facts, item: Json) -> Iterator[Fault]:
     if facts.named(SERVICES.name, name, namespace) is None:
         yield failure(
             f"crd/{item['metadata']['name']}",
-            f"spec.conversion calls the Service {namespace}/{name}, which does not exist: objects of other versions"
-            " can be neither read nor written",
+            message(
+                "spec.conversion calls the Service {namespace}/{name}, which does not exist: objects of "
+                "other versions can be neither read nor written",
+                namespace=namespace,
+                name=name,
+            ),
             "dovetail crds | kubectl apply --server-side --force-conflicts -f -",
         )
     elif not has_endpoints(facts, namespace, name):
         yield failure(
             f"crd/{item['metadata']['name']}",
-            f"spec.conversion calls the Service {namespace}/{name}, which has no ready endpoint",
+            message(
+                "spec.conversion calls the Service {namespace}/{name}, which has no ready endpoint",
+                namespace=namespace,
+                name=name,
+            ),
             f"kubectl get pods -n {namespace} && kubectl describe service {name} -n {namespace}",
         )
 
@@ -209,10 +234,15 @@ def _schema_faults(item: Json) -> Iterator[Fault]:
     ours, theirs = _schema(bundled), _schema(item)
     missing = sorted(_paths(ours) - _paths(theirs)) if theirs else []
     if missing:
-        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        shown = ", ".join(missing[:3]) + (
+            message(" and {count} more", count=len(missing) - 3) if len(missing) > 3 else ""
+        )
         yield warning(
             f"crd/{name}",
-            f"its schema of v1 has no {shown}: it is of another version, and the API server drops these fields",
+            message(
+                "its schema of v1 has no {shown}: it is of another version, and the API server drops these fields",
+                shown=shown,
+            ),
             f"dovetail crds {name.partition('.')[0]} | kubectl apply --server-side --force-conflicts -f -",
         )
 
@@ -251,7 +281,7 @@ def check_versions(facts: Facts) -> Iterator[Fault]:
     if version in KNOWN_BAD:
         yield failure(
             subject,
-            f"its image is Karpenter {_dotted(version)}, {KNOWN_BAD[version]}",
+            message("its image is Karpenter {dotted}, {why}", dotted=_dotted(version), why=message(KNOWN_BAD[version])),
             f"helm upgrade karpenter oci://public.ecr.aws/karpenter/karpenter --version {version[0]}.{version[1] + 1}.0"
             f" --reuse-values -n {deployment['metadata']['namespace']}",
         )
@@ -259,7 +289,10 @@ def check_versions(facts: Facts) -> Iterator[Fault]:
         fixed = f"{version[0]}.{version[1]}.{FIXED_AMI_DRIFT[version[:2]]}"
         yield failure(
             subject,
-            f"its image is Karpenter {_dotted(version)}, which takes all nodes for drifted when an AMI is published",
+            message(
+                "its image is Karpenter {dotted}, which takes all nodes for drifted when an AMI is published",
+                dotted=_dotted(version),
+            ),
             f"helm upgrade karpenter oci://public.ecr.aws/karpenter/karpenter --version {fixed} --reuse-values"
             f" -n {deployment['metadata']['namespace']}",
         )
@@ -269,8 +302,12 @@ def check_versions(facts: Facts) -> Iterator[Fault]:
     if oldest and version < oldest:
         yield failure(
             subject,
-            f"its image is Karpenter {_dotted(version)}; Kubernetes 1.{minor[0] if minor else ''} needs"
-            f" {_dotted(oldest)} or later",
+            message(
+                "its image is Karpenter {dotted}; Kubernetes 1.{minor} needs {oldest} or later",
+                dotted=_dotted(version),
+                minor=minor[0] if minor else "",
+                oldest=_dotted(oldest),
+            ),
             f"helm upgrade karpenter oci://public.ecr.aws/karpenter/karpenter --version {_dotted(oldest)}"
             f" --reuse-values -n {deployment['metadata']['namespace']}",
         )
@@ -282,7 +319,11 @@ def _own_version_faults(deployment: Json) -> Iterator[Fault]:
     if match and match[1] != __version__:
         yield warning(
             f"deployment/{name_of(deployment)}",
-            f"its image is Dovetail {match[1]}, and this command is {__version__}: rights and definitions may differ",
+            message(
+                "its image is Dovetail {match}, and this command is {version__}: rights and definitions may differ",
+                match=match[1],
+                version__=__version__,
+            ),
             f"dovetail install --namespace {deployment['metadata']['namespace']} --release"
             f" {deployment['metadata']['name']} --no-node-pool",
         )
@@ -302,12 +343,25 @@ def _kubelet_faults(facts: Facts) -> Iterator[Fault]:
         behind = int(minor[0]) - int(match[1])
         if behind < 0 or behind > MAX_KUBELET_LAG:
             name = node["metadata"]["name"]
-            bound = "newer than the API server" if behind < 0 else f"more than {MAX_KUBELET_LAG} minor versions older"
+            bound = (
+                message("newer than the API server")
+                if behind < 0
+                else message("more than {max_kubelet_lag} minor versions older", max_kubelet_lag=MAX_KUBELET_LAG)
+            )
             yield failure(
                 f"node/{name}",
-                f"status.nodeInfo.kubeletVersion is {text} and the API server is 1.{minor[0]}: a kubelet that is"
-                f" {bound} is not supported, and its pods may fail",
-                f"kubectl drain {name} --ignore-daemonsets --delete-emptydir-data  # and replace it with a current AMI",
+                message(
+                    "status.nodeInfo.kubeletVersion is {text} and the API server is 1.{minor}: a kubelet "
+                    "that is {bound} is not supported, and its pods may fail",
+                    text=text,
+                    minor=minor[0],
+                    bound=bound,
+                ),
+                message(
+                    "kubectl drain {name} --ignore-daemonsets --delete-emptydir-data  # and replace it with "
+                    "a current AMI",
+                    name=name,
+                ),
             )
             return
 
@@ -326,7 +380,7 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
     if deployment["spec"].get("replicas", 1) == 0:
         yield failure(
             subject,
-            "spec.replicas is 0: no controller runs",
+            message("spec.replicas is 0: no controller runs"),
             f"kubectl scale deployment {name} -n {namespace} --replicas=2",
         )
         return
@@ -336,7 +390,10 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
     for pod in pending:
         yield make(
             f"pod/{name_of(pod)}",
-            f"a replica of the controller cannot be scheduled: {unschedulable_message(pod)}",
+            message(
+                "a replica of the controller cannot be scheduled: {unschedulable_message}",
+                unschedulable_message=unschedulable_message(pod),
+            ),
             f"kubectl scale deployment {name} -n {namespace} --replicas={max(1, len(pods) - len(pending))}",
         )
     if not (deployment.get("status") or {}).get("readyReplicas") and not pending:
@@ -345,8 +402,14 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
         make = partial(failure, symptom=not any("Image" in state for state in states)) if not starting else warning
         yield make(
             subject,
-            "status.readyReplicas is 0: no replica of the controller is ready"
-            + (f" ({states[0]})" if states else "; it was started less than two minutes ago" if starting else ""),
+            message("status.readyReplicas is 0: no replica of the controller is ready")
+            + (
+                f" ({states[0]})"
+                if states
+                else message("; it was started less than two minutes ago")
+                if starting
+                else ""
+            ),
             f"kubectl logs -n {namespace} deployment/{name} --tail=50",
         )
     managed = {
@@ -359,8 +422,12 @@ def check_controller_runs(facts: Facts) -> Iterator[Fault]:
         if node in managed:
             yield failure(
                 f"pod/{name_of(pod)}",
-                f"spec.nodeName {node} belongs to NodePool {managed[node]}: the controller runs on a node that it may"
-                " remove itself",
+                message(
+                    "spec.nodeName {node} belongs to NodePool {managed}: the controller runs on a node that "
+                    "it may remove itself",
+                    node=node,
+                    managed=managed[node],
+                ),
                 f"kubectl cordon {node} && kubectl delete pod {pod['metadata']['name']} -n {namespace}",
             )
         yield from _restart_faults(facts, pod)
@@ -404,7 +471,7 @@ def unschedulable_message(pod: Json) -> str:
     """What the scheduler says of a pod that fits nowhere; empty for others."""
     for row in (pod.get("status") or {}).get("conditions") or ():
         if row.get("type") == "PodScheduled" and row.get("status") == "False" and row.get("reason") == "Unschedulable":
-            return str(row.get("message") or "no node fits")
+            return str(row.get("message") or message("no node fits"))
     return ""
 
 
@@ -417,8 +484,13 @@ def _restart_faults(facts: Facts, pod: Json) -> Iterator[Fault]:
             namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
             yield failure(
                 f"pod/{namespace}/{name}",
-                f"container {row['name']} was restarted {row['restartCount']} times, last with"
-                f" {ended.get('reason', 'no reason')} (exit code {ended.get('exitCode', 'unknown')})",
+                message(
+                    "container {name} was restarted {restartCount} times, last with {reason} (exit code {exitCode})",
+                    name=row["name"],
+                    restartCount=row["restartCount"],
+                    reason=ended.get("reason", "no reason"),
+                    exitCode=ended.get("exitCode", "unknown"),
+                ),
                 f"kubectl logs -n {namespace} {name} -c {row['name']} --previous --tail=50",
                 symptom=ended.get("reason") != "OOMKilled",
             )
@@ -436,8 +508,13 @@ def _request_faults(facts: Facts, deployment: Json, subject: str) -> Iterator[Fa
     if quantity.milli(cpu) < 1000:
         yield warning(
             subject,
-            f"resources.requests.cpu of container {box['name']} is {cpu} with {count} nodes: a throttled leader loses"
-            " its lease",
+            message(
+                "resources.requests.cpu of container {name} is {cpu} with {count} nodes: a throttled "
+                "leader loses its lease",
+                name=box["name"],
+                cpu=cpu,
+                count=count,
+            ),
             f"kubectl set resources deployment {deployment['metadata']['name']}"
             f" -n {deployment['metadata']['namespace']} -c {box['name']} --requests=cpu=1,memory=1Gi",
         )
@@ -462,7 +539,11 @@ def check_lease(facts: Facts) -> Iterator[Fault]:
         listed = ", ".join(f"{name_of(lease)} ({lease['spec']['holderIdentity']})" for lease in holders)
         yield failure(
             f"lease/{name_of(holders[1])}",
-            f"{len(holders)} controllers lead at once, each with a lease of its own: {listed}",
+            message(
+                "{count} controllers lead at once, each with a lease of its own: {listed}",
+                count=len(holders),
+                listed=listed,
+            ),
             f"kubectl scale deployment karpenter -n {holders[1]['metadata']['namespace']} --replicas=0",
         )
     running = [row for row in controllers(facts) if (row.get("status") or {}).get("readyReplicas")]
@@ -474,12 +555,21 @@ def check_lease(facts: Facts) -> Iterator[Fault]:
             return
         if not held:
             raise NotAvailable(
-                f"there is no lease {LEASE}: the controller's leader election is switched off, or hidden"
+                message(
+                    "there is no lease {lease}: the controller's leader election is switched off, or hidden",
+                    lease=LEASE,
+                )
             )
-        stale = f"the last holder was {held[0]['spec'].get('holderIdentity') or 'none'}"
+        stale = message(
+            "the last holder was {holderIdentity}", holderIdentity=held[0]["spec"].get("holderIdentity") or "none"
+        )
         yield failure(
             f"lease/{deployment['metadata']['namespace']}/{LEASE}",
-            f"no controller holds it although Deployment {name_of(deployment)} is ready; {stale}",
+            message(
+                "no controller holds it although Deployment {name_of} is ready; {stale}",
+                name_of=name_of(deployment),
+                stale=stale,
+            ),
             f"kubectl logs -n {deployment['metadata']['namespace']} deployment/{deployment['metadata']['name']}"
             " --tail=50",
             symptom=True,
@@ -504,10 +594,14 @@ def check_rights(facts: Facts) -> Iterator[Fault]:
     missing = sorted(grant for grant in needed if not any(_grants(rule, grant) for rule in rules))
     if missing:
         shown = ", ".join(f"{grant.verb} {grant.resource}" for grant in missing[:3])
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        more = message(" and {count} more", count=len(missing) - 3) if len(missing) > 3 else ""
         yield failure(
             f"serviceaccount/{namespace}/{name}",
-            f"no ClusterRole bound to it grants {shown}{more}: the controller is refused by the API server",
+            message(
+                "no ClusterRole bound to it grants {shown}{more}: the controller is refused by the API server",
+                shown=shown,
+                more=more,
+            ),
             f"dovetail install --namespace {namespace} --release {deployment['metadata']['name']} --no-node-pool",
         )
 

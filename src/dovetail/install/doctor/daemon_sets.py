@@ -12,6 +12,7 @@ from datetime import timedelta
 from dovetail.install.doctor.collect import LIMITRANGES
 from dovetail.install.doctor.facts import Facts, Fault, Json, condition, failure, moment, name_of, warning
 from dovetail.kube.resources import DAEMONSETS, NODEPOOLS, NODES, PODS
+from dovetail.language import message
 from dovetail.model import quantity
 
 #: A pod that waits for longer waits for something that does not arrive by itself.
@@ -45,15 +46,21 @@ def _pending_faults(facts: Facts) -> Iterator[Fault]:
         stuck = [pod for pod in pods if _lacks(pod, room) or _is_old(facts, pod)]
         if not stuck:
             continue
-        cause = (condition(stuck[0], "PodScheduled") or {}).get("message") or "no reason given"
+        cause = (condition(stuck[0], "PodScheduled") or {}).get("message") or message("no reason given")
         lacking = _lacks(stuck[0], room)
         if lacking:
-            cause = f"node {_node_of(stuck[0])} has no room for its request of {lacking}"
+            cause = message(
+                "node {node_of} has no room for its request of {lacking}", node_of=_node_of(stuck[0]), lacking=lacking
+            )
         namespace, _, short = name.partition("/")
         yield failure(
             f"daemonset/{name}",
-            f"{len(stuck)} of its pods wait for room on nodes that exist, first {stuck[0]['metadata']['name']}: {cause}"
-            "; no new node helps",
+            message(
+                "{count} of its pods wait for room on nodes that exist, first {name}: {cause}; no new node helps",
+                count=len(stuck),
+                name=stuck[0]["metadata"]["name"],
+                cause=cause,
+            ),
             f"kubectl patch daemonset {short} -n {namespace} --type=merge -p"
             ' \'{"spec":{"template":{"spec":{"priorityClassName":"system-node-critical"}}}}\'',
         )
@@ -124,8 +131,12 @@ def _toleration_faults(facts: Facts) -> Iterator[Fault]:
                     namespace, short = daemon_set["metadata"]["namespace"], daemon_set["metadata"]["name"]
                     yield failure(
                         f"daemonset/{namespace}/{short}",
-                        f"it does not tolerate {_shown(taint)} of NodePool {pool['metadata']['name']}: nodes of it"
-                        " never get its pod, and are not ready or not usable",
+                        message(
+                            "it does not tolerate {shown} of NodePool {name}: nodes of it never get its pod, and are "
+                            "not ready or not usable",
+                            shown=_shown(taint),
+                            name=pool["metadata"]["name"],
+                        ),
                         f"kubectl patch daemonset {short} -n {namespace} --type=merge -p"
                         ' \'{"spec":{"template":{"spec":{"tolerations":[{"operator":"Exists"}]}}}}\'',
                     )
@@ -133,7 +144,7 @@ def _toleration_faults(facts: Facts) -> Iterator[Fault]:
 
 def _shown(taint: Json) -> str:
     value = f"={taint['value']}" if taint.get("value") else ""
-    return f"the taint {taint.get('key')}{value}:{taint.get('effect')}"
+    return message("the taint {key}{value}:{effect}", key=taint.get("key"), value=value, effect=taint.get("effect"))
 
 
 def tolerated(taint: Json, tolerations: Iterable[Json]) -> bool:
@@ -165,14 +176,20 @@ def _request_faults(facts: Facts) -> Iterator[Fault]:
             resources = box.get("resources") or {}
             if resources.get("requests"):
                 continue
-            source = "limits and no requests" if resources.get("limits") else ""
+            source = message("limits and no requests") if resources.get("limits") else ""
             if not source and namespace in defaults:
-                source = f"no requests, and a LimitRange of namespace {namespace} adds them"
+                source = message(
+                    "no requests, and a LimitRange of namespace {namespace} adds them", namespace=namespace
+                )
             if source:
                 yield warning(
                     f"daemonset/{name_of(daemon_set)}",
-                    f"container {box.get('name')} has {source}: its pods request more than the template says, so new"
-                    " nodes may be planned too small for them",
+                    message(
+                        "container {name} has {source}: its pods request more than the template says, so new "
+                        "nodes may be planned too small for them",
+                        name=box.get("name"),
+                        source=source,
+                    ),
                     f"kubectl set resources daemonset {short} -n {namespace} -c {box.get('name')}"
                     " --requests=cpu=100m,memory=128Mi",
                 )

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from dovetail.language import message
+
 Json = Mapping[str, Any]
 
 
@@ -50,11 +52,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         """What the source said; None if it said that there is none. Raises if it was not read."""
         answer = self.answers.get(source)
         if answer is None:
-            raise NotAvailable(f"{source} was not collected")
+            raise NotAvailable(message("{source} was not collected", source=source))
         if answer.state is State.REFUSED:
-            raise NotAvailable(f"the right {answer.right} is missing ({answer.message})")
+            raise NotAvailable(
+                message("the right {right} is missing ({message})", right=answer.right, message=answer.message)
+            )
         if answer.state is State.UNREACHABLE:
-            raise NotAvailable(f"{source} could not be read: {answer.message}")
+            raise NotAvailable(message("{source} could not be read: {message}", source=source, message=answer.message))
         return answer.data
 
     def items(self, source: str) -> Sequence[Json]:
@@ -105,7 +109,7 @@ def images(workload: Json) -> list[str]:
 
 def shortened(names: Sequence[str], shown: int = 3) -> str:
     """The first names, and how many more there are."""
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    more = message(" and {count} more", count=len(names) - shown) if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dovetail.install.doctor.access import eks_cluster
 from dovetail.install.doctor.facts import Facts, Fault, Json, condition, failure, warning
 from dovetail.kube.resources import EC2NODECLASSES
+from dovetail.language import message
 
 #: A subnet with fewer free addresses has no room for an instance and its pods.
 MIN_FREE_ADDRESSES = 16
@@ -33,8 +34,13 @@ def _reported_faults(facts: Facts, node_class: Json) -> Iterator[Fault]:
         if row and row.get("status") == "False" and not selects_none:
             yield failure(
                 f"ec2nodeclass/{name}",
-                f"condition {kind} is False ({row.get('reason', '')}): {row.get('message', '')}",
-                f"kubectl edit ec2nodeclass {name}  # spec.{field}",
+                message(
+                    "condition {kind} is False ({reason}): {message}",
+                    kind=kind,
+                    reason=row.get("reason", ""),
+                    message=row.get("message", ""),
+                ),
+                message("kubectl edit ec2nodeclass {name}  # spec.{field}", name=name, field=field),
                 symptom=True,
             )
 
@@ -45,7 +51,7 @@ def _subnet_faults(facts: Facts, name: str) -> Iterator[Fault]:
     if not subnets:
         yield failure(
             subject,
-            "spec.subnetSelectorTerms selects no subnet, so no instance can be launched",
+            message("spec.subnetSelectorTerms selects no subnet, so no instance can be launched"),
             f"aws ec2 create-tags --resources SUBNET_ID --tags Key=karpenter.sh/discovery,Value={facts.cluster}",
         )
         return
@@ -53,8 +59,11 @@ def _subnet_faults(facts: Facts, name: str) -> Iterator[Fault]:
     if len(zones) < 2:
         yield warning(
             subject,
-            f"spec.subnetSelectorTerms selects subnets in {next(iter(zones))} alone: if this zone fails, or has no"
-            " capacity, no instance can be launched",
+            message(
+                "spec.subnetSelectorTerms selects subnets in {next} alone: if this zone fails, or has no "
+                "capacity, no instance can be launched",
+                next=next(iter(zones)),
+            ),
             f"aws ec2 create-tags --resources SUBNET_ID --tags Key=karpenter.sh/discovery,Value={facts.cluster}"
             f" --region {facts.region}",
         )
@@ -64,8 +73,12 @@ def _subnet_faults(facts: Facts, name: str) -> Iterator[Fault]:
     if foreign:
         yield failure(
             subject,
-            f"spec.subnetSelectorTerms selects {', '.join(foreign)} outside the cluster's VPC {vpc}: instances there"
-            " cannot join",
+            message(
+                "spec.subnetSelectorTerms selects {foreign} outside the cluster's VPC {vpc}: instances "
+                "there cannot join",
+                foreign=", ".join(foreign),
+                vpc=vpc,
+            ),
             f"aws ec2 delete-tags --resources {' '.join(foreign)} --tags Key=karpenter.sh/discovery",
         )
     if (eks_cluster(facts).get("kubernetesNetworkConfig") or {}).get("ipFamily") == "ipv6":
@@ -80,8 +93,14 @@ def _subnet_faults(facts: Facts, name: str) -> Iterator[Fault]:
         make = failure if len(full) == len(subnets) else warning
         yield make(
             subject,
-            f"AvailableIpAddressCount is below {MIN_FREE_ADDRESSES} in {len(full)} of {len(subnets)} subnets: {listed};"
-            " instances and pods there get no address",
+            message(
+                "AvailableIpAddressCount is below {min_free_addresses} in {count} of {count_2} subnets: "
+                "{listed}; instances and pods there get no address",
+                min_free_addresses=MIN_FREE_ADDRESSES,
+                count=len(full),
+                count_2=len(subnets),
+                listed=listed,
+            ),
             f"aws ec2 describe-subnets --subnet-ids {' '.join(sorted(full))} --region {facts.region}",
         )
 
@@ -92,7 +111,7 @@ def _security_group_faults(facts: Facts, name: str) -> Iterator[Fault]:
     if not groups:
         yield failure(
             subject,
-            "spec.securityGroupSelectorTerms selects no security group, so no instance can be launched",
+            message("spec.securityGroupSelectorTerms selects no security group, so no instance can be launched"),
             f"aws ec2 create-tags --resources GROUP_ID --tags Key=karpenter.sh/discovery,Value={facts.cluster}",
         )
         return
@@ -101,8 +120,12 @@ def _security_group_faults(facts: Facts, name: str) -> Iterator[Fault]:
     if foreign:
         yield failure(
             subject,
-            f"spec.securityGroupSelectorTerms selects {', '.join(foreign)} outside the cluster's VPC {vpc}: EC2 refuses"
-            " the launch",
+            message(
+                "spec.securityGroupSelectorTerms selects {foreign} outside the cluster's VPC {vpc}: EC2 "
+                "refuses the launch",
+                foreign=", ".join(foreign),
+                vpc=vpc,
+            ),
             f"aws ec2 delete-tags --resources {' '.join(foreign)} --tags Key=karpenter.sh/discovery",
         )
     else:
@@ -112,8 +135,13 @@ def _security_group_faults(facts: Facts, name: str) -> Iterator[Fault]:
     if len(tagged) > 1:
         yield warning(
             subject,
-            f"{len(tagged)} of its security groups ({', '.join(tagged)}) have the tag {key}: load balancer controllers"
-            " expect exactly one on a node and register no targets",
+            message(
+                "{count} of its security groups ({tagged}) have the tag {key}: load balancer controllers "
+                "expect exactly one on a node and register no targets",
+                count=len(tagged),
+                tagged=", ".join(tagged),
+                key=key,
+            ),
             f"aws ec2 delete-tags --resources {' '.join(tagged[1:])} --tags Key={key}",
         )
 
@@ -133,15 +161,23 @@ def _path_faults(facts: Facts, subject: str, groups: Sequence[Json]) -> Iterator
         return
     first = sorted(ids)[0]
     if not admits_nodes:
-        rule = f"no group of the control plane ({', '.join(sorted(plane_ids))}) admits its groups at port 443"
+        rule = message(
+            "no group of the control plane ({plane_ids}) admits its groups at port 443",
+            plane_ids=", ".join(sorted(plane_ids)),
+        )
         target, port, source = shared, 443, first
     else:
-        rule = f"none of its groups ({', '.join(sorted(ids))}) admits the control plane at port 10250"
+        rule = message("none of its groups ({ids}) admits the control plane at port 10250", ids=", ".join(sorted(ids)))
         target, port, source = first, 10250, shared
     yield warning(
         subject,
-        f"spec.securityGroupSelectorTerms does not select the cluster's security group {shared}, and {rule}: nodes"
-        f" {'cannot join' if port == 443 else 'have no logs, exec and webhooks'}",
+        message(
+            "spec.securityGroupSelectorTerms does not select the cluster's security group {shared}, "
+            "and {rule}: nodes {effect}",
+            shared=shared,
+            rule=rule,
+            effect=message("cannot join") if port == 443 else message("have no logs, exec and webhooks"),
+        ),
         f"aws ec2 authorize-security-group-ingress --group-id {target} --protocol tcp --port {port} --source-group"
         f" {source} --region {facts.region}",
     )

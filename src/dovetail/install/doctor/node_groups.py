@@ -9,6 +9,7 @@ from dovetail.install.doctor.aws_answers import ROLE_ANNOTATION, is_cluster_auto
 from dovetail.install.doctor.collect import VERSION
 from dovetail.install.doctor.facts import Facts, Fault, Json, failure, images, name_of, warning
 from dovetail.kube.resources import DEPLOYMENTS, SERVICEACCOUNTS
+from dovetail.language import message
 
 DISCOVERY, NODES = "--node-group-auto-discovery", "--nodes"
 
@@ -39,16 +40,30 @@ def _group_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
         if name not in names:
             yield failure(
                 subject,
-                f"{NODES}={value}: there is no Auto Scaling group {name!r} in {facts.region}",
-                f"{edit}  # groups are {', '.join(sorted(names)) or 'none'}",
+                message(
+                    "{nodes}={value}: there is no Auto Scaling group {name!r} in {region}",
+                    nodes=NODES,
+                    value=value,
+                    name=name,
+                    region=facts.region,
+                ),
+                message("{edit}  # groups are {names}", edit=edit, names=", ".join(sorted(names)) or "none"),
             )
     for value in discoveries:
         tags = [tag.partition("=") for tag in value.partition("tag=")[2].split(",") if tag]
         if any("<" in key for key, _, _ in tags):
             yield failure(
                 subject,
-                f"{DISCOVERY}={value} still has the placeholder of the example: it finds no group",
-                f"{edit}  # put {facts.cluster or 'the name of the cluster'} in its place",
+                message(
+                    "{discovery}={value} still has the placeholder of the example: it finds no group",
+                    discovery=DISCOVERY,
+                    value=value,
+                ),
+                message(
+                    "{edit}  # put {cluster} in its place",
+                    edit=edit,
+                    cluster=facts.cluster or "the name of the cluster",
+                ),
             )
             continue
         if tags and not any(_has(group, [(key, wanted) for key, _, wanted in tags]) for group in groups):
@@ -68,8 +83,12 @@ def _untagged(facts: Facts, subject: str, value: str, keys: Sequence[str], group
     )
     return failure(
         subject,
-        f"{DISCOVERY}={value}: none of the {len(groups)} Auto Scaling groups has all of these tags, so no group is"
-        " scaled",
+        message(
+            "{discovery}={value}: none of the {count} Auto Scaling groups has all of these tags, so no group is scaled",
+            discovery=DISCOVERY,
+            value=value,
+            count=len(groups),
+        ),
         f"aws autoscaling create-or-update-tags --tags {tags} --region {facts.region}",
         safe=len(groups) == 1,
     )
@@ -84,14 +103,24 @@ def _identity_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
     if account and item is None:
         yield failure(
             f"serviceaccount/{namespace}/{account}",
-            f"Deployment {name_of(deployment)} names it in spec.serviceAccountName, and it does not exist",
+            message(
+                "Deployment {name_of} names it in spec.serviceAccountName, and it does not exist",
+                name_of=name_of(deployment),
+            ),
             f"kubectl create serviceaccount {account} -n {namespace}",
         )
     elif arn and facts.read(f"role {arn.rsplit('/', 1)[-1]}") is None:
         yield failure(
             f"serviceaccount/{namespace}/{account}",
-            f"annotation {ROLE_ANNOTATION} names {arn}, and IAM has no such role",
-            f"dovetail iam --cluster {facts.cluster} --for cluster-autoscaler  # the policy of such a role",
+            message(
+                "annotation {role_annotation} names {arn}, and IAM has no such role",
+                role_annotation=ROLE_ANNOTATION,
+                arn=arn,
+            ),
+            message(
+                "dovetail iam --cluster {cluster} --for cluster-autoscaler  # the policy of such a role",
+                cluster=facts.cluster,
+            ),
         )
 
 
@@ -104,7 +133,11 @@ def _version_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
         if tag and minor and abs(int(tag[1]) - int(minor[0])) > 2:
             yield warning(
                 f"deployment/{name_of(deployment)}",
-                f"its image is Cluster Autoscaler 1.{tag[1]} on Kubernetes 1.{minor[0]}: another scheduler",
+                message(
+                    "its image is Cluster Autoscaler 1.{tag} on Kubernetes 1.{minor}: another scheduler",
+                    tag=tag[1],
+                    minor=minor[0],
+                ),
                 f"kubectl set image deployment/{deployment['metadata']['name']} -n"
                 f" {deployment['metadata']['namespace']}"
                 f" '*=registry.k8s.io/autoscaling/cluster-autoscaler:v1.{minor[0]}.0'",

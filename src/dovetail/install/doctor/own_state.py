@@ -8,6 +8,7 @@ from datetime import timedelta
 from dovetail.install.doctor.collect import LAB_FAULTS, SAFE_MODE
 from dovetail.install.doctor.facts import Facts, Fault, State, moment, name_of, warning
 from dovetail.kube.resources import LEASES
+from dovetail.language import message
 
 #: A clock that is further ahead breaks signatures, certificates and leases sooner or later.
 MAX_CLOCK_LEAD = timedelta(seconds=60)
@@ -21,7 +22,7 @@ def check_safe_mode(facts: Facts) -> Iterator[Fault]:
         event = events[-1]
         yield warning(
             f"nodepool/{(event.get('regarding') or event.get('involvedObject') or {}).get('name', '')}",
-            f"the controller is in safe mode: {event.get('note') or event.get('message', '')}",
+            message("the controller is in safe mode: {note}", note=event.get("note") or event.get("message", "")),
             "dovetail history --kind safe-mode",
         )
 
@@ -42,9 +43,16 @@ def check_clocks(facts: Facts) -> Iterator[Fault]:
             ahead = (renewed - facts.time).total_seconds()
             yield warning(
                 f"lease/{name_of(lease)}",
-                f"spec.renewTime of its holder {holder} is {ahead:.0f} s ahead of the API server: its clock is wrong,"
-                " and AWS refuses requests that are signed more than 5 minutes off",
-                f"kubectl debug node/{holder} -it --image=busybox -- date -u  # then start chronyd on the node",
+                message(
+                    "spec.renewTime of its holder {holder} is {ahead:.0f} s ahead of the API server: its "
+                    "clock is wrong, and AWS refuses requests that are signed more than 5 minutes off",
+                    holder=holder,
+                    ahead=ahead,
+                ),
+                message(
+                    "kubectl debug node/{holder} -it --image=busybox -- date -u  # then start chronyd on the node",
+                    holder=holder,
+                ),
             )
 
 
@@ -54,4 +62,4 @@ def check_lab(facts: Facts) -> Iterator[Fault]:
     page = facts.read(LAB_FAULTS)
     said = str(page.get("message") or NOTHING_BROKEN) if isinstance(page, dict) else NOTHING_BROKEN
     if said != NOTHING_BROKEN:
-        yield warning("lab", f"faults are injected into this lab: {said}", "dovetail fault mend")
+        yield warning("lab", message("faults are injected into this lab: {said}", said=said), "dovetail fault mend")

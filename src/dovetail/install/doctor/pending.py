@@ -15,6 +15,7 @@ from dovetail.kube.resources import (
     PERSISTENTVOLUMES,
     PODS,
 )
+from dovetail.language import message
 from dovetail.model import labels, quantity
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.lint.catalog import InstanceCatalog
@@ -68,8 +69,11 @@ def _key_faults(facts: Facts, pools: Sequence[Json], pods: Sequence[Json]) -> It
             patch = f'{{"spec":{{"template":{{"metadata":{{"labels":{{"{key}":"{value}"}}}}}}}}}}'
             yield failure(
                 f"pod/{name_of(pod)}",
-                f"it asks for nodes with the label {key}{f'={value}' if value else ''}, which no NodePool declares and"
-                " no node has",
+                message(
+                    "it asks for nodes with the label {key}{value}, which no NodePool declares and no node has",
+                    key=key,
+                    value=f"={value}" if value else "",
+                ),
                 f"kubectl patch nodepool {pool} --type=merge -p '{patch}'",
             )
 
@@ -103,9 +107,18 @@ def _volume_faults(facts: Facts, pools: Sequence[Json], pods: Sequence[Json]) ->
             if zones and not any(_allows_zone(pool, zone) for pool in pools for zone in zones):
                 yield failure(
                     f"pod/{name_of(pod)}",
-                    f"its volume {mounted['persistentVolumeClaim']['claimName']} is in {', '.join(zones)}, and no"
-                    f" NodePool allows {labels.ZONE} {', '.join(zones)}",
-                    f"kubectl edit nodepool {pools[0]['metadata']['name']}  # add {zones[0]} to {labels.ZONE}",
+                    message(
+                        "its volume {claimName} is in {zones}, and no NodePool allows {zone} {zones}",
+                        claimName=mounted["persistentVolumeClaim"]["claimName"],
+                        zones=", ".join(zones),
+                        zone=labels.ZONE,
+                    ),
+                    message(
+                        "kubectl edit nodepool {name}  # add {zones} to {zone}",
+                        name=pools[0]["metadata"]["name"],
+                        zones=zones[0],
+                        zone=labels.ZONE,
+                    ),
                 )
 
 
@@ -137,8 +150,15 @@ def _limit_faults(pools: Sequence[Json], offered: InstanceCatalog) -> Iterator[F
         )
         yield make(
             f"nodepool/{name}",
-            f"spec.limits.{resource} is {limit} and {taken} are in use: the smallest instance it may launch,"
-            f" {smallest.name}, needs {more} more, and pods wait",
+            message(
+                "spec.limits.{resource} is {limit} and {taken} are in use: the smallest instance it may "
+                "launch, {smallest}, needs {more} more, and pods wait",
+                resource=resource,
+                limit=limit,
+                taken=taken,
+                smallest=smallest.name,
+                more=more,
+            ),
             f'kubectl patch nodepool {name} --type=merge -p \'{{"spec":{{"limits":{{"{resource}":"{raised}"}}}}}}\'',
         )
 
@@ -171,8 +191,12 @@ def _budget_faults(facts: Facts) -> Iterator[Fault]:
             name, namespace = budget["metadata"]["name"], budget["metadata"]["namespace"]
             yield warning(
                 f"poddisruptionbudget/{namespace}/{name}",
-                f"spec.{field} is {spec[field]}: no pod of it may be evicted, so its nodes are never consolidated,"
-                " replaced or drained",
+                message(
+                    "spec.{field} is {spec}: no pod of it may be evicted, so its nodes are never "
+                    "consolidated, replaced or drained",
+                    field=field,
+                    spec=spec[field],
+                ),
                 f"kubectl patch pdb {name} -n {namespace} --type=merge -p"
                 ' \'{"spec":{"maxUnavailable":1,"minAvailable":null}}\'',
             )
@@ -195,7 +219,10 @@ def _shared_faults(facts: Facts, budgets: Mapping[str, Sequence[Json]]) -> Itera
             namespace = pod["metadata"]["namespace"]
             yield warning(
                 f"pod/{name_of(pod)}",
-                f"the PodDisruptionBudgets {', '.join(names)} both select it: the API server refuses every eviction",
+                message(
+                    "the PodDisruptionBudgets {names} both select it: the API server refuses every eviction",
+                    names=", ".join(names),
+                ),
                 f"kubectl delete pdb {names[1]} -n {namespace}",
             )
 

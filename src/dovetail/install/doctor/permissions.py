@@ -18,7 +18,12 @@ from dovetail.install.doctor.facts import Answer, State
 from dovetail.install.iam import EKS_CLUSTER, NODECLASS, NODEPOOL, REGION_TAG
 
 RIGHT = "iam:SimulatePrincipalPolicy"
-LAUNCH, PASS_ROLE, VOLUME_KEY, SPOT_ROLE_CREATION = "launch", "pass role", "volume key", "spot role"
+LAUNCH, PASS_ROLE, VOLUME_KEY, SPOT_ROLE_CREATION = (
+    "launch",
+    "pass role",
+    "volume key",
+    "spot role",
+)
 #: Requests that ought to be denied.
 BROAD_TERMINATION, BROAD_PASS_ROLE = "terminate any instance", "pass any role"
 READS = (

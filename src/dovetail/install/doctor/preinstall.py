@@ -14,6 +14,7 @@ from dovetail.install.doctor.facts import Facts, Fault, Json, condition, failure
 from dovetail.install.doctor.network import MIN_FREE_ADDRESSES
 from dovetail.install.doctor.routes import closed_subnets
 from dovetail.kube.resources import DEPLOYMENTS, NODES
+from dovetail.language import message
 
 #: What a replica of the controller requests by default.
 REPLICA_CPU_MILLI, REPLICA_MEMORY_BYTES = 100, 128 * 2**20
@@ -27,13 +28,13 @@ def check_cluster(facts: Facts) -> Iterator[Fault]:
     if status not in ("ACTIVE", "UPDATING"):
         yield failure(
             f"cluster/{facts.cluster}",
-            f"its status is {status}: nothing can be installed before it is ACTIVE",
+            message("its status is {status}: nothing can be installed before it is ACTIVE", status=status),
             f"aws eks wait cluster-active --name {facts.cluster} --region {facts.region}",
         )
     if (cluster.get("computeConfig") or {}).get("enabled"):
         yield warning(
             f"cluster/{facts.cluster}",
-            "EKS Auto Mode is on and launches nodes for the same pods",
+            message("EKS Auto Mode is on and launches nodes for the same pods"),
             f"aws eks update-cluster-config --name {facts.cluster} --compute-config enabled=false"
             " --kubernetes-network-config"
             f' \'{{"elasticLoadBalancing":{{"enabled":false}}}}\' --storage-config'
@@ -44,7 +45,11 @@ def check_cluster(facts: Facts) -> Iterator[Fault]:
     if minor and int(minor[0]) < OLDEST_KUBERNETES:
         yield failure(
             f"cluster/{facts.cluster}",
-            f"it runs Kubernetes 1.{minor[0]}; 1.{OLDEST_KUBERNETES} or later is needed",
+            message(
+                "it runs Kubernetes 1.{minor}; 1.{oldest_kubernetes} or later is needed",
+                minor=minor[0],
+                oldest_kubernetes=OLDEST_KUBERNETES,
+            ),
             f"aws eks update-cluster-version --name {facts.cluster} --kubernetes-version 1.{int(minor[0]) + 1}"
             f" --region {facts.region}",
         )
@@ -68,14 +73,22 @@ def check_room(facts: Facts) -> Iterator[Fault]:
     if not fitting:
         yield failure(
             "nodes",
-            f"none of the {len(facts.items(NODES.name))} nodes is ready, without a NodePool and without taints, and has"
-            f" room for {REPLICA_CPU_MILLI}m CPU and {REPLICA_MEMORY_BYTES // 2**20} Mi: the controller cannot run",
+            message(
+                "none of the {count} nodes is ready, without a NodePool and without taints, and has room "
+                "for {replica_cpu_milli}m CPU and {replica_memory_bytes} Mi: the controller cannot run",
+                count=len(facts.items(NODES.name)),
+                replica_cpu_milli=REPLICA_CPU_MILLI,
+                replica_memory_bytes=REPLICA_MEMORY_BYTES // 2**20,
+            ),
             remedy,
         )
     elif len(fitting) == 1:
         yield warning(
             f"node/{fitting[0]}",
-            "it alone has room for the controller: its two replicas must be on different nodes, so one stays pending",
+            message(
+                "it alone has room for the controller: its two replicas must be on different nodes, so "
+                "one stays pending"
+            ),
             remedy,
         )
 
@@ -96,7 +109,7 @@ def check_subnets(facts: Facts) -> Iterator[Fault]:
     if not subnets:
         yield failure(
             f"cluster/{facts.cluster}",
-            "resourcesVpcConfig.subnetIds names no subnet that exists",
+            message("resourcesVpcConfig.subnetIds names no subnet that exists"),
             f"aws eks describe-cluster --name {facts.cluster} --query cluster.resourcesVpcConfig"
             f" --region {facts.region}",
         )
@@ -106,22 +119,33 @@ def check_subnets(facts: Facts) -> Iterator[Fault]:
         make = failure if len(full) == len(subnets) else warning
         yield make(
             f"cluster/{facts.cluster}",
-            f"{len(full)} of its {len(subnets)} subnets have fewer than {MIN_FREE_ADDRESSES} free addresses:"
-            f" {shortened(full)}; nodes and pods there get none",
+            message(
+                "{count} of its {count_2} subnets have fewer than {min_free_addresses} free addresses: "
+                "{shortened}; nodes and pods there get none",
+                count=len(full),
+                count_2=len(subnets),
+                min_free_addresses=MIN_FREE_ADDRESSES,
+                shortened=shortened(full),
+            ),
             f"aws ec2 describe-subnets --subnet-ids {' '.join(full)} --region {facts.region}",
         )
     if len({row.get("AvailabilityZone") for row in subnets}) < 2:
         yield warning(
             f"cluster/{facts.cluster}",
-            f"all its subnets are in {subnets[0].get('AvailabilityZone')}: if this zone fails, so does the cluster",
+            message(
+                "all its subnets are in {AvailabilityZone}: if this zone fails, so does the cluster",
+                AvailabilityZone=subnets[0].get("AvailabilityZone"),
+            ),
             "aws ec2 create-subnet --vpc-id VPC --availability-zone ZONE --cidr-block CIDR",
         )
     closed = closed_subnets(facts, subnets)
     if len(closed) == len(subnets):
         yield warning(
             f"cluster/{facts.cluster}",
-            "no subnet of it leads out of the VPC: nodes need VPC endpoints for ec2, ecr.api, ecr.dkr, s3 and sts, the"
-            " controller also for eks, ssm and sqs (see D18)",
+            message(
+                "no subnet of it leads out of the VPC: nodes need VPC endpoints for ec2, ecr.api, "
+                "ecr.dkr, s3 and sts, the controller also for eks, ssm and sqs (see D18)"
+            ),
             "dovetail install --set settings.isolatedVPC=true",
         )
 
@@ -132,15 +156,18 @@ def check_other_controllers(facts: Facts) -> Iterator[Fault]:
         if is_cluster_autoscaler(deployment) and deployment["spec"].get("replicas", 1):
             yield warning(
                 f"deployment/{name_of(deployment)}",
-                "Cluster Autoscaler runs: both would add nodes for the same pending pods",
-                f"kubectl scale deployment {deployment['metadata']['name']} -n {deployment['metadata']['namespace']}"
-                " --replicas=0  # once NodePools serve the pods",
+                message("Cluster Autoscaler runs: both would add nodes for the same pending pods"),
+                message(
+                    "kubectl scale deployment {name} -n {namespace} --replicas=0  # once NodePools serve the pods",
+                    name=deployment["metadata"]["name"],
+                    namespace=deployment["metadata"]["namespace"],
+                ),
             )
     for deployment in controllers(facts):
         if is_dovetail(deployment) or not deployment["spec"].get("replicas", 1):
             continue
         yield warning(
             f"deployment/{name_of(deployment)}",
-            "Karpenter runs: dovetail install can take its place without replacing a node",
+            message("Karpenter runs: dovetail install can take its place without replacing a node"),
             "dovetail install --take-over --dry-run",
         )

@@ -9,6 +9,7 @@ from datetime import timedelta
 from dovetail.install.doctor.controller import controllers, karpenter_version, unschedulable_message
 from dovetail.install.doctor.facts import Facts, Fault, Json, condition, environment, failure, moment, name_of, warning
 from dovetail.kube.resources import DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES, PODS
+from dovetail.language import message
 from dovetail.model import quantity
 
 HASH, HASH_VERSION = "karpenter.sh/nodepool-hash", "karpenter.sh/nodepool-hash-version"
@@ -30,9 +31,12 @@ def check_rollout(facts: Facts) -> Iterator[Fault]:
     if version is not None and version < FIRST_DRIFT:
         yield warning(
             f"deployment/{name_of(running[0])}",
-            f"its image is Karpenter {'.'.join(map(str, version))}: a changed Provisioner does not replace the nodes"
-            " that it launched before",
-            "kubectl delete node -l karpenter.sh/provisioner-name=NAME  # one after the other",
+            message(
+                "its image is Karpenter {map}: a changed Provisioner does not replace the nodes that it "
+                "launched before",
+                map=".".join(map(str, version)),
+            ),
+            message("kubectl delete node -l karpenter.sh/provisioner-name=NAME  # one after the other"),
         )
     pools = {pool["metadata"]["name"]: pool for pool in facts.items(NODEPOOLS.name)}
     changed: dict[str, list[Json]] = defaultdict(list)
@@ -53,11 +57,11 @@ def _differs(pool: Json, claim: Json) -> bool:
 
 def _held_faults(facts: Facts, pool: Json, claims: list[Json], drift_is_off: bool) -> Iterator[Fault]:
     name = pool["metadata"]["name"]
-    text = f"it was changed, and {len(claims)} of its nodes are of the former spec: "
+    text = message("it was changed, and {count} of its nodes are of the former spec: ", count=len(claims))
     if drift_is_off:
         yield warning(
             f"nodepool/{name}",
-            f"{text}the feature gate Drift is off, so they are not replaced",
+            message("{text}the feature gate Drift is off, so they are not replaced", text=text),
             f"kubectl delete nodeclaim {claims[0]['metadata']['name']}",
         )
         return
@@ -68,7 +72,11 @@ def _held_faults(facts: Facts, pool: Json, claims: list[Json], drift_is_off: boo
         ):  # fmt: skip
             yield warning(
                 f"nodepool/{name}",
-                f"{text}spec.disruption.budgets has nodes {budget['nodes']}, so none is ever replaced",
+                message(
+                    "{text}spec.disruption.budgets has nodes {nodes}, so none is ever replaced",
+                    text=text,
+                    nodes=budget["nodes"],
+                ),
                 f"kubectl patch nodepool {name} --type=merge -p"
                 ' \'{"spec":{"disruption":{"budgets":[{"nodes":"10%"}]}}}\'',
             )
@@ -78,10 +86,18 @@ def _held_faults(facts: Facts, pool: Json, claims: list[Json], drift_is_off: boo
         since = moment(drifted.get("lastTransitionTime"))
         kept = (claim["metadata"].get("annotations") or {}).get("karpenter.sh/do-not-disrupt") == "true"
         if kept or (drifted.get("status") == "True" and since is not None and facts.time - since > DRIFT_LIMIT):
-            cause = "has the annotation karpenter.sh/do-not-disrupt" if kept else f"is drifted since {since:%H:%M}"
+            cause = (
+                message("has the annotation karpenter.sh/do-not-disrupt")
+                if kept
+                else message("is drifted since {since:%H:%M}", since=since)
+            )
             yield warning(
                 f"nodeclaim/{claim['metadata']['name']}",
-                f"NodePool {name} was changed, and this node of the former spec {cause} and is not replaced",
+                message(
+                    "NodePool {name} was changed, and this node of the former spec {cause} and is not replaced",
+                    name=name,
+                    cause=cause,
+                ),
                 f"dovetail explain nodeclaim/{claim['metadata']['name']} -v",
             )
             return
@@ -115,30 +131,41 @@ def _dns_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
     for pod in waiting:
         yield failure(
             f"pod/{name_of(pod)}",
-            f"a replica of the cluster's DNS cannot be scheduled: {unschedulable_message(pod)}; the nodes are too small"
-            " or full",
-            "kubectl describe nodes  # then use a larger instance type for the nodes that run the controller and DNS",
+            message(
+                "a replica of the cluster's DNS cannot be scheduled: {unschedulable_message}; the nodes "
+                "are too small or full",
+                unschedulable_message=unschedulable_message(pod),
+            ),
+            message(
+                "kubectl describe nodes  # then use a larger instance type for the nodes that run the "
+                "controller and DNS"
+            ),
         )
     killed = [pod for pod in pods if _was_killed(facts, pod)]
     for pod in killed:
         node = pod["spec"].get("nodeName")
         yield failure(
             f"pod/{name_of(pod)}",
-            f"it was ended for want of memory (OOMKilled) on node {node}: names are not resolved meanwhile",
+            message(
+                "it was ended for want of memory (OOMKilled) on node {node}: names are not resolved meanwhile",
+                node=node,
+            ),
             f"kubectl set resources deployment {name} -n kube-system --limits=memory=512Mi",
         )
     if not (deployment.get("status") or {}).get("readyReplicas") and not waiting and not killed:
         if deployment["spec"].get("replicas", 1) == 0:
             yield failure(
                 subject,
-                "spec.replicas is 0: no name is resolved in the cluster",
+                message("spec.replicas is 0: no name is resolved in the cluster"),
                 f"kubectl scale deployment {name} -n kube-system --replicas=2",
             )
         elif nodes:
             yield failure(
                 subject,
-                "status.readyReplicas is 0: no name is resolved in the cluster, and a controller with dnsPolicy"
-                " ClusterFirst reaches neither STS nor EC2",
+                message(
+                    "status.readyReplicas is 0: no name is resolved in the cluster, and a controller with "
+                    "dnsPolicy ClusterFirst reaches neither STS nor EC2"
+                ),
                 f"kubectl describe deployment {name} -n kube-system",
             )
     for host in sorted({str(pod["spec"].get("nodeName")) for pod in pods}):
@@ -147,9 +174,13 @@ def _dns_faults(facts: Facts, deployment: Json) -> Iterator[Fault]:
             kind = (nodes[host]["metadata"].get("labels") or {}).get("node.kubernetes.io/instance-type", "")
             yield warning(
                 f"node/{host}",
-                f"it runs the cluster's DNS and has {memory // 2**20} Mi for pods ({kind}): under load DNS is the first"
-                " to fail",
-                f"kubectl drain {host} --ignore-daemonsets  # after larger nodes have joined",
+                message(
+                    "it runs the cluster's DNS and has {memory} Mi for pods ({kind}): under load DNS is the "
+                    "first to fail",
+                    memory=memory // 2**20,
+                    kind=kind,
+                ),
+                message("kubectl drain {host} --ignore-daemonsets  # after larger nodes have joined", host=host),
             )
 
 

@@ -8,6 +8,7 @@ from dovetail.install.doctor.access import eks_cluster
 from dovetail.install.doctor.controller import controllers
 from dovetail.install.doctor.facts import Facts, Fault, Json, environment, failure, shortened, warning
 from dovetail.kube.resources import EC2NODECLASSES
+from dovetail.language import message
 
 #: What an instance calls until its node is ready: its network interfaces, credentials, images and their layers.
 NODE_SERVICES = ("ec2", "ecr.api", "ecr.dkr", "s3", "sts")
@@ -74,12 +75,16 @@ def _endpoint_faults(facts: Facts, subject: str, closed: Sequence[Json]) -> Iter
         kind = "Gateway" if first == "s3" else f"Interface --subnet-ids {closed[0]['SubnetId']}"
         yield failure(
             subject,
-            f"spec.subnetSelectorTerms selects {listed} without a way out of the VPC (no NAT gateway, or no public"
-            f" address), and the VPC has no endpoint for {', '.join(missing)}: instances there cannot join or pull"
-            " images",
+            message(
+                "spec.subnetSelectorTerms selects {listed} without a way out of the VPC (no NAT gateway, "
+                "or no public address), and the VPC has no endpoint for {missing}: instances there "
+                "cannot join or pull images",
+                listed=listed,
+                missing=", ".join(missing),
+            ),
             f"aws ec2 create-vpc-endpoint --vpc-id {vpc} --service-name com.amazonaws.{facts.region}.{first}"
             f" --vpc-endpoint-type {kind} --region {facts.region}"
-            + (f"  # and for {', '.join(missing[1:])}" if len(missing) > 1 else ""),
+            + (message("  # and for {missing}", missing=", ".join(missing[1:])) if len(missing) > 1 else ""),
         )
     running = controllers(facts)
     cluster = facts.items("cluster subnets")
@@ -92,16 +97,22 @@ def _endpoint_faults(facts: Facts, subject: str, closed: Sequence[Json]) -> Iter
     if lacking:
         yield failure(
             where,
-            f"no subnet of the cluster leads out of the VPC {vpc}, and it has no endpoint for {', '.join(lacking)},"
-            " which the controller calls",
+            message(
+                "no subnet of the cluster leads out of the VPC {vpc}, and it has no endpoint for "
+                "{lacking}, which the controller calls",
+                vpc=vpc,
+                lacking=", ".join(lacking),
+            ),
             f"aws ec2 create-vpc-endpoint --vpc-id {vpc} --service-name com.amazonaws.{facts.region}.{lacking[0]}"
             f" --vpc-endpoint-type Interface --region {facts.region}",
         )
     if environment(deployment).get("ISOLATED_VPC") != "true":
         yield warning(
             where,
-            "ISOLATED_VPC is not true and no subnet of the cluster leads out of the VPC: there is no endpoint for"
-            " prices, so every look at them fails",
+            message(
+                "ISOLATED_VPC is not true and no subnet of the cluster leads out of the VPC: there is no "
+                "endpoint for prices, so every look at them fails"
+            ),
             f"kubectl set env deployment/{deployment['metadata']['name']} -n {deployment['metadata']['namespace']}"
             " ISOLATED_VPC=true",
         )

@@ -23,6 +23,7 @@ from dovetail.install.doctor.facts import (
 )
 from dovetail.install.doctor.permissions import SPOT_ROLE_CREATION
 from dovetail.kube.resources import DAEMONSETS, NODECLAIMS, NODEPOOLS
+from dovetail.language import message
 
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 INTERRUPTION = "EC2 Spot Instance Interruption Warning"
@@ -44,7 +45,7 @@ def check_spot(facts: Facts) -> Iterator[Fault]:
             if daemon_set["metadata"]["name"] == "aws-node-termination-handler" and _handler_runs(daemon_set):
                 yield warning(
                     f"daemonset/{name_of(daemon_set)}",
-                    "it drains interrupted nodes, as the controller does: both react to the same interruption",
+                    message("it drains interrupted nodes, as the controller does: both react to the same interruption"),
                     f"kubectl delete daemonset aws-node-termination-handler -n {daemon_set['metadata']['namespace']}",
                 )
     yield from _queue_faults(facts, pools)
@@ -69,7 +70,7 @@ def _spot_role_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
             if "ServiceLinkedRole" in str(row.get("message")):
                 yield failure(
                     f"nodeclaim/{claim['metadata']['name']}",
-                    f"condition {row['type']} is False: {row['message']}",
+                    message("condition {type} is False: {message}", type=row["type"], message=row["message"]),
                     remedy,
                     safe=True,
                 )
@@ -80,18 +81,20 @@ def _spot_role_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
     answer = facts.answers.get("denied to the controller")
     asked = answer is not None and answer.state is State.READ
     denied = asked and bool(denials(facts, SPOT_ROLE_CREATION))
-    cause = f"it does not exist and NodePool {pools[0]} allows spot instances"
+    cause = message("it does not exist and NodePool {pools} allows spot instances", pools=pools[0])
     if denied:
         yield failure(
             f"role/{SPOT_ROLE}",
-            f"{cause}; the controller may not create it, so every launch of a spot instance fails",
+            message("{cause}; the controller may not create it, so every launch of a spot instance fails", cause=cause),
             remedy,
             safe=True,
         )
     elif not asked:
         yield warning(
             f"role/{SPOT_ROLE}",
-            f"{cause}: the first spot launch in this account fails unless the controller may create it",
+            message(
+                "{cause}: the first spot launch in this account fails unless the controller may create it", cause=cause
+            ),
             remedy,
             safe=True,
         )
@@ -108,14 +111,20 @@ def _queue_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
     if not queue:
         if "CLUSTER_NAME" not in environment(deployment):
             raise NotAvailable(
-                f"Deployment {name_of(deployment)} has no settings among its variables, so whether it reads a queue is"
-                " not known"
+                message(
+                    "Deployment {name_of} has no settings among its variables, so whether it reads a queue "
+                    "is not known",
+                    name_of=name_of(deployment),
+                )
             )
         if pools:
             yield warning(
                 subject,
-                f"INTERRUPTION_QUEUE is not set and NodePool {pools[0]} allows spot instances: interrupted nodes are"
-                " not drained",
+                message(
+                    "INTERRUPTION_QUEUE is not set and NodePool {pools} allows spot instances: interrupted "
+                    "nodes are not drained",
+                    pools=pools[0],
+                ),
                 set_queue,
             )
         return
@@ -123,7 +132,7 @@ def _queue_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
         name = queue.rsplit("/", 1)[-1].rsplit(":", 1)[-1]
         yield failure(
             subject,
-            f"INTERRUPTION_QUEUE is {queue!r}: the name of the queue is expected",
+            message("INTERRUPTION_QUEUE is {queue!r}: the name of the queue is expected", queue=queue),
             set_queue.rpartition("=")[0] + f"={name}",
             safe=True,
         )
@@ -132,7 +141,11 @@ def _queue_faults(facts: Facts, pools: list[str]) -> Iterator[Fault]:
     if attributes is None:
         yield failure(
             subject,
-            f"INTERRUPTION_QUEUE is {queue!r}, and SQS has no such queue in {facts.region}",
+            message(
+                "INTERRUPTION_QUEUE is {queue!r}, and SQS has no such queue in {region}",
+                queue=queue,
+                region=facts.region,
+            ),
             f"aws sqs create-queue --queue-name {queue} --region {facts.region}",
         )
         return
@@ -144,7 +157,9 @@ def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fau
     if "events.amazonaws.com" not in json.dumps(policy_document(attributes.get("Policy") or "{}")):
         yield failure(
             f"queue/{queue}",
-            "its policy does not let events.amazonaws.com send messages, so no interruption reaches the controller",
+            message(
+                "its policy does not let events.amazonaws.com send messages, so no interruption reaches the controller"
+            ),
             f"aws sqs set-queue-attributes --queue-url {attributes.get('QueueUrl', 'QUEUE_URL')} --attributes"
             f" {shlex.quote(_events_may_send(attributes.get('QueueArn', '')))} --region {facts.region}",
             safe="QueueUrl" in attributes,
@@ -155,8 +170,11 @@ def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fau
         if "events.amazonaws.com" not in json.dumps(policy):
             yield failure(
                 f"queue/{queue}",
-                f"its key {key} has a policy without events.amazonaws.com: EventBridge cannot encrypt messages, so no"
-                " interruption reaches the controller",
+                message(
+                    "its key {key} has a policy without events.amazonaws.com: EventBridge cannot encrypt "
+                    "messages, so no interruption reaches the controller",
+                    key=key,
+                ),
                 f"aws sqs set-queue-attributes --queue-url {attributes.get('QueueUrl', 'QUEUE_URL')} --attributes"
                 f' \'{{"KmsMasterKeyId":"","SqsManagedSseEnabled":"true"}}\' --region {facts.region}',
             )
@@ -166,7 +184,10 @@ def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fau
     if missing:
         yield warning(
             f"queue/{queue}",
-            f"no EventBridge rule that is enabled sends {', '.join(missing)} to it: the controller does not see them",
+            message(
+                "no EventBridge rule that is enabled sends {missing} to it: the controller does not see them",
+                missing=", ".join(missing),
+            ),
             _put_rule(facts, missing[0], attributes.get("QueueArn", "QUEUE_ARN")),
         )
     answer = facts.answers.get(f"age of {queue}")
@@ -175,7 +196,7 @@ def _delivery_faults(facts: Facts, queue: str, attributes: Json) -> Iterator[Fau
         deployment = controller(facts)
         yield failure(
             f"queue/{queue}",
-            f"its oldest message waits for {age:.0f} s: no controller reads it",
+            message("its oldest message waits for {age:.0f} s: no controller reads it", age=age),
             f"kubectl logs -n {deployment['metadata']['namespace']} deployment/{deployment['metadata']['name']}"
             " --tail=50",
             symptom=True,

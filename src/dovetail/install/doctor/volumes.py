@@ -13,6 +13,7 @@ from dovetail.install.doctor.access import controller_role, denials, policy_docu
 from dovetail.install.doctor.facts import Facts, Fault, Json, State, failure
 from dovetail.install.doctor.permissions import VOLUME_KEY
 from dovetail.kube.resources import EC2NODECLASSES, STORAGECLASSES
+from dovetail.language import message
 
 USES = ("kms:*", "kms:CreateGrant", "kms:Create*", "*")
 
@@ -33,12 +34,18 @@ def check_volume_keys(facts: Facts) -> Iterator[Fault]:
 
 
 def _key_faults(facts: Facts, subject: str, where: str, key: str, *, launches: bool) -> Iterator[Fault]:
-    effect = "EC2 terminates each instance while it attaches the volume" if launches else "no volume can be attached"
+    effect = (
+        message("EC2 terminates each instance while it attaches the volume")
+        if launches
+        else message("no volume can be attached")
+    )
     described = facts.read(f"key {key}")
     state = "not found" if described is None else str(described.get("KeyState", ""))
     if described is None:
         yield failure(
-            subject, f"{where} does not exist: {effect}", f"aws kms list-keys --region {facts.region}  # then name one"
+            subject,
+            message("{where} does not exist: {effect}", where=where, effect=effect),
+            message("aws kms list-keys --region {region}  # then name one", region=facts.region),
         )
         return
     if state != "Enabled":
@@ -65,10 +72,18 @@ def _use_faults(facts: Facts, subject: str, where: str, key: Json, effect: str) 
     if denied:
         yield failure(
             subject,
-            f"{where}: the key's policy denies its use ({denied[0].get('Sid') or 'a statement with Effect Deny'}):"
-            f" {effect}",
-            f"aws kms get-key-policy --key-id {key['KeyId']} --policy-name default --region {facts.region}"
-            "  # remove the Deny, then aws kms put-key-policy",
+            message(
+                "{where}: the key's policy denies its use ({Sid}): {effect}",
+                where=where,
+                Sid=denied[0].get("Sid") or "a statement with Effect Deny",
+                effect=effect,
+            ),
+            message(
+                "aws kms get-key-policy --key-id {KeyId} --policy-name default --region {region}  # "
+                "remove the Deny, then aws kms put-key-policy",
+                KeyId=key["KeyId"],
+                region=facts.region,
+            ),
         )
         return
     allowing = [row for row in statements if row.get("Effect") == "Allow" and _uses(row)]
@@ -82,9 +97,14 @@ def _use_faults(facts: Facts, subject: str, where: str, key: Json, effect: str) 
     if delegated and not refused:
         return
     cause = (
-        f"the role {role} is not allowed {refused[0].action} on it ({refused[0].decision})"
+        message(
+            "the role {role} is not allowed {action} on it ({decision})",
+            role=role,
+            action=refused[0].action,
+            decision=refused[0].decision,
+        )
         if delegated
-        else f"the key's policy admits neither the role {role} nor the account"
+        else message("the key's policy admits neither the role {role} nor the account", role=role)
     )
     yield failure(
         subject,
