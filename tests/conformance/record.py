@@ -11,7 +11,6 @@ from typing import Any
 from dovetail.lab.real_control_plane import RealControlPlane
 from tests.conformance.corpus import topics
 from tests.conformance.runner import run_topic
-from tests.conformance.scripted_webhooks import ScriptedWebhooks
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -29,10 +28,10 @@ def save(topic: str, answers: list[dict[str, Any]]) -> None:
 async def main(names: list[str]) -> None:
     RECORDINGS.mkdir(exist_ok=True)
     everything = topics()
-    async with RealControlPlane() as plane, ScriptedWebhooks().serve() as webhooks:
+    async with RealControlPlane() as plane:
         transport = plane.transport()
         for name in names or everything:
-            answers = await run_topic(transport, name, everything[name], webhooks)
+            answers = await run_topic(transport, name, everything[name])
             save(name, answers)
             print(f"{name}: {len(answers)} answers", flush=True)
         await transport.close()

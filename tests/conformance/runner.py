@@ -12,7 +12,6 @@ from dovetail.kube.client import frames
 from dovetail.kube.errors import Disconnected
 from dovetail.kube.transport import Request, Response, Transport
 from tests.conformance.normal import Normal
-from tests.conformance.scripted_webhooks import ScriptedWebhooks
 from tests.conformance.steps import Step
 
 _HOLE = re.compile(r"\{([a-z][a-zA-Z0-9]*)((?:\.[A-Za-z0-9_-]+)*)\}")
@@ -25,11 +24,10 @@ _NOT_YET = b"storage is (re)initializing"
 class Run:
     """One topic on one server."""
 
-    def __init__(self, transport: Transport, topic: str, webhooks: ScriptedWebhooks) -> None:
+    def __init__(self, transport: Transport, topic: str) -> None:
         self._transport = transport
-        self._webhooks = webhooks
         self._normal = Normal()
-        self._saved: dict[str, Any] = {"ns": f"t-{topic}", **webhooks.saved()}
+        self._saved: dict[str, Any] = {"ns": f"t-{topic}"}
         self._open: dict[str, tuple[asyncio.Task[None], list[bytes], Response]] = {}
 
     async def steps(self, steps: list[Step]) -> list[dict[str, Any]]:
@@ -46,16 +44,12 @@ class Run:
     async def _step(self, step: Step) -> dict[str, Any]:
         if step.hears:
             return await self._hear(step.hears)
-        if step.calls:
-            return {"calls": self._normal.value(self._webhooks.take_calls())}
         response = await self._transport.send(self._request(step))
         while response.status == 429 and _NOT_YET in response.body:
             await asyncio.sleep(_QUIET)
             response = await self._transport.send(self._request(step))
         if response.stream is None:
-            shown = self._plain(step, response)
-            await asyncio.sleep(step.pause)
-            return shown
+            return self._plain(step, response)
         heard: list[bytes] = []
         listening = asyncio.create_task(_listen(response, heard))
         if step.opens:
@@ -86,7 +80,7 @@ class Run:
             self._saved[step.save] = msgspec.json.decode(response.body)
         if step.brief:
             return {"code": response.status}
-        return self._normal.answer(response, self._webhooks.hide(response.body))
+        return self._normal.answer(response, response.body)
 
     def _request(self, step: Step) -> Request:
         headers = {"user-agent": "conformance/1.0", "accept": "application/json", **step.headers}
@@ -135,12 +129,9 @@ async def _listen(response: Response, heard: list[bytes]) -> None:
         heard.append(b'{"type": "DISCONNECTED"}')
 
 
-async def run_topic(
-    transport: Transport, topic: str, steps: list[Step], webhooks: ScriptedWebhooks
-) -> list[dict[str, Any]]:
-    """The answers to a topic's steps; its namespace is made first. `webhooks` are those that the server can call."""
+async def run_topic(transport: Transport, topic: str, steps: list[Step]) -> list[dict[str, Any]]:
+    """The answers to a topic's steps; its namespace is made first."""
     body = msgspec.json.encode({"metadata": {"name": f"t-{topic}"}})
     headers = {"content-type": "application/json"}
     await transport.send(Request(method="POST", path="/api/v1/namespaces", headers=headers, body=body))
-    webhooks.take_calls()
-    return await Run(transport, topic, webhooks).steps(steps)
+    return await Run(transport, topic).steps(steps)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from dovetail.language import message
 from dovetail.model.spelling import nearest
 
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
@@ -30,16 +31,19 @@ def assignments(
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or word in ("-", "--"):
-            raise FlagError(f"{word!r} is not a flag; write --flag=value")
+            raise FlagError(message("{word!r} is not a flag; write --flag=value", word=word))
         spelled, equals, text = word.lstrip("-").partition("=")
         name = spelled.replace("_", "-")
         if name not in names:
             near = nearest(name, names)
-            raise FlagError(f"unknown flag: --{spelled}" + (f"; did you mean --{near}?" if near else ""))
+            raise FlagError(
+                message("unknown flag: --{spelled}", spelled=spelled)
+                + (message("; did you mean --{near}?", near=near) if near else "")
+            )
         if not equals and is_boolean(name):
             text = "true"
         elif not equals:
             if not rest:
-                raise FlagError(f"flag needs an argument: --{name}; write --{name}=VALUE")
+                raise FlagError(message("flag needs an argument: --{name}; write --{name}=VALUE", name=name))
             text = rest.pop(0)
         yield name, text

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.errors import Problem
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
     from dovetail.autoscalers.node_groups.flags import Settings
@@ -28,7 +30,7 @@ def cluster_autoscaler(flags: tuple[str, ...]) -> None:
     from dovetail.cloud.aws.group_tags import SpecError
 
     if {"-h", "--help", "-help"} & set(flags):
-        click.echo(f"Usage: dovetail cluster-autoscaler [FLAGS]\n\n{help_text()}")
+        click.echo(message("Usage: dovetail cluster-autoscaler [FLAGS]\n\n{help_text}", help_text=help_text()))
         return
     try:
         settings = parse(flags)
@@ -36,7 +38,9 @@ def cluster_autoscaler(flags: tuple[str, ...]) -> None:
     except (FlagError, SpecError) as problem:
         raise click.UsageError(str(problem)) from problem
     if not discovery.named and not discovery.tags:
-        click.echo("note: no group is under control; name some with --nodes or --node-group-auto-discovery", err=True)
+        click.echo(
+            message("note: no group is under control; name some with --nodes or --node-group-auto-discovery"), err=True
+        )
     _main(settings)
 
 
@@ -51,7 +55,9 @@ def _main(settings: Settings) -> None:
     except (ConfigError, KubeError) as problem:
         raise Problem(str(problem)) from problem
     except OSError as problem:
-        raise Problem(f"{problem.strerror or problem}; another port is chosen by --address") from problem
+        raise Problem(
+            message("{strerror}; another port is chosen by --address", strerror=system_error(problem))
+        ) from problem
 
 
 async def _until_stopped(settings: Settings) -> None:
@@ -119,7 +125,7 @@ def aws_groups(settings: Settings, clock: Clock, chance: Chance) -> AutoScalingG
     session = boto3.session.Session()
     region = os.environ.get("AWS_REGION") or session.region_name or ""
     if not region:
-        raise Problem("no AWS region is set; set AWS_REGION")
+        raise Problem(message("no AWS region is set; set AWS_REGION"))
     calls = Calls(clock, region=region, endpoint=os.environ.get("AWS_ENDPOINT_URL") or None, chance=chance.child("aws"))
     return AutoScalingGroups(
         calls,

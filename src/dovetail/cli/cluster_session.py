@@ -19,6 +19,7 @@ from dovetail.errors import Problem
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.transport import LAB_TIME, Request, Transport
+from dovetail.language import message
 from dovetail.runfile import NotOneLab, RunningLab, choose, running
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def kubeconfig(named: str | None, name: str | None = None) -> str | None:
     """The file to read: `named`, or that of the lab called `name`; None is what kubectl would choose."""
     if name is not None:
         if named is not None:
-            raise Problem("--name and --kubeconfig both say which cluster; leave one of them out")
+            raise Problem(message("--name and --kubeconfig both say which cluster; leave one of them out"))
         return lab(name).kubeconfig
     if named is not None or os.environ.get("KUBECONFIG") or (Path.home() / ".kube" / "config").exists():
         return named
@@ -59,8 +60,12 @@ class NotServed(Exception):
 
     def __init__(self, kind: str) -> None:
         ours = "karpenter" in kind
-        way_out = "dovetail crds | kubectl apply -f - installs it" if ours else "is it a Kubernetes API server?"
-        super().__init__(f"the cluster does not know {kind}: {way_out}")
+        way_out = (
+            message("dovetail crds | kubectl apply -f - installs it")
+            if ours
+            else message("is it a Kubernetes API server?")
+        )
+        super().__init__(message("the cluster does not know {kind}: {way_out}", kind=kind, way_out=way_out))
 
 
 class Cluster:
@@ -170,11 +175,13 @@ def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster
             await transport.close()
 
     try:
-        with waiting("asking the cluster …"):
+        with waiting(message("asking the cluster …")):
             return run_scaled(main())
     except Disconnected as problem:
-        raise Problem(f"{problem}; start it, or name another with --kubeconfig or --context") from problem
+        raise Problem(
+            message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
+        ) from problem
     except (ConfigError, KubeError, NotServed) as problem:
         raise Problem(str(problem)) from problem
     except TimeoutError as problem:
-        raise Problem(f"the cluster did not answer within {PATIENCE:.0f} s") from problem
+        raise Problem(message("the cluster did not answer within {patience:.0f} s", patience=PATIENCE)) from problem

@@ -37,7 +37,9 @@ def _part(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
         return None
     number, _, count = value.partition("/")
     if not number.isdigit() or not count.isdigit() or int(number) >= int(count):
-        raise click.BadParameter(f"{value!r} is no part; write 0/4 for the first of four", ctx, param)
+        raise click.BadParameter(
+            message("{value!r} is no part; write 0/4 for the first of four", value=value), ctx, param
+        )
     return int(number), int(count)
 
 
@@ -102,9 +104,9 @@ def compare(
             _print_job(source, chosen, seeds, first, len(wanted), image)
             return
         if image is not None:
-            raise click.UsageError("--image needs --on kubernetes")
+            raise click.UsageError(message("--image needs --on kubernetes"))
         if no_cache and (folder is not None or part is not None):
-            raise click.UsageError("--no-cache keeps nothing; leave it out, or --cache and --part")
+            raise click.UsageError(message("--no-cache keeps nothing; leave it out, or --cache and --part"))
         if part is not None:
             wanted = wanted[part[0] :: part[1]]
         target = None if part is not None else page or (DEFAULT_PAGE if form == "text" else None)
@@ -148,7 +150,7 @@ def _print_job(source: Source, chosen: tuple[str, ...], seeds: int, first: int, 
     from dovetail.studies import indexed_job
 
     if image is None:
-        raise click.UsageError("--on kubernetes needs --image: the image of this version of Dovetail")
+        raise click.UsageError(message("--on kubernetes needs --image: the image of this version of Dovetail"))
     found = indexed_job.manifests(source, _options(chosen, seeds, first), parts, image)
     click.echo(yaml.safe_dump_all(found, sort_keys=False, allow_unicode=True), nl=False)
 

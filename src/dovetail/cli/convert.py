@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.language import message
+
 if TYPE_CHECKING:
     from dovetail.model.kinds.rewrite import Rewritten
 
@@ -29,7 +31,7 @@ def convert(names: tuple[str, ...], more: tuple[str, ...], version: str, in_plac
 
     files = [*names, *more]
     if not files:
-        raise click.UsageError("nothing to convert: name files with -f FILE")
+        raise click.UsageError(message("nothing to convert: name files with -f FILE"))
     first = True
     for name, text in list(texts(files)):
         try:
@@ -48,5 +50,5 @@ def convert(names: tuple[str, ...], more: tuple[str, ...], version: str, in_plac
 
 def _notes(name: str, done: Rewritten) -> None:
     for remark in done.remarks:
-        mark = "meaning" if remark.note.meaning else "note"
+        mark = message("meaning") if remark.note.meaning else message("note")
         click.echo(f"{name}: {remark.subject}: {remark.note.path}: {mark}: {remark.note.text}", err=True)

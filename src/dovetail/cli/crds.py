@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from dovetail.language import message
+from dovetail.language.system_errors import system_error
 
 #: A bundle of certificates is smaller than this.
 MAX_CA_BYTES = 1 << 20
@@ -61,12 +62,16 @@ def _client(webhook: str | None, ca: Path | None) -> dict[str, object] | None:
 
     if webhook is None:
         if ca is not None:
-            raise click.UsageError("--ca belongs to a webhook; name its service with --webhook NAMESPACE/SERVICE")
+            raise click.UsageError(
+                message("--ca belongs to a webhook; name its service with --webhook NAMESPACE/SERVICE")
+            )
         return None
     namespace, slash, rest = webhook.partition("/")
     name, _, port = rest.partition(":")
     if not (namespace and slash and name) or (port and not port.isdigit()):
-        raise click.BadParameter("expected NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT", param_hint="--webhook")
+        raise click.BadParameter(
+            message("expected NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT"), param_hint="--webhook"
+        )
     client: dict[str, object] = {
         "service": {"namespace": namespace, "name": name, "port": int(port or 443), "path": "/convert"}
     }
@@ -81,24 +86,45 @@ def _certificates(file: Path) -> bytes:
 
     from dovetail.errors import Problem
 
-    expected = "expected certificates in PEM, such as the ca.crt of the webhook's Secret"
+    expected = message("expected certificates in PEM, such as the ca.crt of the webhook's Secret")
     try:
         size = file.stat().st_size
         if size > MAX_CA_BYTES:
-            raise Problem(f"--ca {file}: {size} bytes; {expected}, at most {MAX_CA_BYTES} bytes")
+            raise Problem(
+                message(
+                    "--ca {file}: {size} bytes; {expected}, at most {max_ca_bytes} bytes",
+                    file=file,
+                    size=size,
+                    expected=expected,
+                    max_ca_bytes=MAX_CA_BYTES,
+                )
+            )
         data = file.read_bytes()
         text = data.decode("ascii")
     except OSError as error:
-        raise Problem(f"--ca {file}: {error.strerror}; {expected}") from error
+        raise Problem(f"--ca {file}: {system_error(error)}; {expected}") from error
     except UnicodeDecodeError as error:
-        raise Problem(f"--ca {file}: not text at byte {error.start}; {expected}") from error
+        raise Problem(
+            message(
+                "--ca {file}: not text at byte {start}; {expected}", file=file, start=error.start, expected=expected
+            )
+        ) from error
     others = {name for name in _BLOCK.findall(text) if name != "CERTIFICATE"}
     if others:
-        raise Problem(f"--ca {file}: holds a {', '.join(sorted(others))}; {expected}, and no key")
+        raise Problem(
+            message(
+                "--ca {file}: holds a {others}; {expected}, and no key",
+                file=file,
+                others=", ".join(sorted(others)),
+                expected=expected,
+            )
+        )
     if "CERTIFICATE" not in _BLOCK.findall(text):
-        raise Problem(f"--ca {file}: no certificate in it; {expected}")
+        raise Problem(message("--ca {file}: no certificate in it; {expected}", file=file, expected=expected))
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
-        raise Problem(f"--ca {file}: a certificate in it cannot be read; {expected}") from error
+        raise Problem(
+            message("--ca {file}: a certificate in it cannot be read; {expected}", file=file, expected=expected)
+        ) from error
     return data

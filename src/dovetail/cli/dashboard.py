@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from dovetail.errors import Problem
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 
 
 @click.command()
@@ -53,11 +55,24 @@ def dashboard(
     from dovetail.web.run import Options
 
     if auth == "url" and host not in ("127.0.0.1", "localhost", "::1"):
-        raise Problem(f"--listen {host}: a token in a URL is for the loopback; add --auth kubernetes, or leave it out")
+        raise Problem(
+            message(
+                "--listen {host}: a token in a URL is for the loopback; add --auth kubernetes, or leave it out",
+                host=host,
+            )
+        )
     if token is not None and auth != "url":
-        raise Problem(f"--token: is for --auth url; with --auth {auth} viewers have credentials of their own")
+        raise Problem(
+            message("--token: is for --auth url; with --auth {auth} viewers have credentials of their own", auth=auth)
+        )
     if token is not None and len(token) < MIN_TOKEN_CHARS:
-        raise Problem(f"--token: {len(token)} characters can be guessed; give at least {MIN_TOKEN_CHARS}")
+        raise Problem(
+            message(
+                "--token: {count} characters can be guessed; give at least {min_token_chars}",
+                count=len(token),
+                min_token_chars=MIN_TOKEN_CHARS,
+            )
+        )
     options = Options(
         auth=auth,
         host=host,
@@ -110,7 +125,12 @@ def _serve(kubeconfig: str | None, context: str | None, options: object, open_br
             chosen = msgspec.structs.replace(options, title=connection.server, server=connection.server)
             async with served(kube, clock, chosen) as (url, _, _):
                 click.echo(f"dashboard   {url}")
-                click.echo(f"cluster     {connection.server}   (read only; Ctrl-C ends the page, not the cluster)")
+                click.echo(
+                    message(
+                        "cluster     {server}   (read only; Ctrl-C ends the page, not the cluster)",
+                        server=connection.server,
+                    )
+                )
                 if open_browser:
                     await asyncio.to_thread(webbrowser.open, url)
                 await stop.wait()
@@ -120,9 +140,17 @@ def _serve(kubeconfig: str | None, context: str | None, options: object, open_br
     try:
         run_scaled(main())
     except Disconnected as problem:
-        raise Problem(f"{problem}; start it, or name another with --kubeconfig or --context") from problem
+        raise Problem(
+            message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
+        ) from problem
     except (ConfigError, KubeError) as problem:
         raise Problem(str(problem)) from problem
     except OSError as problem:
         where = f"{options.host}:{options.port}" if options.port is not None else options.host
-        raise Problem(f"cannot listen on {where}: {problem.strerror}; choose another --port or --listen") from problem
+        raise Problem(
+            message(
+                "cannot listen on {where}: {strerror}; choose another --port or --listen",
+                where=where,
+                strerror=system_error(problem),
+            )
+        ) from problem

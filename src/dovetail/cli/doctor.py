@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dovetail.language import message, source
+from dovetail.language.system_errors import system_error
+
 if TYPE_CHECKING:
     from dovetail.install.doctor.facts import Facts, Finding
 
@@ -15,7 +18,15 @@ MARKS = {"passed": ("√", "green"), "warning": ("‼", "yellow"), "failed": ("�
 PAGE = "docs/doctor.md"
 #: Keys of `-o json`, in this order.
 KEYS = ("id", "status", "object", "message", "remedy")
-NO_CONTROLLER = "no controller is installed here"
+#: A status as it is written before an objection, and with how many checks have it.
+STATUSES = {"warning": source("warning"), "failed": source("failed")}
+TOTALS = {
+    "passed": source("{n} passed"),
+    "warning": source("{n} warning"),
+    "failed": source("{n} failed"),
+    "not_checked": source("{n} not checked"),
+}
+NO_CONTROLLER = source("no controller is installed here")
 
 
 @click.command()
@@ -72,13 +83,13 @@ def doctor(
         return
     wanted = _wanted(only, pre)
     if source and bundle:
-        raise Problem("--collect and --from are opposites; give one of them")
+        raise Problem(message("--collect and --from are opposites; give one of them"))
     if dry_run and not fix:
-        raise Problem("--dry-run belongs to --fix; without --fix nothing is written anyway")
+        raise Problem(message("--dry-run belongs to --fix; without --fix nothing is written anyway"))
     if source and fix and not dry_run:
-        raise Problem("--from asks no cluster, so there is none to mend; add --dry-run to print the commands")
+        raise Problem(message("--from asks no cluster, so there is none to mend; add --dry-run to print the commands"))
     if bundle and fix:
-        raise Problem("--collect makes no check, so there is nothing to mend; leave out --fix")
+        raise Problem(message("--collect makes no check, so there is nothing to mend; leave out --fix"))
     place = _Place(cluster, region, kubeconfig, context, lab)
     facts = _read(source) if source else place.collect(logs=bundle is not None)
     if bundle:
@@ -117,8 +128,14 @@ def _wanted(only: Sequence[str], pre: bool) -> list[str]:
         if name in ids:
             continue
         if name in {check.id for check in CHECKS}:
-            raise Problem(f"--only {name}: it is made {'without' if pre else 'with'} --pre")
-        raise Problem(f"--only {name}: there is no such check; there are {', '.join(sorted(ids))}")
+            raise Problem(
+                message("--only {name}: it is made without --pre", name=name)
+                if pre
+                else message("--only {name}: it is made with --pre", name=name)
+            )
+        raise Problem(
+            message("--only {name}: there is no such check; there are {ids}", name=name, ids=", ".join(sorted(ids)))
+        )
     return wanted
 
 
@@ -132,7 +149,12 @@ def _show(facts: Facts, findings: list[Finding], pre: bool) -> None:
     worst = (Status.FAILED, Status.WARNING, Status.NOT_CHECKED, Status.PASSED)
     counts: Counter[str] = Counter()
     without_controller: list[str] = []
-    click.echo(f"cluster {facts.cluster or 'of the kubeconfig'}" + (f" in {facts.region}" if facts.region else ""))
+    cluster = facts.cluster or message("of the kubeconfig")
+    click.echo(
+        message("cluster {cluster} in {region}", cluster=cluster, region=facts.region)
+        if facts.region
+        else message("cluster {cluster}", cluster=cluster)
+    )
     checks = checks_of(pre=pre)
     for group in dict.fromkeys(check.group for check in checks):
         lines = []
@@ -141,27 +163,35 @@ def _show(facts: Facts, findings: list[Finding], pre: bool) -> None:
             if not rows:
                 continue
             status = next(status for status in worst if any(row.status is status for row in rows))
-            counts[status.value.replace("_", " ")] += 1
-            if status is Status.NOT_CHECKED and NO_CONTROLLER in rows[-1].message:
+            counts[status.value] += 1
+            if status is Status.NOT_CHECKED and message(NO_CONTROLLER) in rows[-1].message:
                 without_controller.append(check.id)
                 continue
             mark, colour = MARKS[status.value]
-            lines.append(click.style(f"  {mark} {check.id} {check.title}", fg=colour))
+            lines.append(click.style(f"  {mark} {check.id} {message(check.title)}", fg=colour))
             for row in rows:
                 if row.status is Status.NOT_CHECKED:
                     lines.append(f"      {row.message}")
                 elif row.status is not Status.PASSED:
-                    lines += [f"      {row.status.value}: {row.object}: {row.message}", f"      remedy: {row.remedy}"]
+                    status_text = message(STATUSES[row.status.value])
+                    lines.append(f"      {status_text}: {row.object}: {row.message}")
+                    lines.append(message("      remedy: {remedy}", remedy=row.remedy))
         if lines:
-            click.echo(f"\n{group}\n" + "\n".join(lines))
+            click.echo(f"\n{message(group)}\n" + "\n".join(lines))
     if without_controller:
-        click.echo(f"\nno controller is installed, so these were not checked: {', '.join(without_controller)}")
+        click.echo(
+            message(
+                "\nno controller is installed, so these were not checked: {without_controller}",
+                without_controller=", ".join(without_controller),
+            )
+        )
         if not pre:
-            click.echo("dovetail doctor --pre checks what an installation needs")
-    click.echo("\n" + ", ".join(f"{count} {status}" for status, count in counts.items()) + f"; see {PAGE}")
+            click.echo(message("dovetail doctor --pre checks what an installation needs"))
+    totals = ", ".join(message(TOTALS[status], n=count) for status, count in counts.items())
+    click.echo("\n" + message("{totals}; see {page}", totals=totals, page=PAGE))
     safe = [row for row in findings if row.safe and row.status in (Status.FAILED, Status.WARNING)]
     if safe:
-        click.echo(f"dovetail doctor --fix --dry-run prints the safe remedies ({len(safe)})")
+        click.echo(message("dovetail doctor --fix --dry-run prints the safe remedies ({count})", count=len(safe)))
 
 
 # Remedies
@@ -176,9 +206,11 @@ def _print_remedies(findings: list[Finding]) -> None:
         click.echo(f"# {finding.id} {finding.object}\n{finding.remedy}")
     left = [row for row in findings if row.status is Status.FAILED and not row.safe]
     if not remedies:
-        click.echo("# no finding has a safe remedy")
+        click.echo(message("# no finding has a safe remedy"))
     for row in left:
-        click.echo(f"# {row.id} {row.object} is for you to decide: {row.remedy}")
+        click.echo(
+            message("# {id} {object} is for you to decide: {remedy}", id=row.id, object=row.object, remedy=row.remedy)
+        )
 
 
 def _mend(findings: list[Finding], place: _Place) -> list[str]:
@@ -189,7 +221,7 @@ def _mend(findings: list[Finding], place: _Place) -> list[str]:
     options = place.options()
     remedies = safe_remedies(findings)
     if not remedies:
-        click.echo("no finding has a safe remedy", err=True)
+        click.echo(message("no finding has a safe remedy"), err=True)
     for finding in remedies:
         click.echo(f"{finding.id} {finding.remedy}", err=True)
         problem = run(finding.remedy, options, execute)
@@ -255,12 +287,16 @@ class _Place:
                 await kube.close()
 
         if not chosen:
-            click.echo("note: no region is set, so AWS is not asked; give --region, or set AWS_REGION", err=True)
+            click.echo(
+                message("note: no region is set, so AWS is not asked; give --region, or set AWS_REGION"), err=True
+            )
         try:
-            with progress("reading {} …") as show:
+            with progress(message("reading {{}} …")) as show:
                 return asyncio.run(main(show))
         except Disconnected as problem:
-            raise Problem(f"{problem}; start it, or name another with --kubeconfig or --context") from problem
+            raise Problem(
+                message("{problem}; start it, or name another with --kubeconfig or --context", problem=problem)
+            ) from problem
         except (ConfigError, KubeError) as problem:
             raise Problem(str(problem)) from problem
 
@@ -274,7 +310,13 @@ def _read(source: Path) -> Facts:
     try:
         return msgspec.json.decode(source.read_bytes(), type=Facts)
     except (OSError, msgspec.MsgspecError) as problem:
-        raise Problem(f"--from {source}: {problem}; name a file that dovetail doctor --collect wrote") from problem
+        raise Problem(
+            message(
+                "--from {source}: {problem}; name a file that dovetail doctor --collect wrote",
+                source=source,
+                problem=problem,
+            )
+        ) from problem
 
 
 def _write(bundle: Path, facts: Facts) -> None:
@@ -285,8 +327,20 @@ def _write(bundle: Path, facts: Facts) -> None:
     try:
         bundle.write_bytes(msgspec.json.encode(facts))
     except OSError as problem:
-        raise Problem(f"--collect {bundle}: {problem.strerror}; name a file that can be written") from problem
-    click.echo(f"{bundle}: {len(facts.answers)} sources, without secrets; dovetail doctor --from {bundle} checks it")
+        raise Problem(
+            message(
+                "--collect {bundle}: {strerror}; name a file that can be written",
+                bundle=bundle,
+                strerror=system_error(problem),
+            )
+        ) from problem
+    click.echo(
+        message(
+            "{bundle}: {count} sources, without secrets; dovetail doctor --from {bundle} checks it",
+            bundle=bundle,
+            count=len(facts.answers),
+        )
+    )
 
 
 def _print_rights() -> None:
@@ -314,6 +368,6 @@ def _print_rights() -> None:
     role = {**kind, "metadata": {"name": "dovetail-doctor"}, "rules": rules}
     collecting = {**kind, "metadata": {"name": "dovetail-doctor-collect"}, "rules": logs}
     click.echo(yaml.safe_dump_all([role, collecting], sort_keys=False), nl=False)
-    click.echo("# The second role is for --collect alone: logs and metrics. At AWS, on all resources:")
+    click.echo(message("# The second role is for --collect alone: logs and metrics. At AWS, on all resources:"))
     for action in ACTIONS:
         click.echo(f"#   {action}")

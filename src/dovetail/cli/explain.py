@@ -8,10 +8,14 @@ import click
 
 from dovetail.cli.completion import complete_subject
 from dovetail.errors import Problem
+from dovetail.language import english, message
+from dovetail.language.recognition import recognized
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from dovetail.cli.cluster_session import Cluster
+    from dovetail.cli.explain_subjects import Question, Subject
     from dovetail.controllers.explain import Answer
 
 #: Seconds between two looks of --watch.
@@ -68,8 +72,8 @@ def explain(
     Exit status: 0 an answer, 2 no answer (the cluster has no such object, or cannot be asked).
     """
     from dovetail.cli import cluster_session
-    from dovetail.cli.cluster_session import Cluster, ask
-    from dovetail.cli.explain_subjects import Question, answer, subject_of
+    from dovetail.cli.cluster_session import ask
+    from dovetail.cli.explain_subjects import Question, subject_of
     from dovetail.controllers.explain import Unknown
     from dovetail.kube.resources import NODECLAIMS, NODEPOOLS
 
@@ -77,7 +81,7 @@ def explain(
     _check_options(subject.kind, why, what_if, moment, bool(paths), watch)
     if paths:
         try:
-            _print(_of_files(subject.kind, subject.name, paths, what_if, verbose > 0 or form == "json"), verbose, form)
+            _print(_of_files(subject.name, paths, what_if, verbose > 0 or form == "json"), verbose, form)
         except Unknown as problem:
             raise Problem(str(problem.args[0])) from problem
         return
@@ -89,12 +93,12 @@ def explain(
         asked = Question(why or "", what_if, _moment(moment, cluster.now), verbose > 0 or form == "json")
         if not watch:
             await cluster.read()
-            return await answer(cluster, subject, asked, history_namespace)
+            return await _answer(cluster, subject, asked, history_namespace)
         shown = ""
         async with cluster.following():
             while True:
                 cluster.now = cluster.kube.clock.now()
-                found = await answer(cluster, subject, asked, history_namespace)
+                found = await _answer(cluster, subject, asked, history_namespace)
                 text = _text(found, verbose, form)
                 if text != shown:
                     click.echo(f"{cluster.now:%H:%M:%S}  {text}" if form == "text" else text)
@@ -109,20 +113,28 @@ def explain(
         _print(found, verbose, form)
 
 
+async def _answer(cluster: Cluster, subject: Subject, question: Question, history_namespace: str | None) -> Answer:
+    """The answer is data, in English; it is translated where it is printed."""
+    from dovetail.cli.explain_subjects import answer
+
+    with english():
+        return await answer(cluster, subject, question, history_namespace)
+
+
 def _check_options(
     kind: str, why: str | None, what_if: str | None, moment: str | None, files: bool, watch: bool
 ) -> None:
     """Options that do not go together, or not with the kind, are refused."""
     if why is not None and kind not in ("pod", "node", "nodeclaim", "machine"):
-        raise click.UsageError(f"--why is about a pod, a node or a nodeclaim, not a {kind}")
+        raise click.UsageError(message("--why is about a pod, a node or a nodeclaim, not a {kind}", kind=kind))
     if what_if is not None and kind != "pod":
-        raise click.UsageError(f"--what-if is about a pod, not a {kind}")
+        raise click.UsageError(message("--what-if is about a pod, not a {kind}", kind=kind))
     if files and (kind != "pod" or why or moment or watch):
         raise click.UsageError(
-            "-f explains a pod of the manifests; --why, --at, --watch and other kinds need a cluster"
+            message("-f explains a pod of the manifests; --why, --at, --watch and other kinds need a cluster")
         )
     if moment is not None and (why or what_if is not None or watch):
-        raise click.UsageError("--at is about the past; leave out --why, --what-if and --watch")
+        raise click.UsageError(message("--at is about the past; leave out --why, --what-if and --watch"))
 
 
 def _moment(text: str | None, now: datetime) -> datetime | None:
@@ -147,11 +159,13 @@ def _moment(text: str | None, now: datetime) -> datetime | None:
     try:
         found = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError as problem:
-        raise click.UsageError(f"--at {text!r}: write 14:05, 30m (ago) or 2026-01-31T14:05:00Z") from problem
+        raise click.UsageError(
+            message("--at {text!r}: write 14:05, 30m (ago) or 2026-01-31T14:05:00Z", text=text)
+        ) from problem
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _of_files(kind: str, name: str, paths: tuple[str, ...], what_if: str | None, verbose: bool) -> Answer:
+def _of_files(name: str, paths: tuple[str, ...], what_if: str | None, verbose: bool) -> Answer:
     """A pod of manifests: nothing but these is asked."""
     from dovetail.cli import explain_evaluation
     from dovetail.controllers.explain import Unknown
@@ -162,17 +176,20 @@ def _of_files(kind: str, name: str, paths: tuple[str, ...], what_if: str | None,
     if evaluation.placement(name) is None:
         alike = evaluation.pods_like(name)
         if not alike:
-            there = ", ".join(sorted(evaluation.plan.placements)[:5]) or "none"
-            raise Unknown(f"pod/{name} does not wait in these manifests; pods that do: {there}")
+            there = ", ".join(sorted(evaluation.plan.placements)[:5]) or message("none")
+            raise Unknown(
+                message("pod/{name} does not wait in these manifests; pods that do: {there}", name=name, there=there)
+            )
         name = alike[0]
-    if what_if is not None:
-        return (
-            explain_evaluation.what_if(evaluation, name, what_if)
-            if what_if
-            else explain_evaluation.takes(evaluation, name)
-        )
-    found = explain_evaluation.evaluated(evaluation, name)
-    return explain_evaluation.with_changes(found, evaluation, name) if verbose else found
+    with english():
+        if what_if is not None:
+            return (
+                explain_evaluation.what_if(evaluation, name, what_if)
+                if what_if
+                else explain_evaluation.takes(evaluation, name)
+            )
+        found = explain_evaluation.evaluated(evaluation, name)
+        return explain_evaluation.with_changes(found, evaluation, name) if verbose else found
 
 
 def _print(found: Answer, verbose: int, form: str) -> None:
@@ -194,4 +211,14 @@ def _text(found: Answer, verbose: int, form: str) -> str:
         }
         return msgspec.json.format(msgspec.json.encode(body)).decode()
     lines = [*(found.details if verbose else ()), *(found.deep if verbose > 1 else ())]
-    return "\n".join([f"{found.subject} {found.line}", *(f"  {line}" for line in lines)])
+    return "\n".join([f"{found.subject} {recognized(found.line)}", *(f"  {_shown(line)}" for line in lines)])
+
+
+def _shown(line: str) -> str:
+    """A line in the reader's language; an event as it is, and what it says behind it."""
+    from dovetail.controllers.explain.answer import EVENT_MARK
+
+    event, said = line.partition(EVENT_MARK)[1:]
+    if not event or (translation := recognized(said)) == said:
+        return recognized(line)
+    return f"{line} ({translation})"

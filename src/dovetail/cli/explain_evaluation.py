@@ -13,6 +13,7 @@ from dovetail.controllers.explain import Answer, Unknown, refused
 from dovetail.controllers.explain.answer import dollars
 from dovetail.controllers.history.decisions import Refusal
 from dovetail.errors import Problem
+from dovetail.language import message
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import QuantityError, parse
 from dovetail.offline.changes import Change, find, owner_of, what_it_takes
@@ -30,7 +31,7 @@ def evaluated(evaluation: Evaluation, key: str, note: str = "") -> Answer:
     place, subject = evaluation.placement(key), f"pod/{key}"
     notes = (note,) if note else ()
     if place is None:
-        return Answer(subject=subject, line="does not wait for a node", source="evaluated", details=notes)
+        return Answer(subject=subject, line=message("does not wait for a node"), source="evaluated", details=notes)
     why = place.unschedulable
     if why is not None:
         refusal = Refusal(
@@ -45,14 +46,19 @@ def evaluated(evaluation: Evaluation, key: str, note: str = "") -> Answer:
         found = refused(key, refusal, source="evaluated")
         return msgspec.structs.replace(found, details=(*found.details, *notes))
     if place.node is not None:
-        line = f"pending: it fits node {place.node} now; kube-scheduler has not bound it yet"
+        line = message("pending: it fits node {node} now; kube-scheduler has not bound it yet", node=place.node)
         return Answer(subject=subject, line=line, source="evaluated", details=notes, facts={"node": place.node})
     planned = evaluation.new_node(key)
     assert planned is not None
     choice = planned.choice
-    line = (
-        f"pending: a node would be launched for it: {choice.instance_type} in {choice.zone}, {choice.capacity_type}, "
-        f"{dollars(choice.price)} (NodePool {planned.pool})"
+    line = message(
+        "pending: a node would be launched for it: "
+        "{instance_type} in {zone}, {capacity_type}, {dollars} (NodePool {pool})",
+        instance_type=choice.instance_type,
+        zone=choice.zone,
+        capacity_type=choice.capacity_type,
+        dollars=dollars(choice.price),
+        pool=planned.pool,
     )
     offering = msgspec.to_builtins(choice)
     return Answer(subject=subject, line=line, source="evaluated", details=notes, facts={"offering": offering})
@@ -72,7 +78,7 @@ def with_changes(answer: Answer, evaluation: Evaluation, key: str) -> Answer:
         commands=commands,
         details=(
             *answer.details,
-            *(_fix(change, "fix" if _mends(answer, change) else "another way") for change in changes),
+            *(_fix(change, message("fix") if _mends(answer, change) else message("another way")) for change in changes),
         ),
         facts={**answer.facts, "changes": [msgspec.to_builtins(change) for change in changes]},
     )
@@ -85,7 +91,7 @@ def _mends(answer: Answer, change: Change) -> bool:
 
 
 def _fix(change: Change, title: str) -> str:
-    how = f": {change.command}" if change.command else f" ({change.object}, created again)"
+    how = f": {change.command}" if change.command else message(" ({object}, created again)", object=change.object)
     return f"{title}: {change.what}{how}"
 
 
@@ -93,14 +99,18 @@ def takes(evaluation: Evaluation, key: str) -> Answer:
     """What it would take to give a pod a node."""
     found = evaluated(evaluation, key)
     if evaluation.refusal(key) is None:
-        line = f"needs no change: {found.line.removeprefix('pending: ')}"
+        line = message("needs no change: {line}", line=found.line.removeprefix("pending: "))
         return msgspec.structs.replace(found, line=line)
     changes = what_it_takes(evaluation, key)
     if not changes:
-        line = f"no single change of the pod or a NodePool was found that helps; {found.line}"
+        line = message("no single change of the pod or a NodePool was found that helps; {line}", line=found.line)
         return msgspec.structs.replace(found, line=line)
-    several = f"make {len(changes)} changes: " if len(changes) > 1 else ""
-    line = f"would get a node if you {several}{'; and '.join(change.what for change in changes)}"
+    several = message("make {count} changes: ", count=len(changes)) if len(changes) > 1 else ""
+    line = message(
+        "would get a node if you {several}{changes}",
+        several=several,
+        changes=message("; and ").join(change.what for change in changes),
+    )
     return msgspec.structs.replace(with_changes(found, evaluation, key), line=line)
 
 
@@ -109,7 +119,7 @@ def what_if(evaluation: Evaluation, key: str, asked: str) -> Answer:
     manifests = [copy.deepcopy(manifest) for manifest in evaluation.manifests]
     pod = find(manifests, "Pod", *key.split("/", 1)) or owner_of(manifests, key)
     if pod is None:
-        raise Unknown(f"pod/{key} is not there")
+        raise Unknown(message("pod/{key} is not there", key=key))
     spec = pod["spec"] if pod["kind"] == "Pod" else pod["spec"]["template"]["spec"]
     spec.pop("nodeName", None)
     pod.pop("status", None)
@@ -118,7 +128,7 @@ def what_if(evaluation: Evaluation, key: str, asked: str) -> Answer:
     after = evaluation.changed(manifests)
     found = evaluated(after, key)
     words = found.line.removeprefix("pending: ")
-    verdict = "would still wait: " if after.refusal(key) is not None else "would have a node: "
+    verdict = message("would still wait: ") if after.refusal(key) is not None else message("would have a node: ")
     return msgspec.structs.replace(
         with_changes(found, after, key), line=f"with {asked}: {verdict}{words}", facts={**found.facts, "whatIf": asked}
     )
@@ -127,7 +137,9 @@ def what_if(evaluation: Evaluation, key: str, asked: str) -> Answer:
 def _set(spec: Json, setting: str) -> None:
     name, equals, value = (part.strip() for part in setting.partition("="))
     if not equals or not value:
-        raise click.UsageError(f"--what-if {setting!r}: write NAME=VALUE, such as cpu=2 or zone=ap-northeast-2a")
+        raise click.UsageError(
+            message("--what-if {setting!r}: write NAME=VALUE, such as cpu=2 or zone=ap-northeast-2a", setting=setting)
+        )
     if name in SELECTORS:
         spec.setdefault("nodeSelector", {})[SELECTORS[name]] = value
         return
@@ -137,12 +149,21 @@ def _set(spec: Json, setting: str) -> None:
     if name not in _AMOUNTS and "/" not in name:
         known = ", ".join((*_AMOUNTS, *SELECTORS, "toleration"))
         raise click.UsageError(
-            f"--what-if {setting!r}: {name} is none of {known}, nor a resource such as nvidia.com/gpu"
+            message(
+                "--what-if {setting!r}: {name} is none of {known}, nor a resource such as nvidia.com/gpu",
+                setting=setting,
+                name=name,
+                known=known,
+            )
         )
     try:
         parse(value)
     except QuantityError as problem:
-        raise Problem(f"--what-if {setting}: {value!r} is not a quantity (such as 500m or 2Gi)") from problem
+        raise Problem(
+            message(
+                "--what-if {setting}: {value!r} is not a quantity (such as 500m or 2Gi)", setting=setting, value=value
+            )
+        ) from problem
     _ask_for(spec.get("containers") or (), name, value)
 
 

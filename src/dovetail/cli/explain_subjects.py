@@ -20,6 +20,7 @@ from dovetail.controllers.explain.namespaces import share_text, shares_of
 from dovetail.controllers.history.decisions import Decision
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import Forbidden, KubeError, NotFound
+from dovetail.language import message, source
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, REGION, ZONE
 from dovetail.model.nodes import Node
@@ -86,10 +87,12 @@ def subject_of(words: Sequence[str], namespace: str) -> Subject:
     known = KINDS.get(kind.lower().partition(".")[0])
     if known is None:
         meant = nearest(kind.lower(), KINDS)
-        hint = f"; did you mean {meant}?" if meant else ""
-        raise click.UsageError(f"{kind!r} cannot be explained{hint}; kinds: {', '.join(NAMES)}")
+        hint = message("; did you mean {meant}?", meant=meant) if meant else ""
+        raise click.UsageError(
+            message("{kind!r} cannot be explained{hint}; kinds: {names}", kind=kind, hint=hint, names=", ".join(NAMES))
+        )
     if not name or name.endswith("/"):
-        raise click.UsageError(f"{text!r}: name the object, as in {known}/NAME")
+        raise click.UsageError(message("{text!r}: name the object, as in {known}/NAME", text=text, known=known))
     if known in NAMESPACED and "/" not in name:
         name = f"{namespace}/{name}"
     return Subject(known, name)
@@ -193,10 +196,15 @@ async def _get(cluster: Cluster, resource: kinds.Resource, name: str) -> dict[st
                 str(each["metadata"]["name"]) for each in (await cluster.kube.list(resource, namespace or None)).items
             ]
         except NotFound:
-            raise Unknown(f"the cluster does not know {resource.name}") from problem
-        where = f" in namespace {namespace}" if namespace else ""
-        text = f"{resource.kind.lower()}/{name} is not in the cluster; there are{where}: "
-        raise Unknown(text + (", ".join(sorted(there)[:10]) or "none")) from problem
+            raise Unknown(message("the cluster does not know {resource}", resource=resource.name)) from problem
+        where = message(" in namespace {namespace}", namespace=namespace) if namespace else ""
+        text = message(
+            "{resource_kind}/{name} is not in the cluster; there are{where}: ",
+            resource_kind=resource.kind.lower(),
+            name=name,
+            where=where,
+        )
+        raise Unknown(text + (", ".join(sorted(there)[:10]) or message("none"))) from problem
     return found
 
 
@@ -220,7 +228,7 @@ async def _pod(
     if waits and (found.source == "none" or question.verbose):
         evaluation = await _evaluation(cluster)
         if found.source == "none" and evaluation.placement(key) is not None:
-            note = "evaluated now from the cluster's objects: no decision about this pod is recorded"
+            note = message("evaluated now from the cluster's objects: no decision about this pod is recorded")
             found = msgspec.structs.replace(evaluated(evaluation, key, note), deep=found.deep)
         found = with_changes(found, evaluation, key) if question.verbose else found
     return found
@@ -253,7 +261,7 @@ def _with_placement(cluster: Cluster, decisions: list[Decision], found: Answer, 
     claim = state.claim_for(node) if node is not None else None
     if node is None or claim is None:
         if question.why:
-            text = "has no node yet" if node is None else "is not of a NodePool: no decision chose it"
+            text = message("has no node yet") if node is None else message("is not of a NodePool: no decision chose it")
             return msgspec.structs.replace(found, line=f"why {question.why}: {found.subject} {text}")
         return found
     asked = (question.why,) if question.why else placement.QUESTIONS
@@ -262,13 +270,15 @@ def _with_placement(cluster: Cluster, decisions: list[Decision], found: Answer, 
     if question.why:
         first, *more = answers[question.why]
         return msgspec.structs.replace(
-            found, line=_TITLES[question.why] + first, details=tuple(more), deep=(), facts=facts
+            found, line=message(_TITLES[question.why]) + first, details=tuple(more), deep=(), facts=facts
         )
-    texts = [f"{_TITLES[each]}{text}" for each in asked for text in answers[each][: 1 if each == "cheaper" else 3]]
+    texts = [
+        f"{message(_TITLES[each])}{text}" for each in asked for text in answers[each][: 1 if each == "cheaper" else 3]
+    ]
     return msgspec.structs.replace(found, details=(*found.details, *texts), facts=facts)
 
 
-_TITLES = {"cheaper": "why not cheaper? ", "spot": "why not spot? ", "zone": "why this zone? "}
+_TITLES = {"cheaper": source("why not cheaper? "), "spot": source("why not spot? "), "zone": source("why this zone? ")}
 
 
 # -- workloads and autoscalers
@@ -349,7 +359,11 @@ async def _nodegroup(cluster: Cluster, name: str) -> Answer:
     try:
         data = await _group_status(cluster)
     except NotFound as problem:
-        text = f"no Cluster Autoscaler has written {NAMESPACE}/{explain.STATUS_CONFIG_MAP}: is one running?"
+        text = message(
+            "no Cluster Autoscaler has written {namespace}/{status_config_map}: is one running?",
+            namespace=NAMESPACE,
+            status_config_map=explain.STATUS_CONFIG_MAP,
+        )
         raise Unknown(text) from problem
     status = yaml.safe_load(data.get("status") or "") or {}
     events = explain.events_of((await cluster.kube.list(kinds.CORE_EVENTS)).items)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.errors import Problem
+from dovetail.language import message
+from dovetail.language.recognition import recognized
 
 if TYPE_CHECKING:
     from dovetail.kube.client import Kube
@@ -65,13 +67,13 @@ def _knock(config: Path, asked: Fault | None) -> str:
             response = await _at_some_door(kube, asked)
         finally:
             await kube.close()
-        return str(msgspec.json.decode(response.body)["message"])
+        return recognized(str(msgspec.json.decode(response.body)["message"]))
 
     try:
         return run_scaled(knock())
     except NotFound as error:
         raise Problem(
-            "no node runs here, and an API server that is bare or Kubernetes' own is not ours to break"
+            message("no node runs here, and an API server that is bare or Kubernetes' own is not ours to break")
         ) from error
     except KubeError as error:
         raise Problem(getattr(error, "message", str(error))) from error

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.errors import Problem
+from dovetail.language import current, message
+from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
     from dovetail.controllers.history.decisions import Decision
@@ -63,7 +65,9 @@ def history(
     try:
         window = duration.parse(since)
     except ValueError as problem:
-        raise click.UsageError(f"--since {since!r}: {problem}; try 30m, 24h or 168h") from problem
+        raise click.UsageError(
+            message("--since {since!r}: {problem}; try 30m, 24h or 168h", since=since, problem=problem)
+        ) from problem
 
     async def question(cluster: Cluster) -> list[Decision]:
         return explain.since(await cluster.decisions(namespace), cluster.now, window)
@@ -80,17 +84,40 @@ def history(
     if identity is not None:
         found = [each for each in found if each.id == identity]
         if not found:
-            raise Problem(f"no decision {identity} in the last {since}; dovetail history lists those there are")
+            raise Problem(
+                message(
+                    "no decision {identity} in the last {since}; dovetail history lists those there are",
+                    identity=identity,
+                    since=since,
+                )
+            )
         form = "json"
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found[-last:])).decode())
         return
     if not found:
         asked = any(each is not None for each in (about, kind, reason))
-        click.echo(f"no decisions{' of that kind' if asked else ''} in the last {since}", err=True)
+        click.echo(
+            message("no decisions of that kind in the last {since}", since=since)
+            if asked
+            else message("no decisions in the last {since}", since=since),
+            err=True,
+        )
     for each in found[-last:]:
         subject = f"{each.subject}: " if each.subject else ""
-        click.echo(f"{each.time}  {each.id}  {each.kind:9}  {_money(each)}{subject}{each.summary}")
+        click.echo(f"{each.time}  {each.id}  {each.kind:9}  {_money(each)}{subject}{_summary(each)}")
+
+
+def _summary(decision: Decision) -> str:
+    """What was decided, in the reader's language, with the text of its reason where that says more than a code."""
+    from dovetail.language.recognition import recognized
+    from dovetail.model.reasons import REASONS
+
+    summary = recognized(decision.summary)
+    known = REASONS.get(decision.reason)
+    if known is None or current() == "en" or decision.reason in decision.summary:
+        return summary
+    return f"{summary} [{decision.reason}: {known.in_words()}]"
 
 
 def _of_file(path: Path) -> list[Decision]:
@@ -99,12 +126,16 @@ def _of_file(path: Path) -> list[Decision]:
     try:
         return lines(path.read_bytes())
     except OSError as problem:
-        raise Problem(f"--file {path}: {problem.strerror}") from problem
+        raise Problem(f"--file {path}: {system_error(problem)}") from problem
 
 
 def _money(decision: Decision) -> str:
     """What it cost before and costs from now on, where it changes anything; unknown is not nothing."""
     before, cost = decision.before, decision.cost
     if cost is None:
-        return f"${before:.4f} -> unknown  " if decision.kind == "disrupt" and before is not None else ""
+        return (
+            message("${before:.4f} -> unknown  ", before=before)
+            if decision.kind == "disrupt" and before is not None
+            else ""
+        )
     return f"${cost:.4f}/h  " if before is None else f"${before:.4f} -> ${cost:.4f}/h  "

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.language import message
+
 if TYPE_CHECKING:
     from dovetail.install.plan import Installation, Options
     from dovetail.install.steps import Account, Change, Part
@@ -81,7 +83,7 @@ def install(
         )  # fmt: skip
         return
     if take_over and hand_back:
-        raise click.UsageError("--take-over and --hand-back are opposites; give one")
+        raise click.UsageError(message("--take-over and --hand-back are opposites; give one"))
     try:
         values = read_values(list(files), list(sets))
     except ValuesError as problem:
@@ -121,23 +123,31 @@ async def _install(
     if mode == "print":
         _print(planned)
         return
-    click.echo(f"cluster {found.cluster} ({found.version}) in {found.region}, account {found.account}")
+    click.echo(
+        message(
+            "cluster {cluster} ({version}) in {region}, account {account}",
+            cluster=found.cluster,
+            version=found.version,
+            region=found.region,
+            account=found.account,
+        )
+    )
     if dry_run:
         parts = [*planned.cloud, *planned.cluster, *planned.first_pool]
         changes = await (run.removals if mode == "hand-back" else run.changes)(account, parts)
         for part, change in changes:
             report(part, change)
-        click.echo(f"plan: {totals(changes)}; nothing was touched")
+        click.echo(message("plan: {totals}; nothing was touched", totals=totals(changes)))
         return
     if mode == "hand-back":
         await removal.hand_back(account, found, planned, report, wait_s=wait_s)
-        click.echo("handed back: Karpenter leads again")
+        click.echo(message("handed back: Karpenter leads again"))
     elif mode == "take-over":
         await take_over(account, found, planned, report, wait_s=wait_s)
-        click.echo("taken over; dovetail install --hand-back returns to Karpenter")
+        click.echo(message("taken over; dovetail install --hand-back returns to Karpenter"))
     else:
         changed = await run.install(account, planned, report, wait_s=wait_s)
-        click.echo("installed" if changed else "nothing to do: everything is as it should be")
+        click.echo(message("installed") if changed else message("nothing to do: everything is as it should be"))
         click.echo(planned.notes)
 
 

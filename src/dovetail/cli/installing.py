@@ -21,6 +21,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.config import Connection, load
 from dovetail.kube.credentials import ConfigError
 from dovetail.kube.errors import KubeError
+from dovetail.language import columns, message, source, translated
 
 T = TypeVar("T")
 _MARKS = {
@@ -31,6 +32,22 @@ _MARKS = {
     Status.LEAVE: "=",
     Status.ABSENT: " ",
 }
+_STATUSES = {
+    Status.EXISTS: source("exists"),
+    Status.CREATE: source("create"),
+    Status.CHANGE: source("change"),
+    Status.REMOVE: source("remove"),
+    Status.LEAVE: source("leave"),
+    Status.ABSENT: source("absent"),
+}
+_TOTALS = {
+    Status.EXISTS: source("{n} exists"),
+    Status.CREATE: source("{n} create"),
+    Status.CHANGE: source("{n} change"),
+    Status.REMOVE: source("{n} remove"),
+    Status.LEAVE: source("{n} leave"),
+    Status.ABSENT: source("{n} absent"),
+}
 _COLOURS = {Status.CREATE: "green", Status.CHANGE: "yellow", Status.REMOVE: "red"}
 
 
@@ -38,16 +55,21 @@ def check_same_cluster(found: Found, connection: Connection, context: str | None
     """The account's cluster and the kubeconfig's must be one. A context that was named is believed."""
     if context is None and found.endpoint.rstrip("/") != connection.server.rstrip("/"):
         raise DiscoveryError(
-            f"the kubeconfig speaks to {connection.server}, but {found.cluster} is at {found.endpoint};"
-            f" run aws eks update-kubeconfig --name {found.cluster}, or name the --context"
+            message(
+                "the kubeconfig speaks to {server}, but {cluster} is at {endpoint}; "
+                "run aws eks update-kubeconfig --name {cluster}, or name the --context",
+                server=connection.server,
+                cluster=found.cluster,
+                endpoint=found.endpoint,
+            )
         )
 
 
 def show(part: Part | str, change: Change, *, verbose: bool = False) -> None:
     """One line for a part, and with `-v` the commands that do the same."""
     title = part if isinstance(part, str) else part.title
-    why = f"  ({change.why})" if change.why else ""
-    line = f"{_MARKS[change.status]} {change.status.value:<7} {title}{why}"
+    why = f"  ({translated(change.why)})" if change.why else ""
+    line = f"{_MARKS[change.status]} {columns.left(message(_STATUSES[change.status]), 7)} {title}{why}"
     click.echo(click.style(line, fg=_COLOURS.get(change.status)))
     if verbose:
         for step in change.steps:
@@ -56,7 +78,7 @@ def show(part: Part | str, change: Change, *, verbose: bool = False) -> None:
 
 def totals(changes: list[tuple[Part, Change]]) -> str:
     counts = {status: sum(change.status is status for _, change in changes) for status in Status}
-    return ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
+    return ", ".join(message(_TOTALS[status], n=count) for status, count in counts.items() if count)
 
 
 def conversation(
@@ -75,7 +97,7 @@ def conversation(
     session = boto3.session.Session()
     chosen = region or session.region_name
     if not chosen:
-        raise Problem("--region: is not set; give it here, or set AWS_REGION")
+        raise Problem(message("--region: is not set; give it here, or set AWS_REGION"))
 
     async def main() -> T:
         clock = Clock(asyncio.get_running_loop())

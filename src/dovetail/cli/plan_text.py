@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from dovetail.language import message, plural
+from dovetail.language import message, plural, source
 from dovetail.language.columns import left, width_of
+from dovetail.language.recognition import recognized
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import format_resources
@@ -21,6 +22,17 @@ from dovetail.planner.snapshot import NodeState
 # Where the prices of a plan come from: a list, an observation, an estimate; each says so.
 
 Sources = Mapping[Choice, str]
+
+
+#: Where prices come from, as catalogues say it; `recognized` knows them by this.
+_PRICE_SOURCES = (
+    source("observed {month}"),
+    source("estimated {share} of on-demand ({quote})"),
+    source("estimated {factor} of {region} ({quote})"),
+    source("aws price list"),
+    source("aws price list, in CNY"),
+    source("ec2 spot price history"),
+)
 
 
 def sources_of(plan: Plan, types: Iterable[InstanceType]) -> Sources:
@@ -73,7 +85,9 @@ def as_text(
         lines += ["", plural("launch {n} node", "launch {n} nodes", n=len(plan.nodes))] if chosen else []
         texts = [*_given_up(plan), "", *_saving(plan)]
     if sources:
-        texts.append(message("  the prices: {sources}", sources=", ".join(sorted(set(sources.values())))))
+        texts.append(
+            message("  the prices: {sources}", sources=", ".join(sorted(map(recognized, set(sources.values())))))
+        )
     texts += _reasons(plan, verbose)
     return "\n".join([*lines, *chosen, *(part for line in texts for part in _wrapped(line, width))])
 
@@ -167,7 +181,7 @@ def _alternatives(planned: PlannedNode) -> Iterator[str]:
     if planned.cheaper:
         yield message("  cheaper, and why not")
     for lost in planned.cheaper:
-        yield f"  {_offering_text(lost.choice)}: {lost.because}"
+        yield f"  {_offering_text(lost.choice)}: {recognized(lost.because)}"
 
 
 def _offering_text(choice: Choice, zones: int = 1) -> str:
@@ -201,7 +215,10 @@ def _given_up(plan: Plan) -> Iterator[str]:
     relaxed = Counter(preference for place in plan.placements.values() for preference in place.relaxed)
     for preference, count in relaxed.items():
         yield plural(
-            "relaxed for {n} pod: {preference}", "relaxed for {n} pods: {preference}", n=count, preference=preference
+            "relaxed for {n} pod: {preference}",
+            "relaxed for {n} pods: {preference}",
+            n=count,
+            preference=recognized(preference),
         )
 
 
@@ -245,7 +262,7 @@ def _staying(plan: Plan, verbose: bool) -> Iterator[str]:
             "{n} node stays, {why}: {names}",
             "{n} nodes stay, {why}: {names}",
             n=len(names),
-            why=text,
+            why=recognized(text),
             names=_names(names, verbose),
         )
     if len(texts) > _BEST and not verbose:
@@ -321,7 +338,7 @@ def _bound(cost: Cost) -> Iterator[str]:
                 bound=bound,
                 gap=f"{cost.gap:.1%}",
             )
-        yield message("  the bound: {relaxations}", relaxations=cost.bound_of)
+        yield message("  the bound: {relaxations}", relaxations=recognized(cost.bound_of))
 
 
 def _reasons(plan: Plan, verbose: bool) -> Iterator[str]:
@@ -336,9 +353,10 @@ def _reasons(plan: Plan, verbose: bool) -> Iterator[str]:
         )
         refusal = plan.unschedulable[pods[0]]
         if not refusal.pools:
-            yield f"  {code} ({reason(code).kind}): {refusal.message}"
+            yield f"  {code} ({reason(code).kind}): {recognized(refusal.message)}"
             continue
-        yield f"  {code} ({reason(code).kind}), NodePool {next(iter(refusal.pools))}: {refusal.remedy}"
+        remedy = recognized(refusal.remedy)
+        yield f"  {code} ({reason(code).kind}), NodePool {next(iter(refusal.pools))}: {remedy}"
         shown = len(refusal.pools) if verbose else _POOLS
         for name in list(refusal.pools)[:shown]:
             yield from _funnel(name, refusal.pools[name])
@@ -367,18 +385,23 @@ def _share(workload: str, count: int, total: int) -> str:
 def _funnel(pool: str, funnel: Funnel) -> Iterator[str]:
     """How many offerings were left by each question that turned some away, and the nearest miss."""
     if funnel.unusable:
-        yield f"  NodePool {pool} {funnel.emptied_by}"
+        yield f"  NodePool {pool} {recognized(funnel.emptied_by)}"
         return
     texts, before = [plural("{n} offering", "{n} offerings", n=funnel.start)], funnel.start
     for step in funnel.steps:
         if not step.left:
-            texts.append(message("none left by {clause}", clause=step.clause))
+            texts.append(message("none left by {clause}", clause=recognized(step.clause)))
         elif step.left != before:
-            texts.append(message("{count} left by {clause}", count=step.left, clause=step.clause))
+            texts.append(message("{count} left by {clause}", count=step.left, clause=recognized(step.clause)))
         before = step.left
     yield f"  NodePool {pool}: {', '.join(texts)}"
-    if funnel.miss:
-        yield message("    nearest: {miss}", miss=funnel.miss)
+    if funnel.nearest is not None:
+        yield message(
+            "    nearest: {type} in {zone}, {detail}",
+            type=funnel.nearest.instance_type,
+            zone=funnel.nearest.zone,
+            detail=recognized(funnel.miss_detail),
+        )
 
 
 def _mebibytes(amount: int) -> str:

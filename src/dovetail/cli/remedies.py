@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from dovetail.install.doctor.facts import Finding, Status
+from dovetail.language import message
 
 PROGRAMS = frozenset(("aws", "dovetail", "kubectl"))
 #: A program that takes longer waits for something.
@@ -56,11 +57,15 @@ def run(remedy: str, options: Mapping[str, Sequence[str]], execute: Run) -> str:
         try:
             ended = execute([*program, *words[1:]], os.environ, output)
         except FileNotFoundError:
-            return f"{words[0]} is not installed"
+            return message("{words} is not installed", words=words[0])
         except subprocess.TimeoutExpired:
-            return f"{words[0]} did not end within {REMEDY_TIMEOUT_S:.0f} s"
+            return message(
+                "{words} did not end within {remedy_timeout_s:.0f} s", words=words[0], remedy_timeout_s=REMEDY_TIMEOUT_S
+            )
         if ended.returncode:
-            lines = ended.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {ended.returncode}"]
+            lines = ended.stderr.decode(errors="replace").strip().splitlines() or [
+                message("exit status {returncode}", returncode=ended.returncode)
+            ]
             return f"{words[0]}: {lines[-1]}"
         output = ended.stdout
     return ""

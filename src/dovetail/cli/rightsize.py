@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dovetail.errors import Problem
+from dovetail.language import message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,13 +69,15 @@ def rightsize(
     if not paths or kubeconfig or context:
         extras += _ask_cluster(objects, kubeconfig, context, observe_s)
     elif observe_s:
-        raise Problem("--observe reads a cluster's metrics API; name the cluster with --kubeconfig or --context")
+        raise Problem(
+            message("--observe reads a cluster's metrics API; name the cluster with --kubeconfig or --context")
+        )
     region = "" if catalog else region_of(region, objects)
     types = snapshot_module.catalogue(catalog) if catalog else load(region)
     snapshot = snapshot_module.snapshot(objects, types, any_type=bool(catalog), region=region)
     pods = all_pods(snapshot)
     if not pods:
-        raise Problem("no pods to look at: name files with workloads, or a cluster that runs some")
+        raise Problem(message("no pods to look at: name files with workloads, or a cluster that runs some"))
     evidence = Evidence()
     vpas = _vpas(extras)
     _add_metrics(evidence, pods, extras)
@@ -103,7 +106,7 @@ def _seconds(flag: str, text: str) -> float:
     try:
         return nanoseconds(text) / 1e9
     except DurationError as error:
-        raise Problem(f"{flag}: {error}; write it as 24h or 90m") from error
+        raise Problem(message("{flag}: {error}; write it as 24h or 90m", flag=flag, error=error)) from error
 
 
 def _extras(paths: tuple[str, ...]) -> Iterator[Json]:
@@ -152,7 +155,12 @@ def _ask_cluster(objects: Objects, kubeconfig: str | None, context: str | None, 
             try:
                 items = (await cluster.kube.list(resource)).items
             except ApiError as problem:
-                click.echo(f"note: {resource.name} cannot be read: {problem.message}", err=True)
+                click.echo(
+                    message(
+                        "note: {resource} cannot be read: {message}", resource=resource.name, message=problem.message
+                    ),
+                    err=True,
+                )
                 return []
             return [{**item, "kind": resource.kind} for item in items]
 
@@ -160,7 +168,14 @@ def _ask_cluster(objects: Objects, kubeconfig: str | None, context: str | None, 
             try:
                 items = await pod_metrics(cluster.kube)
             except ApiError as problem:
-                click.echo(f"note: {POD_METRICS.name} cannot be read: {problem.message}", err=True)
+                click.echo(
+                    message(
+                        "note: {pod_metrics} cannot be read: {message}",
+                        pod_metrics=POD_METRICS.name,
+                        message=problem.message,
+                    ),
+                    err=True,
+                )
                 return []
             return [{**msgspec.to_builtins(item), "kind": POD_METRICS.kind} for item in items]
 
@@ -242,7 +257,10 @@ def _add_checkpoints(evidence: Evidence, extras: list[Json], vpas: dict[Any, Any
         try:
             usage = loaded(item.get("status") or {}, AggregationSettings(), 0.0)
         except CheckpointError as problem:
-            click.echo(f"note: checkpoint {metadata.get('name')} is left out: {problem}", err=True)
+            click.echo(
+                message("note: checkpoint {name} is left out: {problem}", name=metadata.get("name"), problem=problem),
+                err=True,
+            )
             continue
         evidence.add_checkpoint(key, spec.get("containerName") or "", usage)
 
@@ -324,19 +342,26 @@ def _text(report: Report) -> Iterator[str]:
     cost = report.cost
     yield ""
     for label, per_hour in (
-        ("nodes now", cost.nodes_now),
-        ("planned with the requests of now", cost.planned_now),
-        ("planned with the proposed requests", cost.planned_after),
-        ("lower bound of that", cost.lower_bound_after),
+        (message("nodes now"), cost.nodes_now),
+        (message("planned with the requests of now"), cost.planned_now),
+        (message("planned with the proposed requests"), cost.planned_after),
+        (message("lower bound of that"), cost.lower_bound_after),
     ):
-        text = "unknown" if per_hour is None else f"${per_hour * HOURS_A_MONTH:.2f}/month"
+        text = (
+            message("unknown")
+            if per_hour is None
+            else message("${dollars:.2f}/month", dollars=per_hour * HOURS_A_MONTH)
+        )
         yield f"{label}: {text}"
-    for label, count in (("now", cost.unschedulable_now), ("with the proposals", cost.unschedulable_after)):
+    for label, count in (
+        (message("now"), cost.unschedulable_now),
+        (message("with the proposals"), cost.unschedulable_after),
+    ):
         if count:
-            yield f"{count} pods have no place {label}; `dovetail plan` says why"
+            yield message("{count} pods have no place {label}; `dovetail plan` says why", count=count, label=label)
     unknown = [item for item in report.workloads if item.unknown]
     if unknown:
         yield ""
-        yield "not known, and left as they are:"
+        yield message("not known, and left as they are:")
         for item in unknown:
             yield f"  {item.key}: {item.unknown}"

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from dovetail.language import message
+
 
 def _settings_options(command: Any) -> Any:
     """One option a setting, named as upstream names it; values stay text here and are read in one place.
@@ -50,7 +52,7 @@ def run(
     except SettingsError as problem:
         raise click.UsageError(str(problem)) from problem
     for name in unknown_gates(flags.get("feature_gates") or os.environ.get("FEATURE_GATES", "")):
-        click.echo(f"note: --feature-gates: {name!r} is none of ours and changes nothing", err=True)
+        click.echo(message("note: --feature-gates: {name!r} is none of ours and changes nothing", name=name), err=True)
     main(
         Options(
             provider=provider,

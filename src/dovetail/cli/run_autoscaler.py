@@ -38,6 +38,8 @@ from dovetail.kube.credentials import ConfigError
 from dovetail.kube.errors import KubeError
 from dovetail.kube.ratelimit import Paced
 from dovetail.kube.resources import DEPLOYMENTS, NODES, PODS
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 from dovetail.runfile import running
 
 
@@ -68,8 +70,8 @@ def main(options: Options) -> None:
     except BrokenPipeError:
         raise  # the log's reader is gone
     except OSError as problem:
-        way_out = "other ports are chosen by --metrics-port and --health-probe-port"
-        raise Problem(f"{problem.strerror or problem}; {way_out}") from problem
+        way_out = message("other ports are chosen by --metrics-port and --health-probe-port")
+        raise Problem(f"{system_error(problem)}; {way_out}") from problem
 
 
 def _leaves(group: ExceptionGroup[Exception]) -> list[Exception]:
@@ -103,7 +105,7 @@ async def _run(options: Options) -> None:
     # Files and flags are read before the first log line: a wrong one is answered in one line, on stderr alone.
     cloud: Cloud | None = _simulated(options, clock, chance) if options.provider == "simulated" else None
     if cloud is None and not settings.cluster_name:
-        raise Problem("--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]")
+        raise Problem(message("--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]"))
     announce(log, settings, os.environ)
     beside_paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     unpaced = Kube(connection.transport(), clock, chance=chance.child("lease"))
@@ -160,7 +162,9 @@ async def _not_a_second(server: str, kube: Kube) -> None:
     except KubeError:
         return  # the start itself will say what is wrong
     if problem := installed_autoscaler(deployments):
-        raise Problem(f"{server} is a lab with an autoscaler of its own: {problem}")
+        raise Problem(
+            message("{server} is a lab with an autoscaler of its own: {problem}", server=server, problem=problem)
+        )
 
 
 def installed_autoscaler(deployments: Sequence[Mapping[str, Any]]) -> str:
@@ -168,9 +172,11 @@ def installed_autoscaler(deployments: Sequence[Mapping[str, Any]]) -> str:
     for deployment in deployments:
         if (deployment.get("spec") or {}).get("replicas", 1):
             name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
-            return (
-                f"Deployment {namespace}/{name}; kubectl scale deployment {name} -n {namespace} --replicas=0 stops it,"
-                " and dovetail up --fresh starts a lab without one"
+            return message(
+                "Deployment {namespace}/{name}; kubectl scale deployment {name} -n {namespace} --replicas=0 "
+                "stops it, and dovetail up --fresh starts a lab without one",
+                namespace=namespace,
+                name=name,
             )
     return ""
 
@@ -188,8 +194,10 @@ async def _aws(options: Options, clock: Clock, api_server: Callable[[], Awaitabl
     region = await find_region(options.region, os.environ)
     if not region:
         raise Problem(
-            "AWS_REGION: no region is set, and the instance metadata service does not tell one; set AWS_REGION or"
-            " --region, or let the pod reach the metadata service (hop limit 2)"
+            message(
+                "AWS_REGION: no region is set, and the instance metadata service does not tell one; set AWS_REGION or "
+                "--region, or let the pod reach the metadata service (hop limit 2)"
+            )
         )
     provider = aws_settings(settings, region, os.environ.get("AWS_ENDPOINT_URL") or None)
     return Aws(provider, clock, api_server=api_server)

@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from dovetail.errors import Problem
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 
 
 @click.group()
@@ -34,8 +36,8 @@ def report(file: Path | None, form: str) -> None:
     try:
         decisions = store.lines(path.read_bytes())
     except OSError as problem:
-        remedy = "--history names the file that dovetail run --dry-run was given"
-        raise Problem(f"{path}: {problem.strerror}; {remedy}") from problem
+        remedy = message("--history names the file that dovetail run --dry-run was given")
+        raise Problem(f"{path}: {system_error(problem)}; {remedy}") from problem
     made = shadow_report.report(decisions)
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(made)).decode())

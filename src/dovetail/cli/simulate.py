@@ -11,6 +11,9 @@ import click
 
 from dovetail.cli.terminal import waiting
 from dovetail.errors import Problem
+from dovetail.language import columns, english, message, source
+from dovetail.language.recognition import recognized
+from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
     from dovetail.lab.scenario.runner import Outcome
@@ -42,16 +45,23 @@ def simulate(
     from dovetail.lab.scenario.schema import ScenarioError, read
 
     if (file is None) == (drawn is None):
-        raise click.UsageError("give a scenario FILE, or --random SEED")
+        raise click.UsageError(message("give a scenario FILE, or --random SEED"))
     try:
         scenario = read(file) if file is not None else _drawn(drawn or 0)
         folder = file.parent if file is not None else Path()
         validation.check(scenario, folder, str(file))
         if check:
-            name = file or f"seed {drawn}"
-            click.echo(f"{name}: a scenario of {len(scenario.steps)} steps over {_span(scenario.duration)}")
+            name = file or message("seed {seed}", seed=drawn)
+            click.echo(
+                message(
+                    "{name}: a scenario of {count} steps over {span}",
+                    name=name,
+                    count=len(scenario.steps),
+                    span=_span(scenario.duration),
+                )
+            )
             return
-        with _opened(log) as story, waiting(f"playing {_span(scenario.duration)} …"):
+        with _opened(log) as story, waiting(message("playing {span} …", span=_span(scenario.duration))):
             outcome, lines = _play(scenario, folder, seed)
             story.writelines(f"{line}\n" for line in lines)
     except ScenarioError as error:
@@ -71,11 +81,15 @@ def _opened(log: Path | None) -> TextIO:
     try:
         return (log or Path(os.devnull)).open("w", encoding="utf-8")
     except OSError as error:
-        raise Problem(f"--log {log}: {error.strerror}; name a file that can be written") from error
+        raise Problem(
+            message("--log {log}: {strerror}; name a file that can be written", log=log, strerror=system_error(error))
+        ) from error
 
 
 def _span(seconds: float) -> str:
-    return f"{seconds / 3600:g} h" if seconds % 3600 == 0 else f"{seconds / 60:g} min"
+    if seconds % 3600 == 0:
+        return message("{hours:g} h", hours=seconds / 3600)
+    return message("{minutes:g} min", minutes=seconds / 60)
 
 
 def _drawn(seed: int) -> Scenario:
@@ -97,7 +111,8 @@ def _play(scenario: Scenario, folder: Path, seed: int | None) -> tuple[Outcome, 
         quiet_logs()
     lines: list[str] = []
     try:
-        return run_virtual(play(scenario, folder, lines.append, seed)), lines
+        with english():  # what the cluster writes; the outcome is shown afterwards
+            return run_virtual(play(scenario, folder, lines.append, seed)), lines
     except* ScenarioError as group:
         raise ScenarioError(str(_first(group))) from None
     finally:
@@ -109,26 +124,43 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
+_TITLES = (source("time"), source("nodes"), source("pods"), source("ready"), source("pending"), source("failed"))
+
+
 def _table(outcome: Outcome) -> None:
     if outcome.name:
         click.echo(outcome.name)
-    table = [("time", "nodes", "pods", "ready", "pending", "failed")]
+    table = [tuple(message(title) for title in _TITLES)]
     for row in outcome.rows:
         whole = int(row.at)
         clock = f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
         nodes = str(row.nodes) if row.nodes == row.nodes_ready else f"{row.nodes_ready}/{row.nodes}"
         table.append((clock, nodes, str(row.pods), str(row.ready), str(row.pending), str(row.failed)))
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    widths = [max(map(columns.width_of, column)) for column in zip(*table, strict=True)]
     for line in table:
-        click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+        click.echo("  ".join(columns.right(cell, width) for cell, width in zip(line, widths, strict=True)))
     created = outcome.totals.get("pods created", 0)
     mean = outcome.pods_pending_seconds / created if created else 0.0
-    click.echo(f"{created} pods made, {outcome.totals.get('pods gone', 0)} gone; waited {mean:.1f} s on average")
+    click.echo(
+        message(
+            "{created} pods made, {gone} gone; waited {mean:.1f} s on average",
+            created=created,
+            gone=outcome.totals.get("pods gone", 0),
+            mean=mean,
+        )
+    )
     if outcome.dollars is not None:
         launched, terminated = (
             outcome.totals.get("instances launched", 0),
             outcome.totals.get("instances terminated", 0),
         )
-        click.echo(f"{launched} nodes launched, {terminated} terminated, ${outcome.dollars:.2f} spent")
+        click.echo(
+            message(
+                "{launched} nodes launched, {terminated} terminated, ${dollars:.2f} spent",
+                launched=launched,
+                terminated=terminated,
+                dollars=outcome.dollars,
+            )
+        )
     for problem in outcome.problems:
-        click.echo(f"problem: {problem}", err=True)
+        click.echo(message("problem: {problem}", problem=recognized(problem)), err=True)

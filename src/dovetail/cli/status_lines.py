@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from dovetail.kube.resources import CORE_EVENTS, NODES, PODS
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.views import Json, NodeView, PodView
+from dovetail.language import message, plural, source
+from dovetail.language.recognition import recognized
 from dovetail.runfile import command_for
 
 if TYPE_CHECKING:
@@ -29,25 +31,27 @@ def welcome(running: Running, names: list[str], dashboard: str = "") -> list[str
     """The first screen."""
     settings = running.settings
     zones = ", ".join(settings.zones[: len(names) or None])
-    speed = "" if settings.speed == 1 else f", {settings.speed:g} seconds a second"
-    plane = "embedded" if settings.control_plane == "embedded" else "Kubernetes v1.36.3"
-    kept = f"kept in {settings.data}" if settings.data else "in memory"
+    speed = "" if settings.speed == 1 else message(", {speed:g} seconds a second", speed=settings.speed)
+    plane = message("embedded") if settings.control_plane == "embedded" else "Kubernetes v1.36.3"
+    kept = message("kept in {data}", data=settings.data) if settings.data else message("in memory")
     return [
         f"Kubernetes  {running.url}   ({plane}, {kept}{speed})",
-        f"nodes       {len(names)} x {settings.node_type} in {zones}",
+        message(
+            "nodes       {count} x {node_type} in {zones}", count=len(names), node_type=settings.node_type, zones=zones
+        ),
         f"kubeconfig  {settings.kubeconfig}",
         f"seed        {running.seed}",
         *_cloud(running),
         *([f"dashboard   {dashboard}"] if dashboard else []),
         "",
-        "Next, in another terminal:",
+        message("Next, in another terminal:"),
         *_path(),
         f'  eval "$({command_for("env", settings.name)})"',
-        "  kubectl get nodes        (no kubectl? dovetail kubectl get nodes)",
+        message("  kubectl get nodes        (no kubectl? dovetail kubectl get nodes)"),
         "  kubectl create deployment web --image=nginx --replicas=3",
         "  kubectl rollout status deployment/web",
         "",
-        "Ctrl-C stops the lab.",
+        message("Ctrl-C stops the lab."),
     ]
 
 
@@ -57,7 +61,7 @@ def _path() -> list[str]:
     if shutil.which("dovetail") or not activate.exists():
         return []
     near = activate.relative_to(Path.cwd()) if activate.is_relative_to(Path.cwd()) else activate
-    return [f"  . {near}     (puts dovetail and a kubectl in the PATH)"]
+    return [message("  . {near}     (puts dovetail and a kubectl in the PATH)", near=near)]
 
 
 def _cloud(running: Running) -> list[str]:
@@ -65,24 +69,49 @@ def _cloud(running: Running) -> list[str]:
     if running.eks is None:
         return []
     if settings.fresh:
-        lines = [f"AWS         EKS cluster {settings.cluster_name} in {settings.region}; no autoscaler is installed"]
+        lines = [
+            message(
+                "AWS         EKS cluster {cluster_name} in {region}; no autoscaler is installed",
+                cluster_name=settings.cluster_name,
+                region=settings.region,
+            )
+        ]
         return [*lines, "install     dovetail install", *_charts(running)]
     return [
-        f"AWS         EKS cluster {settings.cluster_name} in {settings.region}; tag karpenter.sh/discovery, "
-        f"role KarpenterNodeRole-{settings.cluster_name}",
+        message(
+            "AWS         EKS cluster {cluster_name} in {region}; tag karpenter.sh/discovery, "
+            "role KarpenterNodeRole-{cluster_name}",
+            cluster_name=settings.cluster_name,
+            region=settings.region,
+        ),
     ]
 
 
 def _charts(running: Running) -> list[str]:
     """Where Helm finds the chart."""
     address = running.eks.charts.address if running.eks is not None and running.eks.charts is not None else ""
-    return [f"            or helm, with --plain-http: oci://{address}/karpenter/karpenter"] if address else []
+    return (
+        [message("            or helm, with --plain-http: oci://{address}/karpenter/karpenter", address=address)]
+        if address
+        else []
+    )
 
 
 def faults_now(running: Running) -> list[str]:
     """The kinds of faults that the lab has now."""
     faults = running.lab.faults
     return sorted({each.kind for each in faults.now.values()}) if faults is not None else []
+
+
+#: How many pods are in a state, in the order shown.
+_STATES = {
+    "running": source("{n} running"),
+    "starting": source("{n} starting"),
+    "pending": source("{n} pending"),
+    "failed": source("{n} failed"),
+    "done": source("{n} done"),
+    "going": source("{n} going"),
+}
 
 
 class View:
@@ -112,7 +141,7 @@ class View:
             for informer in (self._pods, self._nodes):
                 await informer.synced.wait()
             names = sorted(self._nodes.objects)
-            for line in (*self._running.notes, *welcome(self._running, names, self._dashboard)):
+            for line in (*map(recognized, self._running.notes), *welcome(self._running, names, self._dashboard)):
                 self._console.print(line, markup=False, highlight=False, soft_wrap=True)
             await self._plain()
 
@@ -138,11 +167,11 @@ class View:
         counts = Counter(_state(pod) for pod in self._pods.all())
         up = sum(_ready(node) for node in self._nodes.all())
         total = len(self._nodes.objects)
-        nodes = f"{total} node{'' if total == 1 else 's'}" + ("" if up == total else f", {up} ready")
-        order = ("running", "starting", "pending", "failed", "done", "going")
-        pods = ", ".join(f"{counts[name]} {name}" for name in order if counts[name])
+        nodes = plural("{n} node", "{n} nodes", n=total) + ("" if up == total else message(", {up} ready", up=up))
+        pods = ", ".join(message(text, n=counts[name]) for name, text in _STATES.items() if counts[name])
         broken = faults_now(self._running)
-        return f"{nodes}; pods: {pods or 'none'}" + (f"; broken: {', '.join(broken)}" if broken else "")
+        faults = message("; broken: {faults}", faults=", ".join(broken)) if broken else ""
+        return message("{nodes}; pods: {pods}", nodes=nodes, pods=pods or message("none")) + faults
 
 
 def together(events: Iterable[Json]) -> dict[tuple[str, ...], list[Json]]:
@@ -161,7 +190,7 @@ def _line(events: Sequence[Json]) -> str:
     last = events[-1]
     when = (last.get("lastTimestamp") or last.get("eventTime") or "")[11:19]
     names = sorted({f"{each['involvedObject']['kind'].lower()}/{each['involvedObject']['name']}" for each in events})
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    more = message(" and {count} more", count=len(names) - 1) if len(names) > 1 else ""
     return f"{when}  {names[0]}{more}  {last.get('reason', '')}: {last.get('message', '')}"
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.language import message
+
 if TYPE_CHECKING:
     from dovetail.install.plan import Options
     from dovetail.install.removal import Nodes
@@ -71,7 +73,7 @@ def uninstall(
         )  # fmt: skip
         return
     if drain and keep_nodes:
-        raise click.UsageError("--drain and --keep-nodes are opposites; give one")
+        raise click.UsageError(message("--drain and --keep-nodes are opposites; give one"))
     nodes = Nodes.DRAIN if drain else Nodes.KEEP if keep_nodes else Nodes.REFUSE
     try:
         values = read_values(list(files), list(sets))
@@ -108,14 +110,22 @@ async def _uninstall(
     check_same_cluster(found, connection, context)
     planned = plan(found, options)
     planned_removal = removal.plan_removal(found, planned, nodes)
-    click.echo(f"cluster {found.cluster} ({found.version}) in {found.region}, account {found.account}")
+    click.echo(
+        message(
+            "cluster {cluster} ({version}) in {region}, account {account}",
+            cluster=found.cluster,
+            version=found.version,
+            region=found.region,
+            account=found.account,
+        )
+    )
     if dry_run:
         order = planned_removal
         parts = [*planned.first_pool, *order.release, *order.definitions, *order.namespace, *order.cloud]
         changes = await run.removals(account, parts)
         for part, change in changes:
             report(part, change)
-        click.echo(f"plan: {totals(changes)}; nothing was touched")
+        click.echo(message("plan: {totals}; nothing was touched", totals=totals(changes)))
         return
     await removal.uninstall(account, planned, planned_removal, nodes, report, wait_s=wait_s)
     click.echo("uninstalled")

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail import language
 from dovetail.cli.terminal import waiting
 from dovetail.errors import Problem
-from dovetail.language import message
+from dovetail.language import message, source
+from dovetail.language.recognition import recognized
+from dovetail.language.system_errors import system_error
 from dovetail.runfile import DEFAULT_NAME, alive, command_for, find, folder, is_name, log_of, register
 from dovetail.runfile import running as running_labs
 
@@ -33,7 +36,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 _LOG = "DOVETAIL_LAB_LOG"
 #: What EKS takes for the name of a cluster.
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
-_STARTING = "starting the lab …"
+_STARTING = source("starting the lab …")
 
 
 @click.command()
@@ -134,17 +137,28 @@ def up(
         fresh = fresh or configured.karpenter is None
     names, log = _zones(zones, region), os.environ.get(_LOG, "")
     if not _NAME.fullmatch(cluster_name):
-        raise Problem(f"--cluster-name: {cluster_name!r} is none that EKS takes: letters, digits, - and _, up to 100")
+        raise Problem(
+            message(
+                "--cluster-name: {cluster_name!r} is none that EKS takes: letters, digits, - and _, up to 100",
+                cluster_name=cluster_name,
+            )
+        )
     if fresh and not autoscaler:
-        raise Problem("--fresh: is a cluster with AWS and without an autoscaler; leave out --no-autoscaler")
+        raise Problem(message("--fresh: is a cluster with AWS and without an autoscaler; leave out --no-autoscaler"))
     if nodes == 0 and autoscaler and not fresh and configured is None and not bare:
-        raise Problem("--nodes 0: the autoscaler is a pod and needs a node; take --nodes 1, or leave it out: --fresh")
+        raise Problem(
+            message("--nodes 0: the autoscaler is a pod and needs a node; take --nodes 1, or leave it out: --fresh")
+        )
     if recover and data is None:
-        raise Problem("--recover: is about a --data folder; name it")
+        raise Problem(message("--recover: is about a --data folder; name it"))
     if recover and control_plane == "kubernetes":
-        raise Problem("--recover: a real control plane keeps its data in etcd, which recovers by itself; leave it out")
+        raise Problem(
+            message("--recover: a real control plane keeps its data in etcd, which recovers by itself; leave it out")
+        )
     if not is_name(name):
-        raise Problem(f"--name: {name!r} is no name of a lab: lower-case letters, digits and -, up to 40")
+        raise Problem(
+            message("--name: {name!r} is no name of a lab: lower-case letters, digits and -, up to 40", name=name)
+        )
     if config is None:
         config = Path("kubeconfig.yaml" if name == DEFAULT_NAME else f"kubeconfig-{name}.yaml")
     if port is None:
@@ -192,7 +206,7 @@ def _configured(file: Path | None, autoscaler: bool) -> ClusterConfig | None:
     from dovetail.lab.cluster_config import ConfigRefused, read
 
     if not autoscaler:
-        raise Problem("--config: node groups need the lab's AWS; leave --no-autoscaler out")
+        raise Problem(message("--config: node groups need the lab's AWS; leave --no-autoscaler out"))
     try:
         found = read(file)
     except ConfigRefused as problem:
@@ -207,8 +221,12 @@ def _make_room() -> None:
     try:
         folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        message = f"{folder().parent}: {error.strerror}; set XDG_STATE_HOME to a folder that can be written"
-        raise Problem(message) from error
+        text = message(
+            "{parent}: {strerror}; set XDG_STATE_HOME to a folder that can be written",
+            parent=folder().parent,
+            strerror=system_error(error),
+        )
+        raise Problem(text) from error
 
 
 def _zones(asked: str | None, region: str) -> tuple[str, ...]:
@@ -222,10 +240,17 @@ def _zones(asked: str | None, region: str) -> tuple[str, ...]:
         return tuple(known[:3])
     names = tuple(zone.strip() for zone in asked.split(",") if zone.strip())
     if not names:
-        raise Problem(f"--zones names no zone; try --zones {','.join(known[:2])}")
+        raise Problem(message("--zones names no zone; try --zones {known}", known=",".join(known[:2])))
     for name in names:
         if name not in known:
-            raise Problem(f"--zones: {name!r} is not a zone of {region}, which has {', '.join(known)}")
+            raise Problem(
+                message(
+                    "--zones: {name!r} is not a zone of {region}, which has {known}",
+                    name=name,
+                    region=region,
+                    known=", ".join(known),
+                )
+            )
     return names
 
 
@@ -233,7 +258,7 @@ def _gates(text: str) -> Mapping[str, bool]:
     from dovetail.controllers.settings import GATES, read_gates, unknown_gates
 
     for name in unknown_gates(text):
-        raise Problem(f"--feature-gates: {name!r} is none of {', '.join(GATES)}")
+        raise Problem(message("--feature-gates: {name!r} is none of {gates}", name=name, gates=", ".join(GATES)))
     try:
         return read_gates(text)
     except ValueError as error:
@@ -252,18 +277,21 @@ def _run(settings: Settings, plain: bool) -> None:
 
     console = Console()
     quiet_logs()
-    starting = console.status(_STARTING)
+    starting = console.status(message(_STARTING))
+
+    reader = language.current()
 
     async def show(running: lab.Running) -> None:
-        async with _dashboard(running) as (url, observer):
-            starting.stop()
-            if plain or not is_terminal():
-                await View(running, console, url).run()
-            else:
-                await _screen(running, observer, url)
+        with language.speaking(reader):
+            async with _dashboard(running) as (url, observer):
+                starting.stop()
+                if plain or not is_terminal():
+                    await View(running, console, url).run()
+                else:
+                    await _screen(running, observer, url)
 
     try:
-        with starting:
+        with starting, language.english():  # the lab answers in English, as Kubernetes does
             run_scaled(lab.up(settings, show), settings.speed)
     except* StartError as group:
         raise _first(group) from None
@@ -278,7 +306,7 @@ async def _screen(running: Running, observer: Observer, url: str) -> None:
 
     await observer.ready.wait()
     names = sorted(node.name for node in observer.view.nodes.values() if node.has_node)
-    lines = [*running.notes, *welcome(running, names, url)]
+    lines = [*map(recognized, running.notes), *welcome(running, names, url)]
     for text in lines:
         click.echo(text)
 
@@ -332,7 +360,7 @@ def _detach(name: str, with_page: bool) -> None:
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
         )
     try:
-        with waiting(_STARTING):
+        with waiting(message(_STARTING)):
             _poll(lambda: process.poll() is not None or _ready(find(name)), seconds=60)
             if with_page:
                 _poll(lambda: process.poll() is not None or _has_page(find(name)), seconds=20)
@@ -343,15 +371,17 @@ def _detach(name: str, with_page: bool) -> None:
     found = find(name)
     if process.poll() is not None:
         text = log.read_text(errors="replace").strip().removeprefix("Error: ")
-        raise StartError(text or f"the lab ended with {process.returncode}; its log is {log}")
+        raise StartError(
+            text or message("the lab ended with {returncode}; its log is {log}", returncode=process.returncode, log=log)
+        )
     if found is None:
         process.terminate()
-        raise StartError(f"the lab did not come up within a minute; its log is {log}")
-    click.echo(f"lab         {found.url}   (process {found.pid}, log {log})")
+        raise StartError(message("the lab did not come up within a minute; its log is {log}", log=log))
+    click.echo(message("lab         {url}   (process {pid}, log {log})", url=found.url, pid=found.pid, log=log))
     click.echo(f"kubeconfig  {found.kubeconfig}")
     if found.dashboard:
         click.echo(f"dashboard   {found.dashboard}")
-    click.echo(f"{command_for('down', name)} stops it.")
+    click.echo(message("{command} stops it.", command=command_for("down", name)))
 
 
 def _ready(found: RunningLab | None) -> bool:
@@ -388,15 +418,15 @@ def down(name: str | None) -> None:
     from dovetail.cli import cluster_session
 
     if name is None and not running_labs():
-        click.echo("no lab runs")
+        click.echo(message("no lab runs"))
         return
     running = cluster_session.lab(name)
     os.kill(running.pid, signal.SIGTERM)
     if _poll(lambda: not alive(running.pid), seconds=15):
-        which = "the lab" if running.name == DEFAULT_NAME else f"lab {running.name}"
-        click.echo(f"stopped {which} at {running.url}")
+        which = message("the lab") if running.name == DEFAULT_NAME else message("lab {name}", name=running.name)
+        click.echo(message("stopped {which} at {url}", which=which, url=running.url))
         return
-    raise Problem(f"the lab (process {running.pid}) did not stop within 15 s; kill -9 {running.pid} will")
+    raise Problem(message("the lab (process {pid}) did not stop within 15 s; kill -9 {pid} will", pid=running.pid))
 
 
 @click.command()
@@ -406,10 +436,10 @@ def env(name: str | None) -> None:
     from dovetail.cli import cluster_session
 
     chosen = cluster_session.lab(name).name
-    with waiting(_STARTING):
+    with waiting(message(_STARTING)):
         _poll(lambda: find(chosen) is None or _ready(find(chosen)), seconds=60)
     running = find(chosen)
     if running is None or not running.ready:
-        raise Problem("the lab has not come up; where it was started it says why")
+        raise Problem(message("the lab has not come up; where it was started it says why"))
     for name, value in {"KUBECONFIG": running.kubeconfig, **running.environment}.items():
         click.echo(f"export {name}={shlex.quote(value)}")

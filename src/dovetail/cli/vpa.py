@@ -9,6 +9,8 @@ import click
 
 from dovetail import __version__
 from dovetail.errors import Problem
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
     from dovetail.autoscalers.vpa.settings import CommonSettings
@@ -99,7 +101,13 @@ def _settings(program: str, read: Callable[..., tuple[Any, list[str]]], flags: t
     from dovetail.autoscalers.vpa.settings import TABLES
 
     if {"-h", "--help", "-help"} & set(flags):
-        click.echo(f"Usage: dovetail vpa {program} [FLAGS]\n\n{help_text(TABLES[program])}")
+        click.echo(
+            message(
+                "Usage: dovetail vpa {program} [FLAGS]\n\n{help_text}",
+                program=program,
+                help_text=help_text(TABLES[program]),
+            )
+        )
         raise click.exceptions.Exit(0)
     try:
         settings, notes = read(flags, os.environ)
@@ -121,7 +129,9 @@ def _main(common: CommonSettings, start: Start) -> None:
     except (ConfigError, KubeError) as problem:
         raise Problem(str(problem)) from problem
     except OSError as problem:
-        raise Problem(f"{problem.strerror or problem}; another port is chosen by --address or --port") from problem
+        raise Problem(
+            message("{strerror}; another port is chosen by --address or --port", strerror=system_error(problem))
+        ) from problem
 
 
 async def _until_stopped(common: CommonSettings, start: Start) -> None:
@@ -186,7 +196,9 @@ def manifests(output: str, image: str | None, tag: str, namespace: str, cluster:
         from dovetail.autoscalers.node_groups import manifests as node_groups
 
         if not cluster:
-            raise click.UsageError("--cluster: is required for cluster-autoscaler, the name of the EKS cluster")
+            raise click.UsageError(
+                message("--cluster: is required for cluster-autoscaler, the name of the EKS cluster")
+            )
         listed = node_groups.manifests(cluster, image or node_groups.DEFAULT_IMAGE, tag, namespace)
     else:
         listed = objects(image or DEFAULT_IMAGE, tag, namespace)

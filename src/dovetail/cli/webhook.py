@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.errors import Problem
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 
 if TYPE_CHECKING:
     import ssl
@@ -55,26 +57,35 @@ def webhook(
     app = application()
     if service is not None:
         if tls_cert or tls_key:
-            raise click.UsageError("--service makes its own certificate; leave out --tls-cert and --tls-key")
+            raise click.UsageError(message("--service makes its own certificate; leave out --tls-cert and --tls-key"))
         namespace, slash, name = service.partition("/")
         if not (namespace and slash and name):
             raise click.BadParameter("expected NAMESPACE/NAME", param_hint="--service")
         app.cleanup_ctx.append(lambda app: _certified(context, kubeconfig, namespace, name, port))
     elif tls_cert is None or tls_key is None:
-        raise click.UsageError("needs --service, or --tls-cert and --tls-key")
+        raise click.UsageError(message("needs --service, or --tls-cert and --tls-key"))
     else:
         try:
             context.load_cert_chain(tls_cert, tls_key)
         except (ssl.SSLError, OSError) as error:
-            why = "not a certificate and its key, both in PEM"
+            why = message("not a certificate and its key, both in PEM")
             raise Problem(f"--tls-cert {tls_cert}, --tls-key {tls_key}: {why}") from error
         files = (tls_cert, tls_key)
         app.cleanup_ctx.append(lambda app: _reloaded(context, *files))
-    shown = f"converting at https://{address or '0.0.0.0'}:{port}/convert; Ctrl-C stops it"
+    shown = message(
+        "converting at https://{address}:{port}/convert; Ctrl-C stops it", address=address or "0.0.0.0", port=port
+    )
     try:
         web.run_app(app, host=address, port=port, ssl_context=context, print=lambda _: click.echo(shown))
     except OSError as error:
-        raise Problem(f"--address {address}, --port {port}: {error.strerror}; choose others") from error
+        raise Problem(
+            message(
+                "--address {address}, --port {port}: {strerror}; choose others",
+                address=address,
+                port=port,
+                strerror=system_error(error),
+            )
+        ) from error
 
 
 async def _reloaded(context: ssl.SSLContext, certificate: Path, key: Path) -> AsyncIterator[None]:
@@ -102,7 +113,14 @@ async def reload_certificate(context: ssl.SSLContext, certificate: Path, key: Pa
         try:
             context.load_cert_chain(certificate, key)
         except (ssl.SSLError, OSError) as error:
-            click.echo(f"--tls-cert {certificate}: has changed and does not load with its key: {error}", err=True)
+            click.echo(
+                message(
+                    "--tls-cert {certificate}: has changed and does not load with its key: {error}",
+                    certificate=certificate,
+                    error=error,
+                ),
+                err=True,
+            )
             continue  # the other file of the pair may not be written yet
         loaded = found
 
@@ -147,7 +165,12 @@ async def keep_certificate(kube: Kube, context: ssl.SSLContext, namespace: str, 
             await point_definitions(kube, namespace, name, port, certificate.bundle)
             pause = CHECK_INTERVAL_S
         except KubeError as problem:
-            click.echo(f"certificate of {namespace}/{name}: {problem}", err=True)
+            click.echo(
+                message(
+                    "certificate of {namespace}/{name}: {problem}", namespace=namespace, name=name, problem=problem
+                ),
+                err=True,
+            )
             pause = RETRY_INTERVAL_S
         await asyncio.sleep(pause)
 

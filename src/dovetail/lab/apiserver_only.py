@@ -24,6 +24,7 @@ from dovetail.lab.apiserver.kinds.bootstrap_rbac import seed_defaults
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Store, WriteRefused
 from dovetail.lab.namespace_finalizer import NamespaceFinalizer
+from dovetail.language import message
 from dovetail.runfile import DEFAULT_NAME, RunningLab, command_for, find, leave, register
 
 
@@ -57,7 +58,9 @@ def write_private(path: Path, text: str) -> None:
         fresh.write_text(text)
         fresh.replace(path)
     except OSError as error:
-        raise StartError(f"cannot write {path}: {error.strerror}; choose another --kubeconfig") from error
+        raise StartError(
+            message("cannot write {path}: {why}; choose another --kubeconfig", path=path, why=error.strerror)
+        ) from error
 
 
 class Bare:
@@ -104,8 +107,10 @@ class Bare:
         try:
             await self.mount.start()
         except OSError as error:
-            why = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror
-            raise StartError(f"cannot listen on port {self.mount.port}: {why}; choose another --port") from error
+            why = message("it is in use") if error.errno == errno.EADDRINUSE else error.strerror
+            raise StartError(
+                message("cannot listen on port {port}: {why}; choose another --port", port=self.mount.port, why=why)
+            ) from error
         return self.url
 
     @property
@@ -170,10 +175,16 @@ def refuse_second(name: str) -> None:
     """StartError if a lab of that name runs already."""
     other = find(name)
     if other is not None and other.pid != os.getpid():
-        which = "a lab" if name == DEFAULT_NAME else f"lab {name}"
+        which = message("a lab") if name == DEFAULT_NAME else message("lab {name}", name=name)
         raise StartError(
-            f"{which} runs already at {other.url} (process {other.pid}); {command_for('down', name)} "
-            "stops it, up --name OTHER starts another beside it"
+            message(
+                "{which} runs already at {url} (process {pid}); {command} stops it, "
+                "up --name OTHER starts another beside it",
+                which=which,
+                url=other.url,
+                pid=other.pid,
+                command=command_for("down", name),
+            )
         )
 
 

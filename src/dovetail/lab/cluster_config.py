@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from dovetail.language import message, source, translated
 from dovetail.model.spelling import nearest
 
 KIND = "ClusterConfig"
@@ -99,13 +100,19 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
 #: Fields by place: a kind of value, a table of fields, a list of one table, or a reason why it means nothing here.
 TEXT, INT, FLOAT, BOOL, TEXTS, MAP, TAINTS = "text", "int", "float", "bool", "texts", "map", "taints"
 DOCUMENT = "document"
-_NOTHING = "means nothing in the lab"
+_NOTHING = source("means nothing in the lab")
 #: Under which a table keeps where it stands; no field of eksctl is called so.
 LINE = "#"
 _MEANT = {
-    INT: "a whole number", FLOAT: "a number", BOOL: "true or false", TEXT: "a text", TEXTS: "a list of texts",
-    MAP: "fields with texts", TAINTS: "a list of key, value and effect", DOCUMENT: "an IAM policy document",
-}  # fmt: skip
+    INT: source("a whole number"),
+    FLOAT: source("a number"),
+    BOOL: source("true or false"),
+    TEXT: source("a text"),
+    TEXTS: source("a list of texts"),
+    MAP: source("fields with texts"),
+    TAINTS: source("a list of key, value and effect"),
+    DOCUMENT: source("an IAM policy document"),
+}
 
 
 class Ignored(msgspec.Struct, frozen=True):
@@ -153,8 +160,8 @@ _SERVICE_ACCOUNT: dict[str, Any] = {
     "permissionsBoundary": _OFF, "tags": _OFF, "status": _OFF,
 }  # fmt: skip
 _KARPENTER: dict[str, Any] = {
-    "version": Ignored("is not the version that is installed: the lab installs this version of Dovetail"),
-    "createServiceAccount": Ignored("changes nothing: the chart makes the service account"),
+    "version": Ignored(source("is not the version that is installed: the lab installs this version of Dovetail")),
+    "createServiceAccount": Ignored(source("changes nothing: the chart makes the service account")),
     "withSpotInterruptionQueue": BOOL, "defaultInstanceProfile": _OFF,
 }  # fmt: skip
 SCHEMA: dict[str, Any] = {
@@ -188,27 +195,31 @@ class _Reader:
 
     def read(self, node: yaml.Node, schema: Any, field: str) -> Any:
         if isinstance(schema, Ignored):
-            self.ignored.append(f"{self.source}:{node.start_mark.line + 1}: {field} {schema.why}")
+            self.ignored.append(f"{self.source}:{node.start_mark.line + 1}: {field} {translated(schema.why)}")
             return None
         if isinstance(schema, dict):
             return self._mapping(node, schema, field)
         if isinstance(schema, list):
             if not isinstance(node, yaml.SequenceNode):
-                raise self.refuse(node, field, "must be a list; write each entry after a dash")
+                raise self.refuse(node, field, message("must be a list; write each entry after a dash"))
             return [self.read(entry, schema[0], f"{field}[{index}]") for index, entry in enumerate(node.value)]
         return self._value(node, schema, field)
 
     def _mapping(self, node: yaml.Node, schema: dict[str, Any], field: str) -> dict[str, Any]:
         if not isinstance(node, yaml.MappingNode):
-            raise self.refuse(node, field or "the file", "must have fields")
+            raise self.refuse(node, field or message("the file"), message("must have fields"))
         found: dict[str, Any] = {}
         for key, value in node.value:
             name, place = str(key.value), f"{field}.{key.value}" if field else str(key.value)
             if name not in schema:
                 near = nearest(name, schema)
-                raise self.refuse(key, place, "is no field of eksctl" + (f"; did you mean {near}?" if near else ""))
+                raise self.refuse(
+                    key,
+                    place,
+                    message("is no field of eksctl") + (message("; did you mean {near}?", near=near) if near else ""),
+                )
             if name in found:
-                raise self.refuse(key, place, "stands there twice; keep one")
+                raise self.refuse(key, place, message("stands there twice; keep one"))
             found[name] = self.read(value, schema[name], place)
         return {**found, LINE: f"{self.source}:{node.start_mark.line + 1}"}
 
@@ -217,7 +228,7 @@ class _Reader:
         match kind:
             case "int" if isinstance(value, int) and not isinstance(value, bool):
                 if value < 0:
-                    raise self.refuse(node, field, f"{value} is below 0")
+                    raise self.refuse(node, field, message("{value} is below 0", value=value))
                 return value
             case "float" if isinstance(value, int | float) and not isinstance(value, bool):
                 return float(value)
@@ -233,7 +244,7 @@ class _Reader:
                 return value
             case "taints" if isinstance(value, dict | list):
                 return self._taints(node, value, field)
-        raise self.refuse(node, field, f"{value!r} must be {_MEANT[kind]}")
+        raise self.refuse(node, field, message("{value!r} must be {kind}", value=value, kind=message(_MEANT[kind])))
 
     def _taints(self, node: yaml.Node, value: Any, field: str) -> tuple[tuple[str, str, str], ...]:
         taints: list[tuple[str, str, str]] = []
@@ -249,7 +260,16 @@ class _Reader:
             ]
         for key, _, effect in taints:
             if effect not in _EFFECTS:
-                raise self.refuse(node, field, f"the effect of {key} is {effect!r}; use one of {', '.join(_EFFECTS)}")
+                raise self.refuse(
+                    node,
+                    field,
+                    message(
+                        "the effect of {key} is {effect!r}; use one of {effects}",
+                        key=key,
+                        effect=effect,
+                        effects=", ".join(_EFFECTS),
+                    ),
+                )
         return tuple(taints)
 
 
@@ -262,7 +282,9 @@ def read(path: Path) -> ClusterConfig:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise ConfigRefused(f"{path}: cannot be read ({problem}); name an eksctl ClusterConfig") from problem
+        raise ConfigRefused(
+            message("{path}: cannot be read ({problem}); name an eksctl ClusterConfig", path=path, problem=problem)
+        ) from problem
     return parse(text, str(path))
 
 
@@ -275,35 +297,57 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
         line = f":{mark.line + 1}" if mark is not None else ""
         raise ConfigRefused(f"{source}{line}: not YAML: {getattr(problem, 'problem', problem)}") from problem
     if root is None:
-        raise ConfigRefused(f"{source}: is empty; write an eksctl ClusterConfig")
+        raise ConfigRefused(message("{source}: is empty; write an eksctl ClusterConfig", source=source))
     reader = _Reader(source)
     found = reader.read(root, SCHEMA, "")
     if found.get("kind") != KIND or not str(found.get("apiVersion", "")).startswith(API_GROUP):
-        raise ConfigRefused(f"{source}:1: must have apiVersion: eksctl.io/v1alpha5 and kind: ClusterConfig")
+        raise ConfigRefused(
+            message("{source}:1: must have apiVersion: eksctl.io/v1alpha5 and kind: ClusterConfig", source=source)
+        )
     metadata = found.get("metadata") or {}
     for field in ("name", "region"):
         if not metadata.get(field):
-            raise ConfigRefused(f"{source}:1: metadata.{field}: is missing; eksctl needs it")
+            raise ConfigRefused(
+                message("{source}:1: metadata.{field}: is missing; eksctl needs it", source=source, field=field)
+            )
     cidr = (found.get("vpc") or {}).get("cidr") or ""
     if cidr:
         try:
             network = ipaddress.ip_network(cidr)
         except ValueError as problem:
-            raise ConfigRefused(f"{source}: vpc.cidr: {problem}; write one such as 192.168.0.0/16") from problem
+            raise ConfigRefused(
+                message(
+                    "{source}: vpc.cidr: {problem}; write one such as 192.168.0.0/16", source=source, problem=problem
+                )
+            ) from problem
         if network.prefixlen != 16:
-            raise ConfigRefused(f"{source}: vpc.cidr: {cidr} must be a /16, which the lab cuts into zones")
+            raise ConfigRefused(
+                message(
+                    "{source}: vpc.cidr: {cidr} must be a /16, which the lab cuts into zones", source=source, cidr=cidr
+                )
+            )
     iam = found.get("iam") or {}
     accounts = tuple(_service_account(entry) for entry in iam.get("serviceAccounts") or ())
     karpenter = found.get("karpenter")
     for field, wanted in (("iam.serviceAccounts", accounts), ("karpenter", karpenter is not None)):
         if wanted and not iam.get("withOIDC"):
-            raise ConfigRefused(f"{source}: {field}: needs iam.withOIDC: true, without which no pod can take a role")
+            raise ConfigRefused(
+                message(
+                    "{source}: {field}: needs iam.withOIDC: true, without which no pod can take a role",
+                    source=source,
+                    field=field,
+                )
+            )
     groups = [_group(source, entry, False) for entry in found.get("nodeGroups") or ()]
     groups += [_group(source, entry, True) for entry in found.get("managedNodeGroups") or ()]
     names = [group.name for group in groups]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigRefused(f"{source}: two node groups are named {name}; give each a name of its own")
+            raise ConfigRefused(
+                message(
+                    "{source}: two node groups are named {name}; give each a name of its own", source=source, name=name
+                )
+            )
     return ClusterConfig(
         name=metadata["name"], region=metadata["region"], version=metadata.get("version") or "", cidr=cidr,
         with_oidc=bool(iam.get("withOIDC")), groups=tuple(groups), ignored=tuple(reader.ignored),
@@ -317,10 +361,16 @@ def parse(text: str, source: str = "cluster.yaml") -> ClusterConfig:
 def _group(source: str, entry: Mapping[str, Any], managed: bool) -> NodeGroupConfig:
     name = entry.get("name") or ""
     if not name:
-        raise ConfigRefused(f"{source}: a node group has no name; give it one")
+        raise ConfigRefused(message("{source}: a node group has no name; give it one", source=source))
     mixed = entry.get("instancesDistribution") or {}
     if mixed and entry.get("instanceType") and entry["instanceType"] != "mixed":
-        raise ConfigRefused(f"{source}: node group {name}: instanceType and instancesDistribution exclude each other")
+        raise ConfigRefused(
+            message(
+                "{source}: node group {name}: instanceType and instancesDistribution exclude each other",
+                source=source,
+                name=name,
+            )
+        )
     single = (entry.get("instanceType") or DEFAULT_TYPE,)
     types = tuple(entry.get("instanceTypes") or mixed.get("instanceTypes") or single)
     least, most, desired = _sizes(source, name, entry)
@@ -345,7 +395,9 @@ def _group(source: str, entry: Mapping[str, Any], managed: bool) -> NodeGroupCon
 def _service_account(entry: Mapping[str, Any]) -> ServiceAccountConfig:
     metadata, line = entry.get("metadata") or {}, entry[LINE]
     if not metadata.get("name"):
-        raise ConfigRefused(f"{line}: iam.serviceAccounts: metadata.name is missing; give the service account one")
+        raise ConfigRefused(
+            message("{line}: iam.serviceAccounts: metadata.name is missing; give the service account one", line=line)
+        )
     known = entry.get("wellKnownPolicies") or {}
     account = ServiceAccountConfig(
         name=metadata["name"], namespace=metadata.get("namespace") or "default", line=line,
@@ -358,12 +410,20 @@ def _service_account(entry: Mapping[str, Any]) -> ServiceAccountConfig:
     granted = account.policy_arns or account.policy or known
     if not granted and not account.role_arn:
         raise ConfigRefused(
-            f"{line}: iam.serviceAccounts: {account.name} gets no policy; name one with attachPolicyARNs,"
-            " attachPolicy or wellKnownPolicies, or a role with attachRoleARN"
+            message(
+                "{line}: iam.serviceAccounts: {account} gets no policy; name one with attachPolicyARNs, "
+                "attachPolicy or wellKnownPolicies, or a role with attachRoleARN",
+                line=line,
+                account=account.name,
+            )
         )
     if granted and account.role_arn:
         raise ConfigRefused(
-            f"{line}: iam.serviceAccounts: {account.name}: attachRoleARN and policies exclude each other; keep one"
+            message(
+                "{line}: iam.serviceAccounts: {account}: attachRoleARN and policies exclude each other; keep one",
+                line=line,
+                account=account.name,
+            )
         )
     return account
 
@@ -377,7 +437,14 @@ def _sizes(source: str, name: str, entry: Mapping[str, Any]) -> tuple[int, int, 
     most = max(desired, least) if most is None else most
     if not least <= desired <= most:
         raise ConfigRefused(
-            f"{source}: node group {name}: desiredCapacity {desired} must lie between "
-            f"minSize {least} and maxSize {most}"
+            message(
+                "{source}: node group {name}: desiredCapacity {desired} must lie between minSize {least} "
+                "and maxSize {most}",
+                source=source,
+                name=name,
+                desired=desired,
+                least=least,
+                most=most,
+            )
         )
     return least, most, desired

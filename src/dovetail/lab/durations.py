@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from dovetail.language import message
+
 
 class Seconds(float):
     """A duration in seconds."""
@@ -21,7 +23,7 @@ def seconds(text: object) -> Seconds:
     if isinstance(text, str) and re.fullmatch(r"(\d+(\.\d+)?[dhms])+", text):
         parts = re.findall(r"(\d+(?:\.\d+)?)([dhms])", text)
         return Seconds(sum(float(number) * _UNITS[unit] for number, unit in parts))
-    raise ValueError(f"{text!r} is not a duration; write 90s, 5m, 2h30m or 1d")
+    raise ValueError(message("{text!r} is not a duration; write 90s, 5m, 2h30m or 1d", text=text))
 
 
 def decode(kind: type, value: object) -> object:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from dovetail.language import message
 from dovetail.model.instance_type import Resources
 from dovetail.model.spelling import nearest
 
@@ -87,7 +88,13 @@ def _catalogued(name: str) -> Size:
     spec = catalog.specs().get(name)
     if spec is None:
         near = nearest(name, catalog.specs())
-        raise UnknownType(f"no instance type {name!r}; {f'did you mean {near}?' if near else 'try m5.large'}")
+        raise UnknownType(
+            message(
+                "no instance type {name!r}; {hint}",
+                name=name,
+                hint=message("did you mean {near}?", near=near) if near else message("try m5.large"),
+            )
+        )
     return Size(spec.vcpus, spec.memory_mib / 1024, capacity.capacity(spec)["pods"], spec.arches[0])
 
 

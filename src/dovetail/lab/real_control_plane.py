@@ -24,6 +24,7 @@ import yaml
 from dovetail.kube.errors import KubeError
 from dovetail.kube.http import Bearer, Http
 from dovetail.kube.transport import Request
+from dovetail.language import message
 
 VERSION = "v1.36.3"
 ADMIN_TOKEN = "dovetail-admin"
@@ -90,7 +91,7 @@ class RealControlPlane:
 
     async def __aenter__(self) -> Self:
         if not binary().exists():
-            raise StartFailed(f"{binary()} is missing: make kubernetes builds it")
+            raise StartFailed(message("{binary} is missing: make kubernetes builds it", binary=binary()))
         if self._keep:
             self.folder.mkdir(parents=True, exist_ok=True)
         else:
@@ -176,11 +177,24 @@ class RealControlPlane:
         while loop.time() < deadline:
             for part, process, _ in self._running:
                 if process.poll() is not None:
-                    raise StartFailed(f"{part} ended with {process.returncode}:\n{self._tail(part)}")
+                    raise StartFailed(
+                        message(
+                            "{part} ended with {returncode}:\n{tail}",
+                            part=part,
+                            returncode=process.returncode,
+                            tail=self._tail(part),
+                        )
+                    )
             if self.certificate.exists() and await self._ready():
                 return
             await asyncio.sleep(0.1 * getattr(loop, "speed", 1.0))
-        raise StartFailed(f"kube-apiserver was not ready in {seconds:g} s:\n{self._tail('kube-apiserver')}")
+        raise StartFailed(
+            message(
+                "kube-apiserver was not ready in {seconds:g} s:\n{tail}",
+                seconds=seconds,
+                tail=self._tail("kube-apiserver"),
+            )
+        )
 
     async def _ready(self) -> bool:
         try:

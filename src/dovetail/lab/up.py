@@ -37,6 +37,7 @@ from dovetail.lab.real_control_plane import RealControlPlane, StartFailed
 from dovetail.lab.server import LabServer
 from dovetail.lab.tunnel import Tunnel, tunnel
 from dovetail.lab.wall_clock_ages import Aged, resumed
+from dovetail.language import message
 from dovetail.runfile import DEFAULT_NAME, RunningLab, find, leave, register
 
 #: Seconds until what lost its owner goes: an idle controller manager is that quick.
@@ -197,7 +198,9 @@ async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> A
 @asynccontextmanager
 async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[Running]:
     if settings.speed != 1:
-        raise StartError("a real control plane runs in real time: leave out --speed, or use --control-plane embedded")
+        raise StartError(
+            message("a real control plane runs in real time: leave out --speed, or use --control-plane embedded")
+        )
     try:
         async with tunnel() as way, _plane(settings, way) as plane:
             write_private(settings.kubeconfig, _inlined(plane, settings.name))
@@ -216,7 +219,7 @@ async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) ->
     except StartFailed as error:
         raise StartError(str(error)) from error
     except KubeError as error:
-        raise StartError(f"the control plane stopped answering: {error}") from error
+        raise StartError(message("the control plane stopped answering: {error}", error=error)) from error
 
 
 def _plane(settings: Settings, way: Tunnel) -> RealControlPlane:

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from dovetail.lab.scenario.schema import ScenarioError
+from dovetail.language import message
 from dovetail.studies.sources import Source
 from dovetail.studies.workloads.built_in import BUILT_IN
 
@@ -97,7 +98,11 @@ def _config_map(source: Source, path: Path) -> Json:
     named = [number for number, step in enumerate(workload.scenario.steps) if isinstance(step.apply, str)]
     if named:
         raise ScenarioError(
-            f"{path}: steps[{named[0]}].apply: names a file, which the Job's pods do not have; write the object there"
+            message(
+                "{path}: steps[{named}].apply: names a file, which the Job's pods do not have; write the object there",
+                path=path,
+                named=named[0],
+            )
         )
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     document["manifests"] = list(workload.manifests)

@@ -16,6 +16,7 @@ from dovetail.lab.scenario.autoscaler import Asked, Autoscaled
 from dovetail.lab.scenario.fleet import Fleet
 from dovetail.lab.scenario.node_groups import GroupFleet, GroupSettings
 from dovetail.lab.scenario.runner import Outcome, Player
+from dovetail.language import english
 from dovetail.studies import karpenter, vertical
 from dovetail.studies.bound import LowerBound
 from dovetail.studies.observation import Observer, Sample
@@ -65,7 +66,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(workload: Workload, setup: Setup, seed: int) -> Run:
     """Play it to its end. Takes the processor for some seconds; nothing of it depends on how many."""
-    return run_virtual(_run(workload, setup, seed))
+    with english():  # what the cluster writes; the report is made afterwards
+        return run_virtual(_run(workload, setup, seed))
 
 
 async def _run(workload: Workload, setup: Setup, seed: int) -> Run:

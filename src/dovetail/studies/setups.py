@@ -7,6 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
+from dovetail.language import message
+
 
 class NodeAutoscaler(StrEnum):
     """Who launches and removes nodes."""
@@ -55,7 +57,11 @@ def parse(text: str) -> Setup:
     name, *parts = text.strip().split("+")
     if name not in set(NodeAutoscaler) or not set(parts) <= {"hpa", "vpa"}:
         raise UnknownSetup(
-            f"{text!r} is no set-up; write {', '.join(NodeAutoscaler)}, each with +hpa, +vpa or +hpa+vpa if wanted"
+            message(
+                "{text!r} is no set-up; write {NodeAutoscaler}, each with +hpa, +vpa or +hpa+vpa if wanted",
+                text=text,
+                NodeAutoscaler=", ".join(NodeAutoscaler),
+            )
         )
     return Setup(NodeAutoscaler(name), "hpa" in parts, "vpa" in parts)
 

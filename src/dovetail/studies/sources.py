@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from dovetail.lab.scenario.schema import ScenarioError, read
+from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.spelling import nearest
 from dovetail.studies.workloads import node_groups
@@ -31,8 +32,15 @@ def source(name: str) -> Source:
     """A source that exists; raises ScenarioError with a hint."""
     if name not in BUILT_IN and not Path(name).exists():
         hint = nearest(name, BUILT_IN)
-        meant = f"; did you mean `{hint}`?" if hint else ""
-        raise ScenarioError(f"{name}: neither a file nor a built-in workload ({', '.join(BUILT_IN)}){meant}")
+        meant = message("; did you mean `{hint}`?", hint=hint) if hint else ""
+        raise ScenarioError(
+            message(
+                "{name}: neither a file nor a built-in workload ({built_in}){meant}",
+                name=name,
+                built_in=", ".join(BUILT_IN),
+                meant=meant,
+            )
+        )
     return Source(name)
 
 
@@ -50,7 +58,11 @@ def _read(path: Path) -> Workload:
     )
     types: tuple[InstanceType, ...] = tuple(workload.types().values())
     if not workload.node_pools():
-        raise ScenarioError(f"{path}: manifests: there is no NodePool; a comparison needs to know what may be launched")
+        raise ScenarioError(
+            message(
+                "{path}: manifests: there is no NodePool; a comparison needs to know what may be launched", path=path
+            )
+        )
     groups = node_groups.derived(manifests, types)
     check_groups(groups, workload.types(), str(path))
     return msgspec.structs.replace(workload, groups=groups)

@@ -14,6 +14,7 @@ import msgspec
 from dovetail.autoscalers.go_flags import FlagError, assignments, boolean
 from dovetail.autoscalers.node_groups.expanders import ExpanderError, parse_chain
 from dovetail.autoscalers.node_groups.quotas import GIB, Range
+from dovetail.language import message, translated
 from dovetail.model import duration
 from dovetail.model.duration import DurationError
 
@@ -247,7 +248,7 @@ def _read(name: str, kind: str, value: str) -> Any:
         match kind:
             case "bool":
                 if (read := boolean(value)) is None:
-                    raise ValueError("it is neither true nor false")
+                    raise ValueError(message("it is neither true nor false"))
                 return read
             case "int":
                 return int(value)
@@ -258,25 +259,31 @@ def _read(name: str, kind: str, value: str) -> Any:
             case _:
                 return value
     except DurationError:
-        raise FlagError(f"--{name}={value}: it is no duration; write one such as 10s, 5m or 1h30m") from None
+        raise FlagError(
+            message("--{name}={value}: it is no duration; write one such as 10s, 5m or 1h30m", name=name, value=value)
+        ) from None
     except ValueError as problem:
-        meant = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
-        raise FlagError(f"--{name}={value}: {problem}; it must be {meant}") from None
+        meant = {"bool": message("true or false"), "int": message("a whole number"), "float": message("a number")}[kind]
+        raise FlagError(
+            message(
+                "--{name}={value}: {problem}; it must be {meant}", name=name, value=value, problem=problem, meant=meant
+            )
+        ) from None
 
 
 def _check(settings: Settings) -> None:
     if settings["cloud-provider"] != "aws":
-        raise FlagError(f"--cloud-provider={settings['cloud-provider']}: only aws is supported")
+        raise FlagError(message("--cloud-provider={name}: only aws is supported", name=settings["cloud-provider"]))
     if settings["estimator"] != "binpacking":
-        raise FlagError(f"--estimator={settings['estimator']}: the only one is binpacking")
+        raise FlagError(message("--estimator={name}: the only one is binpacking", name=settings["estimator"]))
     try:
         settings.chain()
     except ExpanderError as problem:
         raise FlagError(str(problem)) from None
     if settings["balancing-label"] and settings["balancing-ignore-label"]:
-        raise FlagError("--balancing-label and --balancing-ignore-label exclude each other; set one of them")
+        raise FlagError(message("--balancing-label and --balancing-ignore-label exclude each other; set one of them"))
     if settings["scan-interval"] <= 0:
-        raise FlagError("--scan-interval must be above 0s")
+        raise FlagError(message("--scan-interval must be above 0s"))
     settings.limits()
 
 
@@ -285,9 +292,13 @@ def _range(name: str, text: str, unit: int) -> Range:
     try:
         found = Range(int(least) * unit, int(most) * unit)
     except ValueError:
-        raise FlagError(f"--{name}={text}: write it MIN:MAX in whole numbers") from None
+        raise FlagError(message("--{name}={text}: write it MIN:MAX in whole numbers", name=name, text=text)) from None
     if not colon or found.least < 0 or found.most < found.least:
-        raise FlagError(f"--{name}={text}: the minimum must be 0 or more, the maximum at least the minimum")
+        raise FlagError(
+            message(
+                "--{name}={text}: the minimum must be 0 or more, the maximum at least the minimum", name=name, text=text
+            )
+        )
     return found
 
 
@@ -298,6 +309,8 @@ def help_text() -> str:
         default = ", ".join(flag.default) if flag.kind == LIST else flag.default
         shown = f"{default:g}s" if flag.kind == DURATION else str(default)
         shown = shown.lower() if flag.kind == BOOL else shown
-        remark = f"  (no effect here: {flag.without_effect})" if flag.without_effect else ""
+        remark = (
+            message("  (no effect here: {why})", why=translated(flag.without_effect)) if flag.without_effect else ""
+        )
         lines.append(f"  --{name}={shown}{remark}")
     return "\n".join(lines)

@@ -40,6 +40,8 @@ from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
 from dovetail.kube.log import Log
 from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import LEASES
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 from dovetail.model.meta import micro
 from dovetail.model.quantity import parse
 
@@ -190,8 +192,8 @@ class AdmissionController:
             try:
                 authorities, certificate, key = (file.read_bytes() for file in files)
             except OSError as error:
-                how = "mount the secret vpa-tls-certs, or leave --generate-certs on"
-                raise CertificateError(f"{error.filename}: {error.strerror}; {how}") from error
+                how = message("mount the secret vpa-tls-certs, or leave --generate-certs on")
+                raise CertificateError(f"{error.filename}: {system_error(error)}; {how}") from error
             return ServingCertificate(authorities=authorities, certificate=certificate, key=key)
         names = service_names(settings.service, settings.pod_namespace)
         return await SharedCertificate(self._kube, SECRET, settings.pod_namespace, names).current()

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dovetail.autoscalers.go_flags import FlagError, assignments, boolean
+from dovetail.language import message, translated
 from dovetail.model.duration import DurationError, nanoseconds
 from dovetail.model.quantity import QuantityError, parse
 from dovetail.model.spelling import nearest
@@ -34,7 +35,7 @@ class Flag(NamedTuple):
             if self.kind == "bool":
                 value = boolean(text)
                 if value is None:
-                    raise FlagError(f"--{self.name}: {text!r} is neither true nor false")
+                    raise FlagError(message("--{name}: {text!r} is neither true nor false", name=self.name, text=text))
                 return value
             if self.kind == "int":
                 return int(text)
@@ -47,7 +48,15 @@ class Flag(NamedTuple):
         except FlagError:
             raise
         except (ValueError, DurationError, QuantityError) as error:
-            raise FlagError(f"--{self.name}: {text!r} is not a {self.kind}: {error}") from error
+            raise FlagError(
+                message(
+                    "--{name}: {text!r} is not a {kind}: {error}",
+                    name=self.name,
+                    text=text,
+                    kind=self.kind,
+                    error=error,
+                )
+            ) from error
         return text
 
 
@@ -67,16 +76,16 @@ def read(table: Sequence[Flag], arguments: Sequence[str]) -> Flags:
         flag = by_name[name]
         values[flag.key] = flag.value(text)
         if flag.idle:
-            notes.append(f"--{name} has no effect: {flag.idle}")
+            notes.append(message("--{name} has no effect: {idle}", name=name, idle=translated(flag.idle)))
     return Flags(values, notes)
 
 
 def help_text(table: Sequence[Flag]) -> str:
     lines = []
     for flag in sorted(table):
-        default = f" (default {flag.default})" if flag.default else ""
-        idle = f" No effect: {flag.idle}." if flag.idle else ""
-        lines.append(f"  --{flag.name} {flag.kind}\n        {flag.meaning}{default}{idle}")
+        default = message(" (default {default})", default=flag.default) if flag.default else ""
+        idle = message(" No effect: {idle}.", idle=translated(flag.idle)) if flag.idle else ""
+        lines.append(f"  --{flag.name} {flag.kind}\n        {translated(flag.meaning)}{default}{idle}")
     return "\n".join(lines)
 
 
@@ -90,7 +99,9 @@ def gates(text: str, names: Mapping[str, str]) -> dict[str, bool]:
         name, equals, word = part.partition("=")
         enabled = boolean(word) if equals else None
         if enabled is None:
-            raise FlagError(f"--feature-gates: {part!r}: write {name}=true or {name}=false")
+            raise FlagError(
+                message("--feature-gates: {part!r}: write {name}=true or {name}=false", part=part, name=name)
+            )
         if name == "AllAlpha":
             values = dict.fromkeys(values, enabled)
         elif name == "AllBeta":
@@ -99,6 +110,6 @@ def gates(text: str, names: Mapping[str, str]) -> dict[str, bool]:
             values[names[name]] = enabled
         else:
             near = nearest(name, names)
-            hint = f"; did you mean {near}?" if near else ""
-            raise FlagError(f"--feature-gates: unrecognized feature gate: {name}{hint}")
+            hint = message("; did you mean {near}?", near=near) if near else ""
+            raise FlagError(message("--feature-gates: unrecognized feature gate: {name}{hint}", name=name, hint=hint))
     return values

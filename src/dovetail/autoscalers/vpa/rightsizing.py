@@ -27,6 +27,7 @@ from dovetail.autoscalers.vpa.model import PodHistory
 from dovetail.autoscalers.vpa.proportions import proportional_limits
 from dovetail.autoscalers.vpa.recommendation import FormatSettings, pod_recommendation
 from dovetail.autoscalers.vpa.usage import DAY_S, Aggregation, ContainerUsage
+from dovetail.language import message
 from dovetail.model.pods import Container, Pod
 from dovetail.model.quantity import milli, whole
 from dovetail.planner.snapshot import Snapshot
@@ -241,11 +242,15 @@ def _unknown(
 ) -> str:
     missing = [container.name for container in pod.spec.containers if container.name not in usages]
     if missing:
-        return f"no usage is known of container {', '.join(missing)}"
+        return message("no usage is known of container {missing}", missing=", ".join(missing))
     if samples < min_samples:
-        return f"{samples} samples of usage, {min_samples} are needed"
+        return message("{samples} samples of usage, {min_samples} are needed", samples=samples, min_samples=min_samples)
     if history_s < min_history_s:
-        return f"{history_s / 3600:.1f} h of usage, {min_history_s / 3600:g} h are needed"
+        return message(
+            "{history_s:.1f} h of usage, {min_history_s:g} h are needed",
+            history_s=history_s / 3600,
+            min_history_s=min_history_s / 3600,
+        )
     return ""
 
 

@@ -24,6 +24,7 @@ from typing import IO
 
 from dovetail.lab.apiserver.journal_file import MAGIC, Contents, Damage, ForeignFile, contents, packed
 from dovetail.lab.apiserver.store import Event, Record, Store, WriteRefused
+from dovetail.language import message, plural
 
 #: The log is rewritten as a snapshot beyond this size, and twice the snapshot.
 ROTATE_BYTES = 32 * 1024 * 1024
@@ -68,13 +69,21 @@ class Journal:
             self.folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
             lock = os.fdopen(os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE), "rb+")
         except OSError as error:
-            raise DataError(f"cannot use {self.folder}: {error.strerror}; choose another --data folder") from error
+            raise DataError(
+                message(
+                    "cannot use {folder}: {strerror}; choose another --data folder",
+                    folder=self.folder,
+                    strerror=error.strerror,
+                )
+            ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             lock.close()
             raise DataError(
-                f"{self.folder} is in use by another lab; stop it or choose another --data folder"
+                message(
+                    "{folder} is in use by another lab; stop it or choose another --data folder", folder=self.folder
+                )
             ) from error
         try:
             self._load()
@@ -83,7 +92,11 @@ class Journal:
         except OSError as error:
             lock.close()
             place = error.filename or self.folder
-            raise DataError(f"cannot use {place}: {error.strerror}; choose another --data folder") from error
+            raise DataError(
+                message(
+                    "cannot use {place}: {strerror}; choose another --data folder", place=place, strerror=error.strerror
+                )
+            ) from error
         except DataError:
             lock.close()
             raise
@@ -128,7 +141,7 @@ class Journal:
             held = contents(data)
         except ForeignFile as error:
             raise DataError(
-                f"{path} was not written by a lab; it is left as it is, choose another --data folder"
+                message("{path} was not written by a lab; it is left as it is, choose another --data folder", path=path)
             ) from error
         if name == SNAPSHOT:
             return held._replace(damage=held.damage + _missing(held, len(data)), torn=0)
@@ -143,19 +156,29 @@ class Journal:
         except FileNotFoundError:
             return
         if not MAGIC.startswith(begin):
-            raise DataError(f"{path} was not written by a lab; it is left as it is, choose another --data folder")
+            raise DataError(
+                message("{path} was not written by a lab; it is left as it is, choose another --data folder", path=path)
+            )
 
     def _refusal(self, damaged: dict[str, Contents]) -> str:
         lines = []
         for name, held in damaged.items():
             for damage in held.damage:
                 lines.append(
-                    f"{self.folder / name}: damaged at byte {damage.offset}: {damage.reason}; "
-                    f"{damage.readable} sound records follow"
+                    message(
+                        "{folder}: damaged at byte {offset}: {reason}; {readable} sound records follow",
+                        folder=self.folder / name,
+                        offset=damage.offset,
+                        reason=damage.reason,
+                        readable=damage.readable,
+                    )
                 )
         lines.append(
-            f"nothing in {self.folder} was changed. Restore it from a copy, or start with --recover: "
-            "it keeps every sound record and the damaged file beside it"
+            message(
+                "nothing in {folder} was changed. Restore it from a copy, or start with --recover: it "
+                "keeps every sound record and the damaged file beside it",
+                folder=self.folder,
+            )
         )
         return "\n".join(lines)
 
@@ -168,10 +191,16 @@ class Journal:
         if tail.strip(b"\0"):
             aside = self._aside(LOG, "torn", log.end)
             _write_file(aside, tail)
-            kept = f", kept in {aside}"
+            kept = message(", kept in {aside}", aside=aside)
         self.notes.append(
-            f"{path}: the last {len(tail)} bytes, from byte {log.end} on, are an incomplete record "
-            f"that was never acknowledged{kept}"
+            message(
+                "{path}: the last {count} bytes, from byte {end} on, are an incomplete record that was "
+                "never acknowledged{kept}",
+                path=path,
+                count=len(tail),
+                end=log.end,
+                kept=kept,
+            )
         )
         os.truncate(path, log.end)
 
@@ -187,8 +216,13 @@ class Journal:
         self._size = 0
         lost = sum(len(held.damage) for held in damaged.values())
         self.notes.append(
-            f"{self.folder}: read around {lost} damaged {'place' if lost == 1 else 'places'}; "
-            f"what was there is lost, the damaged file is kept in {', '.join(kept)}"
+            plural(
+                "{folder}: read around {n} damaged place; what was there is lost, the damaged file is kept in {kept}",
+                "{folder}: read around {n} damaged places; what was there is lost, the damaged file is kept in {kept}",
+                n=lost,
+                folder=self.folder,
+                kept=", ".join(kept),
+            )
         )
 
     def _aside(self, name: str, what: str, offset: int) -> Path:
@@ -245,16 +279,22 @@ class Journal:
 
     def _failed(self, error: OSError) -> str:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        remedy = "free space there, and writes are taken again" if full else "writes are refused until it can"
-        name = f"disk full ({error.strerror})" if full else error.strerror
-        return f"cannot write to {self.folder}: {name}; {remedy}"
+        remedy = (
+            message("free space there, and writes are taken again")
+            if full
+            else message("writes are refused until it can")
+        )
+        name = message("disk full ({strerror})", strerror=error.strerror) if full else error.strerror
+        return message("cannot write to {folder}: {name}; {remedy}", folder=self.folder, name=name, remedy=remedy)
 
     def _lose(self, error: OSError) -> None:
         """What the kernel had taken may be gone: after this nothing can be acknowledged any more."""
         self._lost = True
-        self.failure = (
-            f"cannot write to {self.folder}: {error.strerror}; what was written last may be lost: "
-            "stop the lab, see to the disk, start it again"
+        self.failure = message(
+            "cannot write to {folder}: {strerror}; what was written last may be lost: stop the lab, "
+            "see to the disk, start it again",
+            folder=self.folder,
+            strerror=error.strerror,
         )
 
     def health(self) -> str:
@@ -366,13 +406,19 @@ class Journal:
 def _missing(snapshot: Contents, size: int) -> tuple[Damage, ...]:
     """A snapshot was whole when it got its name: one that ends early, or has too few records, is damaged."""
     if snapshot.torn:
-        return (Damage(snapshot.end, f"its end is missing, from byte {size - snapshot.torn} on", 0),)
+        return (Damage(snapshot.end, message("its end is missing, from byte {size} on", size=size - snapshot.torn), 0),)
     if snapshot.damage or not snapshot.entries:
         return ()
     table, _, _, counted = snapshot.entries[0]
     count = len(snapshot.entries) - 1
     if not table and counted and counted.isdigit() and int(counted) != count:
-        return (Damage(snapshot.end, f"{count} of {counted.decode()} records are there", 0),)
+        return (
+            Damage(
+                snapshot.end,
+                message("{count} of {counted} records are there", count=count, counted=counted.decode()),
+                0,
+            ),
+        )
     return ()
 
 

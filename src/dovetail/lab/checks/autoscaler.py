@@ -22,6 +22,7 @@ from dovetail.controllers.disruption.queue import COMMAND
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event
 from dovetail.lab.faults.cloud import FALSE_DRIFT, FaultyCloud
+from dovetail.language import message
 from dovetail.model import wellknown
 from dovetail.model.kinds import budgets
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -141,21 +142,35 @@ class AutoscalerInvariants:
                 self._break(what)
         calls = sum(count for name, count in self._cloud.calls.items() if name not in BATCHED_CALLS)
         if calls - self._calls > MAX_CALLS_PER_S * CHECK_PERIOD_S:
-            self._break(f"I10: {calls - self._calls} calls of the cloud within {CHECK_PERIOD_S:g} s")
+            self._break(
+                message(
+                    "I10: {calls} calls of the cloud within {check_period_s:g} s",
+                    calls=calls - self._calls,
+                    check_period_s=CHECK_PERIOD_S,
+                )
+            )
         self._calls = calls
 
     def _doubtful(self) -> Iterator[tuple[str, float]]:
         """What must not last, and for how long it may."""
         standing = {each.provider_id for each in self._cloud.standing()}
         for provider in standing - self._owners.keys():
-            yield f"I4: instance {provider} has no claim", ORPHAN_S
+            yield message("I4: instance {provider} has no claim", provider=provider), ORPHAN_S
         for provider in self._owners.keys() - standing:
-            yield f"I4: claim {self._owners[provider]} has no instance", ORPHAN_S
+            yield message("I4: claim {owners} has no instance", owners=self._owners[provider]), ORPHAN_S
         served: dict[str, str] = {}
         for name, claim in self._launching.items():
             for uid in _pods_of(claim):
                 if uid in self._pods and not self._pods[uid].node and served.setdefault(uid, name) != name:
-                    yield f"I3: {served[uid]} and {name} are both launched for pod {uid}", DUPLICATE_CLAIM_S
+                    yield (
+                        message(
+                            "I3: {served} and {name} are both launched for pod {uid}",
+                            served=served[uid],
+                            name=name,
+                            uid=uid,
+                        ),
+                        DUPLICATE_CLAIM_S,
+                    )
         yield from self._unanswered()
 
     def _unanswered(self) -> Iterator[tuple[str, float]]:
@@ -169,7 +184,11 @@ class AutoscalerInvariants:
                 del self._refused[uid]
             else:
                 yield (
-                    f"I11: claim {claim.name} does not report that its launch was refused ({reason})",
+                    message(
+                        "I11: claim {claim} does not report that its launch was refused ({reason})",
+                        claim=claim.name,
+                        reason=reason,
+                    ),
                     REFUSAL_REPORT_S,
                 )
 
@@ -258,7 +277,13 @@ class AutoscalerInvariants:
         made = len(_recent(self._created.setdefault(name, deque()), self._clock.monotonic(), BURST_WINDOW_S))
         if made > self._demand() + EXTRA_LAUNCHES:
             self._break(
-                f"I2: {made} claims of {name} were written within {BURST_WINDOW_S:g} s, for at most {self._demand()}"
+                message(
+                    "I2: {made} claims of {name} were written within {burst_window_s:g} s, for at most {self_}",
+                    made=made,
+                    name=name,
+                    burst_window_s=BURST_WINDOW_S,
+                    self_=self._demand(),
+                )
             )
 
     def _refuse(self, uid: str, reason: str) -> None:
@@ -282,19 +307,35 @@ class AutoscalerInvariants:
         for uid in _pods_of(claim):
             if len(_recent(self._attempts.setdefault(uid, deque()), now, HOUR_S)) > MAX_CLAIMS_PER_POD_HOUR:
                 self._break(
-                    f"I1: more than {MAX_CLAIMS_PER_POD_HOUR} instances were launched for pod {uid} within an hour"
+                    message(
+                        "I1: more than {max_claims_per_pod_hour} instances were launched for pod {uid} within an hour",
+                        max_claims_per_pod_hour=MAX_CLAIMS_PER_POD_HOUR,
+                        uid=uid,
+                    )
                 )
         launches = len(_recent(self._launches, now, LAUNCH_WINDOW_S))
         if launches > MAX_LAUNCHES_PER_POD * self._demand() + EXTRA_LAUNCHES:
             self._break(
-                f"I1: {launches} instances were launched within {LAUNCH_WINDOW_S:g} s, for at most {self._demand()}"
+                message(
+                    "I1: {launches} instances were launched within {launch_window_s:g} s, for at most {self_}",
+                    launches=launches,
+                    launch_window_s=LAUNCH_WINDOW_S,
+                    self_=self._demand(),
+                )
             )
 
     def _drift(self, claim: NodeClaim) -> None:
         condition, pool = claim.condition("Drifted"), self._pools.get(claim.node_pool or "")
         reason = condition.reason if condition is not None else ""
         if pool is not None and reason in FROM_OBJECTS and self._made_from.get(claim.name) == pool.metadata.generation:
-            self._break(f"I12: {claim.name} drifts ({reason}) from the NodePool {pool.name} that it was made from")
+            self._break(
+                message(
+                    "I12: {claim} drifts ({reason}) from the NodePool {pool} that it was made from",
+                    claim=claim.name,
+                    reason=reason,
+                    pool=pool.name,
+                )
+            )
 
     def _disruption(self, claim: NodeClaim) -> None:
         condition = claim.condition("DisruptionReason")
@@ -304,13 +345,21 @@ class AutoscalerInvariants:
             return
         drifted = claim.condition("Drifted")
         if reason == "Drifted" and drifted is not None and drifted.reason == FALSE_DRIFT:
-            self._break(f"I5: {claim.name} goes for a drift that the cloud only talked of")
+            self._break(message("I5: {claim} goes for a drift that the cloud only talked of", claim=claim.name))
         if reason in VOLUNTARY and self._safe():
-            self._break(f"I6: {claim.name} is disrupted ({reason}) in safe mode")
+            self._break(message("I6: {claim} is disrupted ({reason}) in safe mode", claim=claim.name, reason=reason))
         total, going = self._budgeted_nodes.of(pool.name)
         allowed = budgets.allowance(pool.spec.disruption.budgets, reason, total, self._autoscaler_now()).nodes
         if going > allowed:
-            self._break(f"I6: {going} nodes of {pool.name} are disrupted at once, {allowed} may be ({reason})")
+            self._break(
+                message(
+                    "I6: {going} nodes of {pool} are disrupted at once, {allowed} may be ({reason})",
+                    going=going,
+                    pool=pool.name,
+                    allowed=allowed,
+                    reason=reason,
+                )
+            )
         if reason == "Underutilized":
             self._move(claim)
 
@@ -320,14 +369,23 @@ class AutoscalerInvariants:
             moves = len(_recent(self._moved.setdefault(owner, deque()), now, HOUR_S))
             size = self._sizes[owner]
             if moves > MAX_MOVES_PER_POD_HOUR * size + EXTRA_MOVES:
-                self._break(f"I9: the {size} pods of {owner} were moved {moves} times within an hour for cost")
+                self._break(
+                    message(
+                        "I9: the {size} pods of {owner} were moved {moves} times within an hour for cost",
+                        size=size,
+                        owner=owner,
+                        moves=moves,
+                    )
+                )
 
     def _removal(self, claim: NodeClaim) -> None:
         if _reason(claim) not in ("Drifted", "Underutilized", "Unhealthy") or self._lost(claim.status.provider_id):
             return
         for each in self._launching.values():
             if f'"claim":"{claim.name}"' in each.metadata.annotations.get(COMMAND, ""):
-                self._break(f"I7: {claim.name} goes before its replacement {each.name} is ready")
+                self._break(
+                    message("I7: {claim} goes before its replacement {name} is ready", claim=claim.name, name=each.name)
+                )
 
     def _lost(self, provider_id: str) -> bool:
         """Whether an instance ended by itself, or was deleted by others than the autoscaler."""
@@ -337,7 +395,13 @@ class AutoscalerInvariants:
     def _terminated(self, provider_id: str) -> None:
         claim = self._claims.get(self._owners.get(provider_id, ""))
         if claim is not None and claim.metadata.deletion_timestamp is None:
-            self._break(f"I8: instance {provider_id} is terminated and its claim {claim.name} is not deleted")
+            self._break(
+                message(
+                    "I8: instance {provider_id} is terminated and its claim {claim} is not deleted",
+                    provider_id=provider_id,
+                    claim=claim.name,
+                )
+            )
 
 
 def _counts(claim: NodeClaim) -> bool:

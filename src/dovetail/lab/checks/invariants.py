@@ -11,6 +11,7 @@ from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event, Store
 from dovetail.lab.checks.pdb import PdbCheck
 from dovetail.lab.checks.replicasets import ReplicaSetCheck
+from dovetail.language import message
 
 STORY = 8
 
@@ -59,7 +60,15 @@ class Invariants:
     def _order(self, event: Event) -> None:
         """No acknowledged write is lost: versions only grow, for the cluster and for each object."""
         if event.rv <= self._latest:
-            self.violations.append(f"{event.table} {event.key}: version {event.rv} after {self._latest}")
+            self.violations.append(
+                message(
+                    "{table} {event}: version {rv} after {latest}",
+                    table=event.table,
+                    event=event.key,
+                    rv=event.rv,
+                    latest=self._latest,
+                )
+            )
         self._latest = max(self._latest, event.rv)
 
     def _pod(self, event: Event) -> None:
@@ -75,6 +84,14 @@ class Invariants:
         story.append(f"{event.rv}: {obj.get('status', {}).get('phase')} on {node or 'no node'}")
         before = self._nodes.get(uid, "")
         if before and node != before:
-            self.violations.append(f"pod {event.key} is on {node or 'no node'} and was on {before}: {list(story)}")
+            self.violations.append(
+                message(
+                    "pod {event} is on {node} and was on {before}: {story}",
+                    event=event.key,
+                    node=node or "no node",
+                    before=before,
+                    story=list(story),
+                )
+            )
         if node:
             self._nodes[uid] = node

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from dovetail.lab.apiserver.store import Event, Store
+from dovetail.language import message
 from dovetail.model.selector import LabelSelector
 
 Json = dict[str, Any]
@@ -53,7 +54,7 @@ class PdbCheck:
         selector, status = budget["spec"].get("selector"), budget.get("status", {})
         allowed = status.get("disruptionsAllowed", 0)
         if allowed < 0:
-            yield f"budget {event.key} allows {allowed} disruptions"
+            yield message("budget {event} allows {allowed} disruptions", event=event.key, allowed=allowed)
         guard = guards.get(name)
         if guard is not None and guard.selector == selector:
             guard.status = status
@@ -79,13 +80,19 @@ class PdbCheck:
 def _judge(budget: str, guard: _Guard, name: str) -> Iterator[str]:
     charged: Iterable[str] = guard.status.get("disruptedPods", ())
     if name not in charged:
-        yield f"pod {name} was evicted without being charged to budget {budget}"
+        yield message("pod {name} was evicted without being charged to budget {budget}", name=name, budget=budget)
     going = {*charged, name}
     left = sum(key.partition("/")[2] not in going for key in guard.healthy)
     wanted = guard.status.get("desiredHealthy", 0)
     overstated = guard.status.get("currentHealthy", 0) > len(guard.healthy)
     if left < wanted and not overstated:
-        yield f"pod {name} was evicted, and {left} of the {wanted} that budget {budget} asks for are left"
+        yield message(
+            "pod {name} was evicted, and {left} of the {wanted} that budget {budget} asks for are left",
+            name=name,
+            left=left,
+            wanted=wanted,
+            budget=budget,
+        )
 
 
 def _labels(pod: Json) -> dict[str, str]:

@@ -15,6 +15,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver.store import Event
+from dovetail.language import message
 
 Json = dict[str, Any]
 
@@ -76,8 +77,13 @@ class ReplicaSetCheck:
             namespace = replica_set.name.partition("/")[0]
             if not replica_set.excused and namespace not in self._ending and not self._restless():
                 missing = replica_set.wanted - len(replica_set.alive)
-                since = f"since {replica_set.short_since:.3f}, now {now:.3f}"
-                yield f"replica set {replica_set.name} is {missing} pod(s) short {since}"
+                since = message("since {short_since:.3f}, now {now:.3f}", short_since=replica_set.short_since, now=now)
+                yield message(
+                    "replica set {replica_set} is {missing} pod(s) short {since}",
+                    replica_set=replica_set.name,
+                    missing=missing,
+                    since=since,
+                )
 
     def _set(self, event: Event) -> None:
         record = event.record or event.previous
@@ -130,8 +136,12 @@ class ReplicaSetCheck:
         if client != CONTROLLERS or not needless or replica_set.excused or self._restless():
             return
         if event.key.partition("/")[0] not in self._ending and not _disrupted(record.obj):
-            left = f"{len(replica_set.alive)} of {replica_set.wanted} are left"
-            yield f"pod {event.key} was deleted by the controllers though the ReplicaSet had no surplus: {left}"
+            left = message("{count} of {wanted} are left", count=len(replica_set.alive), wanted=replica_set.wanted)
+            yield message(
+                "pod {event} was deleted by the controllers though the ReplicaSet had no surplus: {left}",
+                event=event.key,
+                left=left,
+            )
 
     def _count(self, uid: str, replica_set: _ReplicaSetState) -> None:
         """Since when a pod is missing."""

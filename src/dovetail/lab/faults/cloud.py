@@ -13,19 +13,20 @@ from typing import Any, cast
 from dovetail.cloud.provider import CloudError, Instance, InstanceNotFound, Interruption, Launch, Remedy
 from dovetail.cloud.simulated.provider import SimulatedCloud
 from dovetail.lab.faults.kinds import FORMER_KINDS, UnknownFault
+from dovetail.language import message, source
 from dovetail.model.instance_type import InstanceType
 
 #: What can be wrong with the cloud, in words.
 LAPSES: Mapping[str, str] = {
-    "empty-types": "says that nothing is for sale",
-    "half-types": "forgets half of what is for sale",
-    "shared-types": "returns one shared list, which a caller empties",
-    "half-instances": "forgets half of the instances",
-    "empty-instances": "lists none of the instances, as with credentials of another account",
-    "false-drift": "reports that every instance has the wrong image",
-    "lost-answers": "launches and terminates, and the answer is lost",
-    "denied": "denies every call",
-    "unreachable": "does not answer",
+    "empty-types": source("says that nothing is for sale"),
+    "half-types": source("forgets half of what is for sale"),
+    "shared-types": source("returns one shared list, which a caller empties"),
+    "half-instances": source("forgets half of the instances"),
+    "empty-instances": source("lists none of the instances, as with credentials of another account"),
+    "false-drift": source("reports that every instance has the wrong image"),
+    "lost-answers": source("launches and terminates, and the answer is lost"),
+    "denied": source("denies every call"),
+    "unreachable": source("does not answer"),
 }
 #: The drift that this cloud reports and that never is.
 FALSE_DRIFT = "AMIDrift"
@@ -57,9 +58,11 @@ class FaultyCloud(SimulatedCloud):
         """Begin a lapse; returns what it is, in words."""
         kind = FORMER_KINDS.get(kind, kind)
         if kind not in LAPSES:
-            raise UnknownFault(f"no lapse {kind!r} of a cloud; there are {', '.join(sorted(LAPSES))}")
+            raise UnknownFault(
+                message("no lapse {kind!r} of a cloud; there are {lapses}", kind=kind, lapses=", ".join(sorted(LAPSES)))
+            )
         self.lapses[kind] = self._clock.monotonic() + seconds
-        return f"the cloud {LAPSES[kind]} for {seconds:g} s"
+        return message("the cloud {lapse} for {seconds:g} s", lapse=message(LAPSES[kind]), seconds=seconds)
 
     def _errs(self, kind: str) -> bool:
         return self._clock.monotonic() < self.lapses.get(kind, 0.0)
@@ -117,7 +120,7 @@ class FaultyCloud(SimulatedCloud):
 
     def _lose(self, call: str) -> None:
         if self._errs("lost-answers"):
-            raise CloudError("RequestTimeout", f"{call}: no answer within 30 s", Remedy.RETRY)
+            raise CloudError("RequestTimeout", message("{call}: no answer within 30 s", call=call), Remedy.RETRY)
 
     async def unhealthy(self) -> Sequence[Interruption]:
         ids = tuple(each.provider_id for each in self.standing() if each.provider_id in self.unhealthy_instances)
@@ -126,7 +129,7 @@ class FaultyCloud(SimulatedCloud):
     async def _call(self, name: str) -> None:
         await super()._call(name)
         if self._errs("denied"):
-            text = f"{name}: you are not authorized to perform this operation"
+            text = message("{name}: you are not authorized to perform this operation", name=name)
             raise CloudError("UnauthorizedOperation", text, Remedy.OPERATOR)
         if self._errs("unreachable"):
-            raise CloudError("ConnectTimeout", f"{name}: the endpoint does not answer", Remedy.RETRY)
+            raise CloudError("ConnectTimeout", message("{name}: the endpoint does not answer", name=name), Remedy.RETRY)

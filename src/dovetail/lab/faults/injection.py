@@ -22,6 +22,7 @@ from dovetail.lab.apiserver.status_errors import CHANGED, conflict
 from dovetail.lab.durations import decode
 from dovetail.lab.faults.kinds import KINDS, Fault, UnknownFault, unknown
 from dovetail.lab.kubelet.kubelets import Fleet
+from dovetail.language import message, source
 
 #: Where `dovetail fault` knocks.
 PATH = "/lab/faults"
@@ -73,7 +74,11 @@ class Faults:
             return self._mend()
         strike = self.strikes.get(fault.kind)
         if strike is None and fault.kind in KINDS:
-            raise UnknownFault(f"{fault.kind} breaks the lab's own API server, and this one is Kubernetes'")
+            raise UnknownFault(
+                message(
+                    "{fault_kind} breaks the lab's own API server, and this one is Kubernetes'", fault_kind=fault.kind
+                )
+            )
         if strike is None:
             raise unknown(fault.kind, (*self.strikes, MEND))
         self._until = max(self._until, self._over(fault))
@@ -105,7 +110,7 @@ class Faults:
         for name in sorted(self.now):
             self.end(name)
         self._until = min(self._until, self._clock.monotonic())
-        return f"mended: {', '.join(broken)}" if broken else "nothing was broken"
+        return f"mended: {', '.join(broken)}" if broken else message("nothing was broken")
 
     @property
     def restless(self) -> bool:
@@ -118,7 +123,7 @@ class Faults:
         if fault.node in names:
             return fault.node
         if not names:
-            raise UnknownFault("no instance runs here")
+            raise UnknownFault(message("no instance runs here"))
         if fault.node == "":
             return names[0]
         short = [name for name in names if name.partition(".")[0] == fault.node]
@@ -126,7 +131,9 @@ class Faults:
             return short[0]
         if fault.node.isdigit():
             return names[int(fault.node) % len(names)]
-        raise UnknownFault(f"no node {fault.node!r} runs here; there are {', '.join(names[:5])}")
+        raise UnknownFault(
+            message("no node {node!r} runs here; there are {names}", node=fault.node, names=", ".join(names[:5]))
+        )
 
     def _silence(self, fault: Fault) -> str:
         """One kubelet, or all of them with the node `*`."""
@@ -136,8 +143,8 @@ class Faults:
             if self._fleet.seats[node].silent_since is None:
                 self._fleet.silence(node)
             self.last(fault, partial(self._wake, node), node)
-        whose = "every kubelet" if fault.node == "*" else f"the kubelet of {nodes[0]}"
-        return f"{whose} is silent {fault.spell}"
+        whose = message("every kubelet") if fault.node == "*" else message("the kubelet of {nodes}", nodes=nodes[0])
+        return message("{whose} is silent {spell}", whose=whose, spell=fault.spell)
 
     def _wake(self, node: str) -> None:
         if node in self._fleet.seats:
@@ -146,13 +153,15 @@ class Faults:
     def _vanish(self, fault: Fault) -> str:
         node = self.node(fault)
         self._fleet.vanish(node)
-        return f"the instance of {node} is gone"
+        return message("the instance of {node} is gone", node=node)
 
     def _skew(self, fault: Fault) -> str:
         node = self.node(fault)
         self._fleet.skew(node, fault.much)
         self.last(fault, partial(self._straighten, node), node)
-        return f"the clock of {node} is off by {fault.much:g} s {fault.spell}"
+        return message(
+            "the clock of {node} is off by {much:g} s {spell}", node=node, much=fault.much, spell=fault.spell
+        )
 
     def _straighten(self, node: str) -> None:
         if node in self._fleet.seats:
@@ -161,29 +170,31 @@ class Faults:
     def _switch(self, fault: Fault) -> str:
         self.last(fault, lambda: None)
         much = {
-            "api-slow": f"answers {fault.much:g} s late",
-            "api-down": "answers every request with 503",
-            "conflict-storm": f"refuses {fault.much:.0%} of updates as conflicts",
-            "api-throttled": f"turns {fault.much:.0%} of requests away as too many",
-            "watch-twice": "tells every event twice",
-            "watch-gulps": f"tells each watch its events every so often, up to {fault.much:g} s late,",
+            "api-slow": message("answers {much:g} s late", much=fault.much),
+            "api-down": message("answers every request with 503"),
+            "conflict-storm": message("refuses {much:.0%} of updates as conflicts", much=fault.much),
+            "api-throttled": message("turns {much:.0%} of requests away as too many", much=fault.much),
+            "watch-twice": message("tells every event twice"),
+            "watch-gulps": message(
+                "tells each watch its events every so often, up to {much:g} s late,", much=fault.much
+            ),
         }
-        return f"the API server {much[fault.kind]} {fault.spell}"
+        return message("the API server {much} {spell}", much=much[fault.kind], spell=fault.spell)
 
     def _cut_watches(self, fault: Fault) -> str:
         self._cut.set()
         self._cut = asyncio.Event()
-        return "every watch was cut"
+        return message("every watch was cut")
 
     def _hold_watches(self, fault: Fault) -> str:
         self._flow.clear()
         self.last(fault, self._flow.set)
-        return f"watches tell nothing {fault.spell}"
+        return message("watches tell nothing {spell}", spell=fault.spell)
 
     def _drop_events(self, fault: Fault) -> str:
         """Events are lost while it lasts; then every watch learns that it is too old, and lists anew."""
         self.last(fault, self._expire_watches)
-        return f"{fault.much:.0%} of the watched events are lost {fault.spell}"
+        return message("{much:.0%} of the watched events are lost {spell}", much=fault.much, spell=fault.spell)
 
     def _expire_watches(self) -> None:
         self._expire.set()
@@ -198,10 +209,12 @@ class Faults:
         if slow is not None:
             await asyncio.sleep(slow.much)
         if "api-down" in self.now:
-            return _status(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+            return _status(503, "ServiceUnavailable", message("the server is currently unable to handle the request"))
         throttled = self.now.get("api-throttled")
         if throttled is not None and self._chance.random() < throttled.much:
-            return _status(429, "TooManyRequests", "the server has received too many requests", {"retry-after": "1"})
+            return _status(
+                429, "TooManyRequests", message("the server has received too many requests"), {"retry-after": "1"}
+            )
         storm = self.now.get("conflict-storm")
         if storm is not None and request.method in _WRITES and self._chance.random() < storm.much:
             return _status(409, "Conflict", _conflict(request.path))
@@ -210,7 +223,7 @@ class Faults:
     def knock(self, request: Request) -> Response:
         """Strike what a request asks for, or tell what is broken."""
         if request.method == "GET":
-            return _status(200, "", "\n".join(self._descriptions()) or "nothing is broken")
+            return _status(200, "", "\n".join(self._descriptions()) or message("nothing is broken"))
         try:
             fault = msgspec.json.decode(request.body, type=Fault, dec_hook=decode)
             return _status(200, "", self.strike(fault))
@@ -223,14 +236,22 @@ class Faults:
         for name, fault in sorted(self.now.items()):
             struck.setdefault(id(fault), []).append(name)
         return {
-            names[0] if len(names) == 1 else f"{self.now[names[0]].kind} of {len(names)} nodes": self._ends[names[0]][0]
+            names[0]
+            if len(names) == 1
+            else message("{kind} of {count} nodes", kind=self.now[names[0]].kind, count=len(names)): self._ends[
+                names[0]
+            ][0]
             for names in struck.values()
         }
 
     def _descriptions(self) -> Iterator[str]:
         now = self._clock.monotonic()
         for name, until in self._broken().items():
-            yield f"{name}, for good" if until == math.inf else f"{name}, {until - now:.0f} s more"
+            yield (
+                message("{name}, for good", name=name)
+                if until == math.inf
+                else message("{name}, {until:.0f} s more", name=name, until=until - now)
+            )
 
     async def stream(self, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """A watch that can be cut, held back, thinned out and repeated."""
@@ -286,4 +307,4 @@ def _status(code: int, reason: str, message: str, headers: Mapping[str, str] | N
     return Response(status=code, headers=headers, body=msgspec.json.encode(body))
 
 
-_GONE = b'{"type":"ERROR","object":' + _status(410, "Expired", "too old resource version").body + b"}\n"
+_GONE = b'{"type":"ERROR","object":' + _status(410, "Expired", source("too old resource version")).body + b"}\n"

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from dovetail.lab.durations import Seconds
+from dovetail.language import message
 
 
 class UnknownFault(ValueError):
@@ -64,18 +65,32 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Refuse what would be ignored, or make no sense; a former kind becomes that of today."""
         msgspec.structs.force_setattr(self, "kind", FORMER_KINDS.get(self.kind, self.kind))
         if not (math.isfinite(self.amount) and math.isfinite(self.seconds)):
-            raise ValueError(f"{self.kind}: not a number")
+            raise ValueError(message("{kind}: not a number", kind=self.kind))
         kind = KINDS.get(self.kind)
         if kind is None:
             return
         if self.node and not kind.node:
-            raise ValueError(f"{self.kind} strikes the whole API server; leave the node out")
+            raise ValueError(message("{kind} strikes the whole API server; leave the node out", kind=self.kind))
         if self.amount and kind.usual is None:
-            raise ValueError(f"{self.kind} is all or nothing; leave the amount out")
+            raise ValueError(message("{kind} is all or nothing; leave the amount out", kind=self.kind))
         if kind.share and self.amount > 1:
-            raise ValueError(f"{self.kind}: the amount is a share of 1, such as {kind.usual:g}, not {self.amount:g}")
+            raise ValueError(
+                message(
+                    "{kind}: the amount is a share of 1, such as {usual:g}, not {amount:g}",
+                    kind=self.kind,
+                    usual=kind.usual,
+                    amount=self.amount,
+                )
+            )
         if self.amount < 0 and not kind.signed:
-            raise ValueError(f"{self.kind}: the amount is above 0, such as {kind.usual:g}, not {self.amount:g}")
+            raise ValueError(
+                message(
+                    "{kind}: the amount is above 0, such as {usual:g}, not {amount:g}",
+                    kind=self.kind,
+                    usual=kind.usual,
+                    amount=self.amount,
+                )
+            )
 
     @property
     def much(self) -> float:
@@ -86,12 +101,14 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def spell(self) -> str:
         """How long it lasts, in words."""
-        return f"for {self.seconds:g} s" if self.seconds > 0 else "for good"
+        return message("for {seconds:g} s", seconds=self.seconds) if self.seconds > 0 else message("for good")
 
 
 def unknown(kind: str, known: Iterable[str]) -> UnknownFault:
     """The message for an unknown kind."""
     names = sorted(known)
     near = difflib.get_close_matches(kind, names, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-    return UnknownFault(f"no fault {kind!r}; {hint}")
+    hint = (
+        message("did you mean {near}?", near=near[0]) if near else message("there are {names}", names=", ".join(names))
+    )
+    return UnknownFault(message("no fault {kind!r}; {hint}", kind=kind, hint=hint))

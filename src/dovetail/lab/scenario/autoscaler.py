@@ -29,6 +29,7 @@ from dovetail.lab.instances import SimulatedInstance, host_name
 from dovetail.lab.scenario.actors import Tainter, UnannouncedPods
 from dovetail.lab.scenario.processes import CrashInjection, Replica
 from dovetail.lab.scenario.schema import Interrupt, Step
+from dovetail.language import message
 from dovetail.model.instance_type import InstanceType, Offering
 from dovetail.model.kinds import crds
 from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED
@@ -168,9 +169,11 @@ class Autoscaled:
         claims = (await lab.kube.list(NODECLAIMS)).items
         known = {(each.get("status") or {}).get("providerID", ""): each["metadata"]["name"] for each in claims}
         standing = {each.provider_id for each in self.cloud.standing()} if self.cloud else set()
-        found = [f"leak: instance {each} has no NodeClaim" for each in sorted(standing - known.keys())]
+        found = [
+            message("leak: instance {each} has no NodeClaim", each=each) for each in sorted(standing - known.keys())
+        ]
         lost = sorted(name for provider, name in known.items() if provider and provider not in standing)
-        return found + [f"leak: NodeClaim {name} has no instance" for name in lost]
+        return found + [message("leak: NodeClaim {name} has no instance", name=name) for name in lost]
 
     def bill(self, now: float) -> float:
         """Dollars spent on launched instances until now."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import DEPLOYMENTS, NODECLAIMS, NODES, STATEFULSETS
 from dovetail.lab.scenario.schema import Expect
+from dovetail.language import message
 from dovetail.model.labels import NODEPOOL
 from dovetail.model.nodes import Node
 from dovetail.model.taints import DISRUPTED
@@ -33,31 +34,62 @@ def unmet(
     for name in ("ready", "pending"):
         wanted = getattr(expect, name)
         if wanted is not None and end[name] != wanted:
-            found.append(f"expected {wanted} pods {name} at the end, not {end[name]}")
+            found.append(
+                message("expected {wanted} pods {name} at the end, not {end}", wanted=wanted, name=name, end=end[name])
+            )
     for name, value in counted.items():
         least, most = getattr(expect, f"{name}_at_least", None), getattr(expect, f"{name}_at_most", None)
         if least is not None and value < least:
-            found.append(f"expected at least {least} {name.replace('_', ' ')}, not {value}")
+            found.append(
+                message(
+                    "expected at least {least} {replace}, not {value}",
+                    least=least,
+                    replace=name.replace("_", " "),
+                    value=value,
+                )
+            )
         if most is not None and value > most:
-            found.append(f"expected at most {most} {name.replace('_', ' ')}, not {value}")
-    found += [f"expected an event {reason}, there was none" for reason in expect.reasons if reason not in reasons]
-    found += [f"expected the log to say {words!r}, it did not" for words in expect.said if words not in said]
+            found.append(
+                message(
+                    "expected at most {most} {replace}, not {value}",
+                    most=most,
+                    replace=name.replace("_", " "),
+                    value=value,
+                )
+            )
+    found += [
+        message("expected an event {reason}, there was none", reason=reason)
+        for reason in expect.reasons
+        if reason not in reasons
+    ]
+    found += [
+        message("expected the log to say {words!r}, it did not", words=words)
+        for words in expect.said
+        if words not in said
+    ]
     return found
 
 
 async def unsettled(kube: Kube, at_rest: float) -> AsyncIterator[str]:
     """What has not come to rest; `at_rest` is the time since the last launch or termination."""
     if at_rest < REST:
-        yield f"expected rest, an instance was launched or terminated {at_rest:.0f} s before the end"
+        yield message(
+            "expected rest, an instance was launched or terminated {at_rest:.0f} s before the end", at_rest=at_rest
+        )
     for each in [*(await kube.list(DEPLOYMENTS)).items, *(await kube.list(STATEFULSETS)).items]:
         wanted, ready = each["spec"]["replicas"], each["status"].get("readyReplicas", 0)
         if wanted != ready:
-            yield f"expected {wanted} ready pods of {each['metadata']['name']}, not {ready}"
+            yield message(
+                "expected {wanted} ready pods of {name}, not {ready}",
+                wanted=wanted,
+                name=each["metadata"]["name"],
+                ready=ready,
+            )
     for each in (await kube.list(NODECLAIMS)).items:
         if "deletionTimestamp" in each["metadata"]:
-            yield f"expected rest, nodeclaim {each['metadata']['name']} is on its way out"
+            yield message("expected rest, nodeclaim {name} is on its way out", name=each["metadata"]["name"])
     for node in (await kube.list(NODES, labels=NODEPOOL, type=Node)).items:
         if not node.ready:
-            yield f"expected rest, node {node.metadata.name} is not ready"
+            yield message("expected rest, node {node} is not ready", node=node.metadata.name)
         if any(taint.key == DISRUPTED.key for taint in node.spec.taints):
-            yield f"expected rest, node {node.metadata.name} is tainted for disruption"
+            yield message("expected rest, node {node} is tainted for disruption", node=node.metadata.name)

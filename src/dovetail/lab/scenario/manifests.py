@@ -12,6 +12,8 @@ import yaml
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import Resource
 from dovetail.lab.scenario.schema import ScenarioError
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 from dovetail.model.formats import yaml_problem
 
 Json = dict[str, Any]
@@ -24,11 +26,11 @@ def load(source: str | Json | tuple[Json, ...], folder: Path) -> list[Json]:
         try:
             documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
         except OSError as error:
-            raise ScenarioError(f"{path}: {error.strerror}") from error
+            raise ScenarioError(f"{path}: {system_error(error)}") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ScenarioError(f"{path}: not YAML: {yaml_problem(error)}") from error
         except RecursionError as error:
-            raise ScenarioError(f"{path}: nested too deeply to be a manifest") from error
+            raise ScenarioError(message("{path}: nested too deeply to be a manifest", path=path)) from error
         return [item for document in documents if document for item in _flat(document)]
     if isinstance(source, tuple):
         return [item for document in source for item in _flat(document)]
@@ -55,7 +57,9 @@ class Kinds:
         for item in await self._resources(api_version):
             if item["kind"] == kind and "/" not in item["name"]:
                 return Resource(group, version, item["name"], kind, bool(item["namespaced"]))
-        raise ScenarioError(f"the cluster serves no {kind} in {api_version}")
+        raise ScenarioError(
+            message("the cluster serves no {kind} in {api_version}", kind=kind, api_version=api_version)
+        )
 
     async def by_kind(self, kind: str) -> Resource:
         """The resource of a kind named without its group."""
@@ -67,7 +71,7 @@ class Kinds:
                 if item["kind"].lower() == kind.lower() and "/" not in item["name"]:
                     group, _, version = api_version.rpartition("/")
                     return Resource(group, version, item["name"], item["kind"], bool(item["namespaced"]))
-        raise ScenarioError(f"the cluster serves no {kind}")
+        raise ScenarioError(message("the cluster serves no {kind}", kind=kind))
 
     async def _resources(self, api_version: str) -> list[Json]:
         if api_version not in self._known:

@@ -14,8 +14,9 @@ from dovetail.cloud.simulated.config import Market
 from dovetail.kube.client import Kube
 from dovetail.lab.cluster import Lab
 from dovetail.lab.scenario.processes import Connection, CrashInjection
-from dovetail.lab.scenario.schema import NodeGroupPart, Step
+from dovetail.lab.scenario.schema import Step
 from dovetail.lab.simulated_groups import GroupSpec, SimulatedGroups
+from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
 
 HOUR_S = 3600.0
@@ -110,7 +111,7 @@ class GroupFleet:
             for instance in chosen:
                 groups.interrupt(instance.provider_id)
             return f"{len(chosen)} instance(s) vanish"
-        return "does not concern node groups"
+        return message("does not concern node groups")
 
     def _account(self, now: float, groups: SimulatedGroups) -> None:
         self._dollars, self._since = self.bill(now), now
@@ -125,28 +126,19 @@ class GroupFleet:
         price = self._prices.get((instance_type, zone, capacity_type))
         if price is None:
             raise ValueError(
-                f"node group of {instance_type} in {zone}: the catalogue has no {capacity_type} price there; "
-                "name a zone and a type of the scenario's region"
+                message(
+                    "node group of {instance_type} in {zone}: the catalogue has no {capacity_type} price "
+                    "there; name a zone and a type of the scenario's region",
+                    instance_type=instance_type,
+                    zone=zone,
+                    capacity_type=capacity_type,
+                )
             )
         return price
 
     def _log(self, line: str) -> None:
         self.said[line] += 1
         self._line(line.strip())
-
-
-def spec_of(part: NodeGroupPart) -> GroupSpec:
-    """A group as a scenario describes it."""
-    return GroupSpec(
-        name=part.name,
-        instance_type=part.type,
-        min_size=part.min,
-        max_size=part.max,
-        size=part.min if part.size is None else part.size,
-        zones=part.zones,
-        labels=part.labels,
-        capacity_type=part.capacity_type,
-    )
 
 
 def _prices(types: Iterable[InstanceType]) -> dict[tuple[str, str, str], float]:

@@ -28,11 +28,13 @@ from dovetail.lab.kubelet.kubelets import Pace
 from dovetail.lab.load.model import on_curve
 from dovetail.lab.scenario.expectations import unmet, unsettled
 from dovetail.lab.scenario.fleet import Fleet
-from dovetail.lab.scenario.schema import Curve, NodeGroupsPart, Scenario, ScenarioError, Step
+from dovetail.lab.scenario.schema import Curve, Scenario, Step
 from dovetail.lab.scenario.steps import Acts
+from dovetail.language import message
 
 if TYPE_CHECKING:
     from dovetail.lab.checks.autoscaler import AutoscalerInvariants
+    from dovetail.lab.scenario.autoscaler import Autoscaled
 
 #: How long, in seconds, a step is tried again while the server is out of order.
 STEP_RETRY_S = 300.0
@@ -127,25 +129,10 @@ class Player:
             quiet=scenario.cluster.events == "warnings",
             event_sink=None if faulty else self._on_lab_event,
             faults=faulty,
-            check=self._judged and (not low or scenario.autoscaler is not None or scenario.node_groups is not None),
+            check=self._judged and (not low or scenario.autoscaler is not None),
         )
 
-    def _node_groups(self, part: NodeGroupsPart) -> Fleet:
-        from dovetail.cloud.aws import catalog
-        from dovetail.lab.scenario.node_groups import GroupFleet, GroupSettings, spec_of
-
-        wanted = {group.type for group in part.groups}
-        types = {kind.name: kind for kind in catalog.load(part.region) if kind.name in wanted}
-        if missing := sorted(wanted - types.keys()):
-            raise ScenarioError(f"nodeGroups: {', '.join(missing)}: no instance type of {part.region} is called so")
-        settings = GroupSettings(groups=tuple(map(spec_of, part.groups)), types=types, flags=part.flags)
-        if part.market:
-            settings = msgspec.structs.replace(settings, market=read_market(yaml.safe_dump(part.market)))
-        return GroupFleet(settings, lambda line: self._log("scaler", line))
-
-    def _autoscaler(self) -> Fleet | None:
-        if self._scenario.node_groups is not None:
-            return self._node_groups(self._scenario.node_groups)
+    def _autoscaler(self) -> Autoscaled | None:
         part = self._scenario.autoscaler
         if part is None:
             return None
@@ -242,8 +229,12 @@ class Player:
             found += [text async for text in unsettled(self._lab.kube, at_rest)]
         if expect.growth_at_most is not None and _weight() > (1.0 + expect.growth_at_most) * self._weighed:
             found.append(
-                f"expected memory to grow by at most {expect.growth_at_most:.0%}: "
-                f"{self._weighed} blocks became {_weight()}"
+                message(
+                    "expected memory to grow by at most {growth_at_most:.0%}: {weighed} blocks became {weight}",
+                    growth_at_most=expect.growth_at_most,
+                    weighed=self._weighed,
+                    weight=_weight(),
+                )
             )
         for text in found + (self._invariants.violations if self._invariants is not None else []):
             self._problem(text)
@@ -329,7 +320,7 @@ class Player:
                 try:
                     await self._lab.kube.patch(resource, curve.name, body, curve.namespace)
                 except ApiError as error:
-                    self._problem(f"curve of {curve.name}: {error.message}")
+                    self._problem(message("curve of {curve}: {message}", curve=curve.name, message=error.message))
                     return
             await asyncio.sleep(curve.every)
 
@@ -338,7 +329,7 @@ class Player:
             await self._insist(step)
         except (ApiError, UnknownFault, UnknownType) as error:
             text = error.message if isinstance(error, ApiError) else str(error)
-            self._problem(f"step at {step.at:g} s: {text}")
+            self._problem(message("step at {at:g} s: {text}", at=step.at, text=text))
 
     async def _insist(self, step: Step) -> None:
         """A person whose command meets a server that is down or busy tries again."""

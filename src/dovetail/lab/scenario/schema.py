@@ -19,6 +19,8 @@ import yaml
 from dovetail.clock import EPOCH
 from dovetail.lab.durations import Seconds, decode
 from dovetail.lab.faults.kinds import KINDS, Fault, unknown
+from dovetail.language import message
+from dovetail.language.system_errors import system_error
 from dovetail.model.formats import yaml_problem
 
 Json = dict[str, Any]
@@ -76,28 +78,6 @@ class AutoscalerPart(_Part, frozen=True, kw_only=True):
     replicas: int = 1
     short: dict[str, float] = {}
     reuse: bool = False
-
-
-class NodeGroupPart(_Part, frozen=True, kw_only=True, rename="camel"):
-    """A node group of one instance type; `size` is what it starts with, the minimum if it is left out."""
-
-    name: str
-    type: str
-    min: int = 0
-    max: int = 10
-    size: int | None = None
-    zones: tuple[str, ...] = ("ap-northeast-2a",)
-    labels: dict[str, str] = {}
-    capacity_type: str = "on-demand"
-
-
-class NodeGroupsPart(_Part, frozen=True, kw_only=True):
-    """Cluster Autoscaler in place of the autoscaler of NodePools, with its flags, on node groups."""
-
-    groups: tuple[NodeGroupPart, ...]
-    region: str = "ap-northeast-2"
-    market: Json = {}
-    flags: tuple[str, ...] = ()
 
 
 class Interrupt(_Part, frozen=True, kw_only=True):
@@ -269,7 +249,6 @@ class Scenario(_Part, frozen=True, kw_only=True):
     start: datetime = EPOCH
     cluster: Cluster = Cluster()
     autoscaler: AutoscalerPart | None = None
-    node_groups: NodeGroupsPart | None = msgspec.field(default=None, name="nodeGroups")
     manifests: tuple[str | Json, ...] = ()
     steps: tuple[Step, ...] = ()
     curves: tuple[Curve, ...] = ()
@@ -282,17 +261,19 @@ def read(path: Path) -> Scenario:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ScenarioError(f"{path}: {error.strerror}; name the file of a scenario") from error
+        raise ScenarioError(
+            message("{path}: {system_error}; name the file of a scenario", path=path, system_error=system_error(error))
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: not YAML: {yaml_problem(error)}") from error
     except RecursionError as error:
-        raise ScenarioError(f"{path}: nested too deeply to be a scenario") from error
+        raise ScenarioError(message("{path}: nested too deeply to be a scenario", path=path)) from error
     return convert(document, str(path))
 
 
 def convert(document: object, where: str = "scenario") -> Scenario:
     if not isinstance(document, dict):
-        raise ScenarioError(f"{where}: a scenario is a mapping with at least `duration`")
+        raise ScenarioError(message("{where}: a scenario is a mapping with at least `duration`", where=where))
     try:
         scenario = msgspec.convert(_current_keys(document, where), Scenario, dec_hook=decode)
     except msgspec.ValidationError as problem:
@@ -338,7 +319,9 @@ def _renamed(part: Any, former: Mapping[str, str], where: str) -> Any:
         return part
     for old, new in former.items():
         if old in part and new in part:
-            raise ScenarioError(f"{where}: `{old}` is the former name of `{new}`; remove it")
+            raise ScenarioError(
+                message("{where}: `{old}` is the former name of `{new}`; remove it", where=where, old=old, new=new)
+            )
     return {former.get(key, key): value for key, value in part.items()}
 
 
@@ -350,8 +333,12 @@ def _explain(problem: str) -> str:
         return f"{place.rstrip('`').lstrip('.') or 'the file'}: {text}"
     field, place = match[1], (match[2] or "").lstrip(".")
     near = difflib.get_close_matches(field, _fields_at(place), 1, 0.5)
-    hint = f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(_fields_at(place))}"
-    return f"{place or 'the file'}: unknown field `{field}`{hint}"
+    hint = (
+        message("; did you mean `{near}`?", near=near[0])
+        if near
+        else message("; there are {fields_at}", fields_at=", ".join(_fields_at(place)))
+    )
+    return message("{place}: unknown field `{field}`{hint}", place=place or "the file", field=field, hint=hint)
 
 
 _PLACES: dict[str, type[msgspec.Struct]] = {
@@ -376,8 +363,6 @@ _PLACES: dict[str, type[msgspec.Struct]] = {
     "steps[...].clock": ClockJump,
     "expect": Expect,
     "autoscaler": AutoscalerPart,
-    "nodeGroups": NodeGroupsPart,
-    "nodeGroups.groups[...]": NodeGroupPart,
     "curves[...]": Curve,
     "report": Report,
 }
@@ -390,23 +375,40 @@ def _fields_at(place: str) -> list[str]:
 
 def _check(scenario: Scenario, where: str) -> None:
     if scenario.duration <= 0:
-        raise ScenarioError(f"{where}: duration: must be above 0")
+        raise ScenarioError(message("{where}: duration: must be above 0", where=where))
     for field, value, allowed in (
         ("events", scenario.cluster.events, ("all", "warnings")),
         ("detail", scenario.cluster.detail, ("auto", "high", "low")),
     ):
         if value not in allowed:
-            raise ScenarioError(f"{where}: cluster.{field}: {value!r} is not one of {', '.join(allowed)}")
-    if scenario.autoscaler is not None and scenario.node_groups is not None:
-        raise ScenarioError(f"{where}: nodeGroups: a scenario has either an autoscaler or nodeGroups")
-    for group in scenario.node_groups.groups if scenario.node_groups is not None else ():
-        if not 0 <= group.min <= (group.min if group.size is None else group.size) <= group.max:
-            raise ScenarioError(f"{where}: nodeGroups: group {group.name}: its size must lie between min and max")
+            raise ScenarioError(
+                message(
+                    "{where}: cluster.{field}: {value!r} is not one of {allowed}",
+                    where=where,
+                    field=field,
+                    value=value,
+                    allowed=", ".join(allowed),
+                )
+            )
     for number, step in enumerate(scenario.steps):
         if sum(getattr(step, name) is not None for name in ACTS) != 1:
-            raise ScenarioError(f"{where}: steps[{number}]: exactly one of {', '.join(ACTS)} is needed")
+            raise ScenarioError(
+                message(
+                    "{where}: steps[{number}]: exactly one of {acts} is needed",
+                    where=where,
+                    number=number,
+                    acts=", ".join(ACTS),
+                )
+            )
         ours = next((name for name in OURS if getattr(step, name)), None)
-        if ours is not None and scenario.autoscaler is None and scenario.node_groups is None:
-            raise ScenarioError(f"{where}: steps[{number}].{ours}: the scenario has no autoscaler")
+        if ours is not None and scenario.autoscaler is None:
+            raise ScenarioError(
+                message(
+                    "{where}: steps[{number}].{ours}: the scenario has no autoscaler",
+                    where=where,
+                    number=number,
+                    ours=ours,
+                )
+            )
         if step.fault is not None and step.fault.kind not in KINDS:
             raise ScenarioError(f"{where}: steps[{number}].fault: {unknown(step.fault.kind, KINDS)}")

@@ -18,6 +18,7 @@ from dovetail.controllers.settings import GATES
 from dovetail.lab.instances import UnknownType, size_of
 from dovetail.lab.scenario.manifests import load
 from dovetail.lab.scenario.schema import AutoscalerPart, Pool, Scenario, ScenarioError
+from dovetail.language import message
 
 
 def check(scenario: Scenario, folder: Path, where: str) -> None:
@@ -57,13 +58,21 @@ def _check_autoscaler(part: AutoscalerPart, where: str) -> None:
         raise ScenarioError(f"{where}: autoscaler.region: {error}") from error
     families = {name.partition(".")[0] for name in types}
     for field, names, known, there in (
-        ("families", part.families, families, "m5 and c5 are"),
+        ("families", part.families, families, message("m5 and c5 are")),
         ("reserved", part.reserved, types, "m5.large is"),
         ("gates", part.gates, set(GATES), ", ".join(GATES) + " are"),
     ):
         for name in names:
             if name not in known:
-                raise ScenarioError(f"{where}: autoscaler.{field}: {name!r} is not there; {there}")
+                raise ScenarioError(
+                    message(
+                        "{where}: autoscaler.{field}: {name!r} is not there; {there}",
+                        where=where,
+                        field=field,
+                        name=name,
+                        there=there,
+                    )
+                )
 
 
 def _check_market(field: str, market: dict[str, Any], where: str) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from dovetail.lab.scenario.schema import ScenarioError
 from dovetail.lab.simulated_groups import GroupSpec
+from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.labels import CAPACITY_TYPE, ZONE
@@ -46,7 +47,7 @@ def _groups(pool: NodePool, largest: Mapping[str, int], types: Sequence[Instance
     capacity_type = "spot" if spot else "on-demand"
     allowed = [kind for kind in types if _allows(wanted, kind, capacity_type)]
     if not allowed:
-        raise ScenarioError(f"NodePool {pool.name}: no type of the region meets its requirements")
+        raise ScenarioError(message("NodePool {pool}: no type of the region meets its requirements", pool=pool.name))
     chosen = _chosen(allowed, largest, capacity_type)
     zones = sorted(
         offering.zone

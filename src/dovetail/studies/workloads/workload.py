@@ -13,6 +13,7 @@ from dovetail.cloud.aws import catalog
 from dovetail.lab.scenario.manifests import load
 from dovetail.lab.scenario.schema import AutoscalerPart, Scenario, ScenarioError
 from dovetail.lab.simulated_groups import GroupSpec
+from dovetail.language import message
 from dovetail.model.instance_type import InstanceType
 from dovetail.studies.setups import NodeAutoscaler, Setup
 
@@ -88,11 +89,26 @@ def check_groups(groups: Iterable[GroupSpec], types: Mapping[str, InstanceType],
     for group in groups:
         kind = types.get(group.instance_type)
         if kind is None:
-            raise ScenarioError(f"{where}: node group {group.name}: the region has no type {group.instance_type!r}")
+            raise ScenarioError(
+                message(
+                    "{where}: node group {group}: the region has no type {instance_type!r}",
+                    where=where,
+                    group=group.name,
+                    instance_type=group.instance_type,
+                )
+            )
         zones = {each.zone for each in kind.offerings if each.capacity_type == group.capacity_type and each.price}
         missing = sorted(set(group.zones) - zones)
         if missing:
             raise ScenarioError(
-                f"{where}: node group {group.name}: {group.instance_type} has no {group.capacity_type} price in "
-                f"{', '.join(missing)}; there is one in {', '.join(sorted(zones)) or 'no zone'}"
+                message(
+                    "{where}: node group {group}: {instance_type} has no {capacity_type} price in {missing}; "
+                    "there is one in {zones}",
+                    where=where,
+                    group=group.name,
+                    instance_type=group.instance_type,
+                    capacity_type=group.capacity_type,
+                    missing=", ".join(missing),
+                    zones=", ".join(sorted(zones)) or "no zone",
+                )
             )

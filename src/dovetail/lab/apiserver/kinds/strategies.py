@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 from dovetail.lab.apiserver.kinds import (
-    admission_policies,
-    admission_webhooks,
     autoscaling,
     claims,
     core,
@@ -149,12 +147,12 @@ def _governance() -> dict[str, dict[str, Strategy]]:
         },
         "certificates.k8s.io": {"certificatesigningrequests": schema_only.CertificateRequestStrategy()},
         "admissionregistration.k8s.io": {
-            "mutatingwebhookconfigurations": admission_webhooks.WebhookStrategy(),
-            "validatingwebhookconfigurations": admission_webhooks.WebhookStrategy(),
-            "validatingadmissionpolicies": admission_policies.PolicyStrategy(),
-            "validatingadmissionpolicybindings": admission_policies.PolicyBindingStrategy(),
-            "mutatingadmissionpolicies": admission_policies.MutatingPolicyStrategy(),
-            "mutatingadmissionpolicybindings": admission_policies.MutatingPolicyBindingStrategy(),
+            "mutatingwebhookconfigurations": schema_only.WebhookStrategy(),
+            "validatingwebhookconfigurations": schema_only.WebhookStrategy(),
+            "validatingadmissionpolicies": schema_only.PolicyStrategy(),
+            "validatingadmissionpolicybindings": schema_only.PolicyBindingStrategy(),
+            "mutatingadmissionpolicies": schema_only.PolicyStrategy(),
+            "mutatingadmissionpolicybindings": schema_only.PolicyBindingStrategy(),
         },
         "apiextensions.k8s.io": {"customresourcedefinitions": DefinitionStrategy()},
         "apiregistration.k8s.io": {"apiservices": schema_only.ApiServiceStrategy(counts=False)},

@@ -1,1 +1,0 @@
-"""Admission policies in expressions: ValidatingAdmissionPolicy and MutatingAdmissionPolicy, with their bindings."""
